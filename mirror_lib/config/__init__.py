@@ -1,0 +1,1 @@
+"""Configuration files in, one frozen `MirrorConfig` out."""

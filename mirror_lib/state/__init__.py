@@ -1,0 +1,1 @@
+"""The Delta tables under `state:`: offset syncs (the ledger), runs and incidents."""

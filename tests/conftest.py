@@ -1,0 +1,71 @@
+"""Fixtures that every test may ask for. They are lazy: a test that asks for none of them needs no Java."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator
+
+import pytest
+
+from tests.lab.brokers import ROOT, KafkaBroker, clusters
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def lab_directory() -> Iterator[Path]:
+    """A folder of this run, deleted at its end."""
+    directory = Path(tempfile.mkdtemp(prefix="mirror-lab-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def both_clusters(lab_directory: Path) -> Iterator[list[KafkaBroker]]:
+    with clusters(["source", "target"], lab_directory) as brokers:
+        yield brokers
+
+
+@pytest.fixture(scope="session")
+def source_cluster(both_clusters: list[KafkaBroker]) -> KafkaBroker:
+    """The cluster that flows read. Tests that stop or kill a broker start one of their own instead."""
+    return both_clusters[0]
+
+
+@pytest.fixture(scope="session")
+def target_cluster(both_clusters: list[KafkaBroker]) -> KafkaBroker:
+    """The cluster that flows write to."""
+    return both_clusters[1]
+
+
+@pytest.fixture
+def topic_name() -> Callable[[str], str]:
+    """Make topic names that no other test has: `topic_name("orders")` gives `orders-1a2b3c4d-1`."""
+    run, number = uuid.uuid4().hex[:8], itertools.count(1)
+
+    def make(stem: str = "topic") -> str:
+        return f"{stem}-{run}-{next(number)}"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark(lab_directory: Path) -> Iterator[SparkSession]:
+    """The one Spark session of the run: two cores, four attempts a task, Delta, Kafka, no UI."""
+    from tests.lab.spark_session import build_session
+
+    session = build_session(lab_directory)
+    yield session
+    session.stop()
+
+
+# Spark's Python workers are new processes: they must find mirror_lib and this very Python.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

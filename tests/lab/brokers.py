@@ -1,0 +1,293 @@
+"""Real single-node KRaft clusters on free loopback ports, each one Java process that cannot outlive its starter."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.lab.ports import LabError, free_ports, is_listening, require_free
+
+ROOT = Path(__file__).resolve().parents[2]
+KAFKA_VERSION = os.environ.get("KAFKA_VERSION", "4.3.1")
+JARS = Path(os.environ.get("LAB_KAFKA_JARS", str(ROOT / ".cache" / f"kafka-{KAFKA_VERSION}")))
+READY_SECONDS = 90.0
+
+# One broker, so every internal topic has one replica; few partitions and short waits, so that tests are quick.
+DEFAULTS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # After kill -9 the controller refuses the broker until its old session has run out.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "300",
+    "log.initial.task.delay.ms": "500",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "delete.topic.enable": "true",
+}
+
+LOGGING = """\
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c{{1}} %m%n
+"""
+
+_running: List[KafkaBroker] = []
+
+
+def _libc() -> Optional[ctypes.CDLL]:
+    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+LIBC = _libc()
+
+
+def die_with_parent() -> None:
+    """Runs in the child before exec: the kernel kills it when the thread that started it ends, whatever ends that."""
+    if LIBC is not None:
+        LIBC.prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+
+
+@dataclass
+class KafkaBroker:
+    """One broker that is its own cluster. `directory` holds its data, settings and log; it survives `kill`.
+
+    `keep` leaves the process running when its starter ends.
+    """
+
+    name: str
+    directory: Path
+    port: int
+    controller_port: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+    keep: bool = False
+    cluster_id: str = field(default_factory=lambda: urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+    process: Optional[subprocess.Popen[bytes]] = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        if self.process is None:
+            raise LabError(f"broker {self.name} was never started")
+        return self.process.pid
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "broker.log"
+
+    def start(self, wait: bool = True) -> KafkaBroker:
+        """Start, or start again on the same data and port. The broker ends with the thread that calls this."""
+        for port in (self.port, self.controller_port):
+            require_free(port, f"broker {self.name}")
+        self._write_files()
+        with (self.directory / "console.log").open("ab") as console:
+            self.process = subprocess.Popen(
+                ["sh", "-c", self._command()],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                start_new_session=True,  # Ctrl-C goes to the starter, which then ends the broker
+                preexec_fn=None if self.keep else die_with_parent,
+            )
+        _running.append(self)
+        if wait:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self) -> KafkaBroker:
+        """Return when metadata and the transaction coordinator answer, and the cluster is really this one."""
+        deadline = time.monotonic() + READY_SECONDS
+        while not self.answers():
+            if self.process is None or self.process.poll() is not None:
+                raise LabError(f"broker {self.name} ended while starting: {self._reason()} (log: {self.log})")
+            if time.monotonic() > deadline:
+                raise LabError(f"broker {self.name} did not answer within {READY_SECONDS:.0f} s (log: {self.log})")
+            time.sleep(0.1)
+        return self
+
+    def answers(self) -> bool:
+        """A listening port is not a broker: ask for the cluster id and for a transactional producer's id."""
+        if not is_listening(self.port):
+            return False
+        client: Dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": 0}
+        try:
+            admin = AdminClient(client)  # named, or it is collected before it answers
+            found = admin.describe_cluster(request_timeout=5).result(5).cluster_id
+            if found != self.cluster_id:
+                raise LabError(f"port {self.port} answers as cluster {found}, which is not broker {self.name}")
+            Producer({**client, "transactional.id": "lab-ready", "retry.backoff.ms": 50}).init_transactions(5)
+        except KafkaException:
+            return False
+        return True
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
+        """Create a topic (`max_message_bytes="9"` sets `max.message.bytes`); its name, when it can be written."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        while self._leaderless(admin, name, partitions):
+            time.sleep(0.02)
+        return name
+
+    @staticmethod
+    def _leaderless(admin: AdminClient, topic: str, partitions: int) -> bool:
+        found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        return len(found) < partitions or any(p.leader < 0 for p in found.values())
+
+    def stop(self) -> None:
+        """Clean shutdown; killed when it takes longer than 20 s."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """`kill -9`: nothing is flushed or deregistered."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """`kill -STOP`: connections stay open and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self) -> KafkaBroker:
+        """Same data, same port."""
+        return self.start()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        os.kill(self.process.pid, how)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self in _running:
+            _running.remove(self)
+
+    def _write_files(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = {
+            **DEFAULTS,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "log.dirs": str(self.directory / "data"),
+            **self.properties,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self.directory / "server.properties").write_text(text)
+        (self.directory / "log4j2.properties").write_text(LOGGING.format(log=self.log))
+
+    def _command(self) -> str:
+        """One shell line: format the folder if it is new, then become the broker under the same process id."""
+        java = [
+            java_command(),
+            "-cp",
+            str(JARS / "*"),
+            f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties",
+        ]
+        settings = str(self.directory / "server.properties")
+        form = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", self.cluster_id, "-c", settings]
+        run = [*java[:1], "-Xms128m", "-Xmx768m", *java[1:], "kafka.Kafka", settings]
+        formatted = self.directory / "data" / "meta.properties"
+        first = "" if formatted.exists() else f"{shlex.join(form)} && "
+        return f"{first}exec {shlex.join(run)}"
+
+    def _reason(self) -> str:
+        text = "".join(p.read_text(errors="replace") for p in (self.directory / "console.log", self.log) if p.exists())
+        if "No space left on device" in text:
+            return f"the disk that holds {self.directory} is full"
+        if "Address already in use" in text:
+            return f"port {self.port} or {self.controller_port} was taken by another process"
+        lines = [line for line in text.splitlines() if "Exception" in line or "ERROR" in line or "Error" in line]
+        return lines[-1] if lines else "it gave no reason"
+
+
+def java_command() -> str:
+    """`java` of JAVA_HOME, or of the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if not found or not Path(found).exists():
+        raise LabError("java was not found: install a Java 17 or newer, or set JAVA_HOME")
+    return found
+
+
+def start_clusters(
+    names: Sequence[str], directory: Path, properties: Optional[Mapping[str, str]] = None, keep: bool = False
+) -> List[KafkaBroker]:
+    """Start one cluster a name, side by side, and return when all answer. Their data goes to `directory/NAME`."""
+    if not any(JARS.glob("kafka_*.jar")):
+        raise LabError(f"no Kafka in {JARS}: run `make setup`")
+    ports = iter(free_ports(2 * len(names)))
+    brokers = [KafkaBroker(name, directory / name, next(ports), next(ports), properties or {}, keep) for name in names]
+    try:
+        for broker in brokers:
+            broker.start(wait=False)
+        return [broker.wait_ready() for broker in brokers]
+    except BaseException:
+        for broker in brokers:
+            broker.kill()
+        raise
+
+
+def start_cluster(name: str, directory: Path, properties: Optional[Mapping[str, str]] = None) -> KafkaBroker:
+    """Start one cluster and return when it answers."""
+    return start_clusters([name], directory, properties)[0]
+
+
+@contextmanager
+def clusters(
+    names: Sequence[str], directory: Path, properties: Optional[Mapping[str, str]] = None
+) -> Iterator[List[KafkaBroker]]:
+    """`start_clusters`, ended on the way out."""
+    started = start_clusters(names, directory, properties)
+    try:
+        yield started
+    finally:
+        for broker in started:
+            broker.kill()
+
+
+def end_all() -> None:
+    """Kill every broker that this process started and was not asked to keep."""
+    for broker in [b for b in _running if not b.keep]:
+        broker.kill()
+
+
+atexit.register(end_all)

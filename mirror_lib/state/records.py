@@ -1,4 +1,4 @@
-"""The rows the Delta tables hold. Pure: their schemas are written beside them as Spark DDL."""
+"""What the Delta tables hold, as frozen values. Pure: the columns are written out in the module of each table."""
 
 from __future__ import annotations
 
@@ -34,3 +34,62 @@ class Incident:
     from_offset: int
     until_offset: int
     reason: str
+
+
+@dataclass(frozen=True)
+class PartitionKey:
+    """One partition of a flow by identity: a topic deleted and created anew has another id, so another key.
+
+    Topic ids are Kafka's printed form, `""` where the brokers know none.
+    """
+
+    source_topic_id: str
+    remote_topic_id: str
+    source_topic: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where copying goes on: the next upstream offset to read and the downstream offset it is to be written at."""
+
+    upstream_offset: int
+    downstream_offset: int
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """An offset sync with the names and ids of both topics: what one lane reports and the ledger stores."""
+
+    source_topic: str
+    remote_topic: str
+    partition: int
+    source_topic_id: str
+    remote_topic_id: str
+    upstream_offset: int
+    downstream_offset: int
+    record_count: int
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition it belongs to."""
+        return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
+
+    @property
+    def offset_sync(self) -> OffsetSync:
+        """The same fact without the ids."""
+        return OffsetSync(
+            self.source_topic, self.partition, self.upstream_offset, self.downstream_offset, self.record_count
+        )
+
+
+@dataclass(frozen=True)
+class MirrorRun:
+    """One flow in one driver's life, as known at its start. `run_id` is fresh for every life."""
+
+    run_id: str
+    flow: str
+    lanes: int
+    delivery: str
+    source_cluster_id: str
+    target_cluster_id: str

@@ -1,0 +1,174 @@
+"""The ledger: offset syncs in, append once; positions, runs and reverse look-ups out. The table's columns are public.
+
+`docs/tables.md` documents them for users.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.state.offset_map import merge_runs
+from mirror_lib.state.records import LedgerRow, OffsetSync, PartitionKey, Position
+from mirror_lib.state.tables import Column, StateTable, TableSchema
+
+OFFSET_SYNCS = TableSchema(
+    name="offset_syncs",
+    comment="record_count records from upstream_offset on lie at downstream_offset on, with no gap on either side",
+    columns=(
+        Column("flow", "string", "A->B"),
+        Column("source_topic", "string", "topic on A"),
+        Column("remote_topic", "string", "its copy on B"),
+        Column("partition", "int", "the same on both sides"),
+        Column("source_topic_id", "string", "Kafka's id of the source topic, empty where brokers have none"),
+        Column("remote_topic_id", "string", "Kafka's id of the remote topic, empty where brokers have none"),
+        Column("upstream_offset", "bigint", "offset on A of the first record"),
+        Column("downstream_offset", "bigint", "offset on B of the first record"),
+        Column("record_count", "bigint", "records in the run; 0 is a position: what comes next, comes here"),
+        Column("run_id", "string", "the driver's life that wrote the row, see the table runs"),
+        Column("query_id", "string", "Spark's id of the streaming query, empty outside of one"),
+        Column("batch_id", "bigint", "Spark's batch id, -1 outside of a batch"),
+        Column("committed_at", "timestamp", "when the row was written, by the driver's clock"),
+    ),
+    stamp="committed_at",
+)
+_KEY = ("source_topic_id", "remote_topic_id", "source_topic", "partition")
+_UPSTREAM_END = "upstream_offset + record_count"
+_DOWNSTREAM_END = "downstream_offset + record_count"
+
+
+class OffsetSyncTable:
+    """The ledger of every flow that shares one `state:` folder."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self._spark = spark
+        self._table = StateTable(spark, state, OFFSET_SYNCS)
+
+    @property
+    def path(self) -> str:
+        """The table's folder."""
+        return self._table.path
+
+    def append(
+        self, flow: str, rows: Sequence[LedgerRow], *, run_id: str, append_number: int, query_id: str, batch_id: int
+    ) -> None:
+        """Add `rows` in one commit, or do nothing if this append of this run is already in.
+
+        `run_id` is fresh for every driver's life, `append_number` counts 0, 1, 2… in it. They, and not Spark's query
+        and batch id, are Delta's transaction: a replayed batch is planned anew from the ledger and may have copied
+        other ranges, so the same query and batch id may carry other rows, which Delta would drop in silence.
+        """
+        self._table.append(
+            [_values(flow, row, run_id, query_id, batch_id) for row in rows],
+            {"txnAppId": f"{flow} {run_id}", "txnVersion": str(append_number)},
+        )
+
+    def positions(self, flow: str) -> Mapping[PartitionKey, Position]:
+        """Where each partition goes on: the ends of the row that ends last downstream. Empty before the first append.
+
+        Of rows that end at one downstream offset the one that ends last upstream counts.
+        """
+        rows = self._of_flow(flow)
+        if rows is None:
+            return {}
+        last = F.max(F.struct(F.expr(_DOWNSTREAM_END).alias("downstream"), F.expr(_UPSTREAM_END).alias("upstream")))
+        with self._table.explained("read"):
+            found = rows.groupBy(*_KEY).agg(last.alias("last")).collect()
+        return {_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}
+
+    def runs(self, flow: str, source_topic: str, partition: int) -> Tuple[OffsetSync, ...]:
+        """One partition's syncs, merged and in order; of its present topics only, if one was ever created anew.
+
+        Present is the pair of topic ids that was written last. StateError if rows contradict each other.
+        """
+        rows = self._of_flow(flow)
+        if rows is None:
+            return ()
+        wanted = (F.col("source_topic") == source_topic) & (F.col("partition") == partition)
+        with self._table.explained("read"):
+            found = rows.where(wanted).collect()
+        if not found:
+            return ()
+        present = _key(max(found, key=lambda row: row["committed_at"]))
+        return merge_runs([_sync(row) for row in found if _key(row) == present])
+
+    def syncs(self, flow: str) -> Mapping[PartitionKey, Tuple[OffsetSync, ...]]:
+        """Every partition's syncs, as stored: neither merged nor checked."""
+        rows = self._of_flow(flow)
+        if rows is None:
+            return {}
+        columns = (*_KEY, "upstream_offset", "downstream_offset", "record_count")
+        with self._table.explained("read"):
+            found = rows.select(*columns).collect()
+        by_key: Dict[PartitionKey, List[OffsetSync]] = defaultdict(list)
+        for row in found:
+            by_key[_key(row)].append(_sync(row))
+        return {key: tuple(syncs) for key, syncs in by_key.items()}
+
+    def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
+        """The first upstream offset whose record lies at or beyond `downstream_offset`, or would lie there next.
+
+        For a remote log that lost its tail: copying again from there on loses nothing and doubles nothing. `None`
+        if the ledger knows nothing of `key`.
+        """
+        rows = self._of_flow(flow)
+        if rows is None:
+            return None
+        into_run = F.greatest(F.lit(0), F.lit(downstream_offset) - F.col("downstream_offset"))
+        beyond = F.when(F.expr(_DOWNSTREAM_END) > downstream_offset, F.col("upstream_offset") + into_run)
+        first_beyond = F.min(F.when(F.col("record_count") > 0, beyond))
+        with self._table.explained("read"):
+            found = rows.where(_is(key)).agg(F.coalesce(first_beyond, F.max(F.expr(_UPSTREAM_END))).alias("offset"))
+            offset = found.collect()[0]["offset"]
+        return None if offset is None else int(offset)
+
+    def void_from(self, flow: str, key: PartitionKey, downstream_offset: int) -> None:
+        """Forget what lies at or beyond `downstream_offset`, in one commit: runs are cut there, later rows deleted.
+
+        For records that the remote log no longer holds. Call it before they are copied again.
+        """
+        if self._of_flow(flow) is None:
+            return
+        beyond = (F.col("flow") == flow) & _is(key) & (F.expr(_DOWNSTREAM_END) > downstream_offset)
+        # One MERGE: a delete and an update would be two commits, and a crash between them a ledger half true.
+        with self._table.explained("cut rows of"):
+            once = self._spark.range(1).toDF("_once")
+            (
+                self._table.delta()
+                .merge(once, beyond)
+                .whenMatchedDelete(F.col("downstream_offset") >= downstream_offset)
+                .whenMatchedUpdate(set={"record_count": F.lit(downstream_offset) - F.col("downstream_offset")})
+                .execute()
+            )
+
+    def _of_flow(self, flow: str) -> Optional[DataFrame]:
+        rows = self._table.rows()
+        with self._table.explained("read"):
+            return None if rows is None else rows.where(F.col("flow") == flow)
+
+
+def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int) -> Tuple[object, ...]:
+    topics = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
+    offsets = (row.upstream_offset, row.downstream_offset, row.record_count)
+    return (flow, *topics, *offsets, run_id, query_id, batch_id)
+
+
+def _key(row: Row) -> PartitionKey:
+    return PartitionKey(*(row[name] for name in _KEY))
+
+
+def _sync(row: Row) -> OffsetSync:
+    return OffsetSync(
+        row["source_topic"], row["partition"], row["upstream_offset"], row["downstream_offset"], row["record_count"]
+    )
+
+
+def _is(key: PartitionKey) -> SparkColumn:
+    condition = F.col("partition") == key.partition
+    for name in ("source_topic_id", "remote_topic_id", "source_topic"):
+        condition = condition & (F.col(name) == getattr(key, name))
+    return condition

@@ -1,0 +1,62 @@
+"""The table of runs: a row when a flow starts in a driver and a row when it ends. Rows are only ever added."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.state.records import MirrorRun
+from mirror_lib.state.tables import Column, StateTable, TableSchema
+
+RUNS = TableSchema(
+    name="runs",
+    comment="one row when a flow starts in a driver, one when it ends; a run without the second was killed or goes on",
+    columns=(
+        Column("run_id", "string", "fresh for every driver's life"),
+        Column("flow", "string", "A->B"),
+        Column("kind", "string", "started or ended"),
+        Column("lanes", "int", "tasks.max"),
+        Column("delivery", "string", "exactly-once or at-least-once"),
+        Column("source_cluster_id", "string", "A's own id"),
+        Column("target_cluster_id", "string", "B's own id"),
+        Column("outcome", "string", "null while it runs; then ok, or the error in one sentence"),
+        Column("records", "bigint", "records copied; null in the first row"),
+        Column("bytes", "bigint", "bytes of record batches written; null in the first row"),
+        Column("at", "timestamp", "when it started or ended, by the driver's clock"),
+    ),
+    stamp="at",
+)
+
+
+class RunTable:
+    """The runs of every flow that shares one `state:` folder."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self._table = StateTable(spark, state, RUNS)
+
+    def started(self, run: MirrorRun) -> None:
+        """Write down that `run` begins."""
+        self._table.append([(*_facts(run, "started"), None, None, None)], {})
+
+    def ended(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
+        """Write down how `run` ended: `outcome` is `ok` or one sentence, free of secrets."""
+        self._table.append([(*_facts(run, "ended"), outcome, records, bytes)], {})
+
+    def latest(self, flow: str) -> Optional[MirrorRun]:
+        """The run of `flow` that started last: with how many lanes, between which clusters. `None` before the first."""
+        rows = self._table.rows()
+        if rows is None:
+            return None
+        with self._table.explained("read"):
+            started = rows.where((F.col("flow") == flow) & (F.col("kind") == "started"))
+            found = started.orderBy(F.col("at").desc()).limit(1).collect()
+        return MirrorRun(**{name: found[0][name] for name in _FACTS}) if found else None
+
+
+_FACTS = ("run_id", "flow", "lanes", "delivery", "source_cluster_id", "target_cluster_id")
+
+
+def _facts(run: MirrorRun, kind: str) -> tuple[object, ...]:
+    return (run.run_id, run.flow, kind, run.lanes, run.delivery, run.source_cluster_id, run.target_cluster_id)

@@ -1,0 +1,119 @@
+"""What the Delta tables under `state:` share. In: a table's columns and plain tuples. Out: commits and DataFrames.
+
+A table is a folder `<state>/<name>` on any file system that Spark can write.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Iterator, Mapping, Optional, Sequence, Tuple
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.errors import MirrorError, StateError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a public table: name, Spark SQL type, and what its value means."""
+
+    name: str
+    type: str
+    comment: str
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A public table: folder name under `state:`, what a row is, its columns. `stamp` is filled in at the commit."""
+
+    name: str
+    comment: str
+    columns: Tuple[Column, ...]
+    stamp: str
+
+    def row_ddl(self) -> str:
+        """The columns that a writer gives, as Spark DDL."""
+        return ", ".join(f"{column.name} {column.type}" for column in self.columns if column.name != self.stamp)
+
+
+class StateTable:
+    """One Delta table. It is made at the first append; before that it reads as empty."""
+
+    def __init__(self, spark: SparkSession, state: str, schema: TableSchema) -> None:
+        self._spark = spark
+        self._schema = schema
+        self.path = f"{state.rstrip('/')}/{schema.name}"
+
+    def rows(self) -> Optional[DataFrame]:
+        """The table as it is now, or `None` if nothing was ever written. StateError if it cannot be read."""
+        with self.explained("read"):
+            if not DeltaTable.isDeltaTable(self._spark, self.path):
+                return None
+            return self._spark.read.format("delta").load(self.path)
+
+    def delta(self) -> DeltaTable:
+        """The table for changes in place. It must exist."""
+        with self.explained("open"):
+            return DeltaTable.forPath(self._spark, self.path)
+
+    def append(self, rows: Sequence[Tuple[object, ...]], options: Mapping[str, str]) -> None:
+        """Add `rows` in one commit and one file; values in the order of the columns, without the stamp.
+
+        `options` go to the Delta writer. No rows, no commit. StateError if it could not be written.
+        """
+        if not rows:
+            return
+        with self.explained("write to"):
+            self._create_if_absent()
+            stamped = self._local(rows).withColumn(self._schema.stamp, F.current_timestamp())
+            stamped.write.format("delta").mode("append").options(**options).save(self.path)
+        log.debug("%d rows appended to %s", len(rows), self.path)
+
+    @contextmanager
+    def explained(self, action: str) -> Iterator[None]:
+        """Turn whatever Spark or Delta raises inside into a StateError that names the table."""
+        try:
+            yield
+        except MirrorError:
+            raise
+        except Exception as error:
+            cause = str(error).strip().split("\n")[0] or type(error).__name__
+            raise StateError(
+                f"could not {action} the table {self.path}: {cause}",
+                "check that Spark may read and write this folder, that it runs with Delta's extension,"
+                " and that nothing else wrote other columns there",
+            ) from error
+
+    def _create_if_absent(self) -> None:
+        if DeltaTable.isDeltaTable(self._spark, self.path):
+            return
+        builder = DeltaTable.createIfNotExists(self._spark).location(self.path).comment(self._schema.comment)
+        for column in self._schema.columns:
+            builder = builder.addColumn(column.name, column.type, comment=column.comment)
+        try:
+            builder.execute()
+        except Exception:
+            # Two flows of one driver may create it at the same moment: the loser finds it made.
+            if not DeltaTable.isDeltaTable(self._spark, self.path):
+                raise
+
+    def _local(self, rows: Sequence[Tuple[object, ...]]) -> DataFrame:
+        """`rows` as a frame of one partition, so that a commit is one file.
+
+        By way of JSON, because `createDataFrame` starts Python workers for a handful of rows.
+        """
+        names = [column.name for column in self._schema.columns if column.name != self._schema.stamp]
+        text = json.dumps([dict(zip(names, row)) for row in rows])
+        parsed = F.from_json(F.lit(text), f"array<struct<{_struct_fields(self._schema)}>>", {"mode": "FAILFAST"})
+        return self._spark.range(0, 1, 1, 1).select(F.inline(parsed))
+
+
+def _struct_fields(schema: TableSchema) -> str:
+    return ", ".join(f"{column.name}: {column.type}" for column in schema.columns if column.name != schema.stamp)

@@ -1,0 +1,230 @@
+"""The Delta tables under `state:` on real Spark and Delta: append once, positions, voiding, a million rows."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Iterator, Sequence
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.errors import StateError
+from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.records import Incident, LedgerRow, MirrorRun, OffsetSync, PartitionKey, Position
+from mirror_lib.state.runs import RunTable
+
+FLOW = "primary->backup"
+KEY = PartitionKey("source-id", "remote-id", "orders", 0)
+
+
+def row(upstream: int, downstream: int, count: int, partition: int = 0, source_id: str = "source-id") -> LedgerRow:
+    return LedgerRow("orders", "primary.orders", partition, source_id, "remote-id", upstream, downstream, count)
+
+
+def sync(upstream: int, downstream: int, count: int) -> OffsetSync:
+    return OffsetSync("orders", 0, upstream, downstream, count)
+
+
+class Ledger:
+    """One driver's life at the ledger."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self.table = OffsetSyncTable(spark, state)
+        self.run_id = uuid.uuid4().hex
+        self.appends = 0
+
+    def append(self, *rows: LedgerRow, flow: str = FLOW) -> None:
+        self.append_as(self.appends, rows, flow=flow)
+        self.appends += 1
+
+    def append_as(self, number: int, rows: Sequence[LedgerRow], flow: str = FLOW, batch_id: int = 0) -> None:
+        self.table.append(flow, rows, run_id=self.run_id, append_number=number, query_id="q", batch_id=batch_id)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path / "state")
+
+
+@pytest.fixture
+def ledger(spark: SparkSession, state: str) -> Ledger:
+    return Ledger(spark, state)
+
+
+def test_a_ledger_that_was_never_written_is_empty_and_stays_absent(ledger: Ledger) -> None:
+    ledger.append()
+
+    assert ledger.table.positions(FLOW) == {}
+    assert ledger.table.runs(FLOW, "orders", 0) == ()
+    assert ledger.table.syncs(FLOW) == {}
+    assert ledger.table.upstream_of(FLOW, KEY, 5) is None
+    ledger.table.void_from(FLOW, KEY, 5)
+    assert not Path(ledger.table.path).exists()
+
+
+def test_the_positions_are_the_ends_of_what_ends_last_downstream(ledger: Ledger) -> None:
+    ledger.append(row(0, 1, 10), row(0, 0, 7, partition=1))
+    ledger.append(row(12, 11, 3), row(20, 14, 0))
+    ledger.append(row(0, 0, 99), flow="backup->primary")
+
+    assert ledger.table.positions(FLOW) == {
+        KEY: Position(20, 14),
+        PartitionKey("source-id", "remote-id", "orders", 1): Position(7, 7),
+    }
+
+
+def test_a_topic_created_anew_has_a_position_of_its_own_and_runs_shows_the_present_one(ledger: Ledger) -> None:
+    ledger.append(row(0, 0, 500))
+    ledger.append(row(0, 500, 3, source_id="new-id"))
+
+    assert ledger.table.positions(FLOW)[KEY] == Position(500, 500)
+    assert ledger.table.positions(FLOW)[PartitionKey("new-id", "remote-id", "orders", 0)] == Position(3, 503)
+    assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 500, 3),)
+
+
+def test_a_retried_append_is_taken_once(ledger: Ledger) -> None:
+    for _ in range(3):
+        ledger.append_as(0, [row(0, 0, 10)])
+
+    assert ledger.table.syncs(FLOW) == {KEY: (sync(0, 0, 10),)}
+
+
+def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: SparkSession, state: str) -> None:
+    Ledger(spark, state).append_as(0, [row(0, 0, 10)], batch_id=7)
+    second_life = Ledger(spark, state)
+
+    second_life.append_as(0, [row(10, 10, 5)], batch_id=7)
+
+    assert second_life.table.positions(FLOW)[KEY] == Position(15, 15)
+
+
+def test_under_one_transaction_version_other_rows_would_be_dropped(ledger: Ledger) -> None:
+    """The control: this is what query id and batch id as the version would do to a replayed batch."""
+    ledger.append_as(0, [row(0, 0, 10)])
+    ledger.append_as(0, [row(10, 10, 5)])
+
+    assert ledger.table.positions(FLOW)[KEY] == Position(10, 10)
+
+
+def test_runs_come_merged_and_in_order(ledger: Ledger) -> None:
+    ledger.append(row(10, 11, 5), row(0, 0, 5))
+    ledger.append(row(15, 16, 5), row(5, 5, 5))
+
+    assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 0, 10), sync(10, 11, 10))
+
+
+def test_after_a_lost_tail_copying_starts_at_the_first_record_that_is_gone(ledger: Ledger) -> None:
+    ledger.append(row(0, 1, 10), row(15, 12, 5))
+
+    found = [ledger.table.upstream_of(FLOW, KEY, offset) for offset in (0, 1, 4, 10, 11, 12, 14, 17, 99)]
+
+    assert found == [0, 0, 3, 9, 15, 15, 17, 20, 20]
+
+
+def test_voiding_cuts_the_run_it_meets_and_forgets_what_lies_beyond(ledger: Ledger) -> None:
+    other = row(0, 0, 100, partition=1)
+    ledger.append(row(0, 0, 10), row(12, 10, 10), row(30, 20, 5), row(40, 25, 0), other)
+
+    ledger.table.void_from(FLOW, KEY, 14)
+
+    assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 0, 10), sync(12, 10, 4))
+    assert ledger.table.positions(FLOW)[KEY] == Position(16, 14)
+    assert ledger.table.positions(FLOW)[other.key] == Position(100, 100)
+
+
+def test_voiding_is_one_commit(ledger: Ledger, spark: SparkSession) -> None:
+    ledger.append(row(0, 0, 10), row(10, 10, 10))
+    before = DeltaTable.forPath(spark, ledger.table.path).history().count()
+
+    ledger.table.void_from(FLOW, KEY, 5)
+
+    assert DeltaTable.forPath(spark, ledger.table.path).history().count() == before + 1
+
+
+def test_an_append_is_one_file_and_its_columns_say_what_they_mean(ledger: Ledger, spark: SparkSession) -> None:
+    ledger.append(*(row(n * 20, n * 10, 10, partition=n % 7) for n in range(500)))
+
+    table = spark.read.format("delta").load(ledger.table.path)
+
+    assert len(table.inputFiles()) == 1
+    assert all(field.metadata["comment"] for field in table.schema.fields)
+    assert table.where("committed_at > current_timestamp() - interval 1 hour").count() == 500
+
+
+def test_names_are_data_whatever_they_hold(ledger: Ledger) -> None:
+    flow = "a'b\"\\->c\n\u00e9"
+    ledger.append(row(0, 0, 10), flow=flow)
+
+    assert ledger.table.positions(flow) == {KEY: Position(10, 10)}
+    assert ledger.table.positions(FLOW) == {}
+
+
+def test_a_million_rows_give_their_positions(ledger: Ledger, spark: SparkSession) -> None:
+    ledger.append(row(0, 0, 1))
+    many = spark.range(1, 1_000_001).select(
+        F.lit(FLOW).alias("flow"),
+        *(F.lit(text).alias(name) for name, text in (("source_topic", "orders"), ("remote_topic", "primary.orders"))),
+        (F.col("id") % 100).cast("int").alias("partition"),
+        F.lit("source-id").alias("source_topic_id"),
+        F.lit("remote-id").alias("remote_topic_id"),
+        (F.col("id") * 3).alias("upstream_offset"),
+        F.col("id").alias("downstream_offset"),
+        F.lit(1).cast("long").alias("record_count"),
+    )
+    many.write.format("delta").mode("append").save(ledger.table.path)
+
+    positions = ledger.table.positions(FLOW)
+
+    assert len(positions) == 100
+    assert positions[KEY] == Position(3_000_001, 1_000_001)
+
+
+def test_a_table_of_someone_else_is_refused_with_its_path(spark: SparkSession, ledger: Ledger) -> None:
+    spark.range(3).write.format("delta").save(ledger.table.path)
+
+    with pytest.raises(StateError, match=r"offset_syncs.*check that"):
+        ledger.append(row(0, 0, 1))
+    with pytest.raises(StateError, match="offset_syncs"):
+        ledger.table.positions(FLOW)
+
+
+def test_a_state_folder_that_cannot_be_written_is_one_clear_error(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+
+    with pytest.raises(StateError, match=r"could not .* the table .*state/offset_syncs"):
+        Ledger(spark, str(tmp_path / "state")).append(row(0, 0, 1))
+
+
+def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, state: str) -> None:
+    table = RunTable(spark, state)
+    assert table.latest(FLOW) is None
+    first = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
+    second = MirrorRun("run-2", FLOW, 2, "exactly-once", "cluster-a", "cluster-b")
+
+    table.started(first)
+    table.ended(first, outcome="ok", records=10, bytes=1000)
+    table.started(second)
+
+    assert table.latest(FLOW) == second
+    rows = spark.read.format("delta").load(f"{state}/runs").orderBy("at").collect()
+    assert [(r.run_id, r.kind, r.outcome, r.records) for r in rows] == [
+        ("run-1", "started", None, None),
+        ("run-1", "ended", "ok", 10),
+        ("run-2", "started", None, None),
+    ]
+
+
+def test_incidents_can_be_looked_up(spark: SparkSession, state: str) -> None:
+    incident = Incident("data lost", "orders", 3, 100, 250, "retention passed the position")
+
+    IncidentTable(spark, state).append(FLOW, [incident], run_id="run-1", batch_id=4)
+    IncidentTable(spark, state).append(FLOW, [], run_id="run-1", batch_id=5)
+
+    (found,) = spark.read.format("delta").load(f"{state}/incidents").collect()
+    assert (found.kind, found.topic, found.partition, found.from_offset, found.until_offset) == (
+        "data lost", "orders", 3, 100, 250,
+    )

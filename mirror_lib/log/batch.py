@@ -1,0 +1,210 @@
+"""Bytes of a fetch response in, whole record batches, their headers and re-headed copies out. Pure.
+
+Record batch format v2 (KIP-98): 61 bytes of header, then records, perhaps compressed. All integers are big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Iterator, NamedTuple, Union
+
+import google_crc32c
+
+from mirror_lib.errors import BatchError
+
+Buffer = Union[bytes, bytearray, memoryview]
+
+HEADER_SIZE = 61
+MAX_SEQUENCE = 0x7FFFFFFF
+
+_LOG_OVERHEAD = 12  # base offset and length, which the length does not count
+_MIN_LEGACY_SIZE = 14  # CRC, magic, attributes, key length, value length: what a magic 0 entry has at least
+_MAGIC_AT = 16
+_CRC_FROM = 21
+
+_ENTRY = struct.Struct(">qi")
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_BEFORE_CRC = struct.Struct(">qiibI")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+
+
+class Record(NamedTuple):
+    """One record whose key, value and headers are still the bytes they were on the source.
+
+    `offset` is upstream, `timestamp` milliseconds (-1: none), `body` all that follows the offset delta in format v2:
+    key, value and headers with their lengths. `attributes` is the record's own byte, 0 in every Kafka so far.
+    """
+
+    offset: int
+    timestamp: int
+    body: bytes
+    attributes: int = 0
+
+
+class BatchHeader(NamedTuple):
+    """The header of a record batch of format v2, field by field as it is on the wire."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & _CODEC
+
+    @property
+    def log_append_time(self) -> bool:
+        """The broker set the time: every record's timestamp is `max_timestamp`."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def transactional(self) -> bool:
+        """Written inside a transaction."""
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """A transaction marker, never a user's data."""
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record that was ever in the batch; compaction does not change it."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next batch may start."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def contiguous(self) -> bool:
+        """No record is missing: the offsets inside run without a gap."""
+        return self.record_count == self.last_offset_delta + 1
+
+    @property
+    def can_rehead(self) -> bool:
+        """The fast path is open: data, no gap, and timestamps that a producer may set."""
+        return self.record_count == self.last_offset_delta + 1 and not self.attributes & (_CONTROL | _LOG_APPEND_TIME)
+
+
+def split_batches(data: Buffer) -> Iterator[memoryview]:
+    """Whole entries (v2 batches, or magic 0/1 messages) of a fetch response's records, without a copy.
+
+    A last entry that is cut off is left out, as a consumer does. A length that no entry can have is a BatchError.
+    """
+    view = memoryview(data)
+    size, at = len(view), 0
+    while at + _LOG_OVERHEAD <= size:
+        offset, length = _ENTRY.unpack_from(view, at)
+        if length < _MIN_LEGACY_SIZE:
+            raise BatchError(f"the record batch at offset {offset} is corrupt: its length is {length}")
+        end = at + _LOG_OVERHEAD + length
+        if end > size:
+            return
+        yield view[at:end]
+        at = end
+
+
+def magic_of(entry: Buffer) -> int:
+    """Format version of any entry that `split_batches` yields: 0, 1 or 2."""
+    return entry[_MAGIC_AT]
+
+
+def read_header(batch: Buffer) -> BatchHeader:
+    """Header of one whole batch of format v2. BatchError for another magic or a length that is not the batch's."""
+    if len(batch) < HEADER_SIZE:
+        raise BatchError(f"a record batch of {len(batch)} bytes is shorter than its header")
+    header = BatchHeader(*_HEADER.unpack_from(batch))
+    if header.magic != 2:
+        raise BatchError(f"the record batch at offset {header.base_offset} has magic {header.magic}, not 2")
+    if header.batch_length != len(batch) - _LOG_OVERHEAD:
+        raise BatchError(
+            f"the record batch at offset {header.base_offset} says {header.batch_length} bytes "
+            f"and has {len(batch) - _LOG_OVERHEAD}"
+        )
+    return header
+
+
+def check_crc(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether the batch's bytes are those its writer meant (CRC32C from the attributes on)."""
+    # google_crc32c takes bytes only.
+    return bool(google_crc32c.value(bytes(batch[_CRC_FROM:])) == header.crc)
+
+
+def crc_mismatch(header: BatchHeader) -> BatchError:
+    """The error for a batch whose CRC does not hold."""
+    return BatchError(
+        f"the record batch at offset {header.base_offset} is corrupt: its CRC does not match",
+        hint="check the source broker's disk and the network; a replica may still hold it whole",
+    )
+
+
+def rehead(batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    """The batch, ready to append under our producer: base offset 0, not transactional, new CRC, the rest as it was.
+
+    BatchError where the source's CRC does not hold: a new CRC would hide the damage for ever. BatchError also for
+    a batch with `can_rehead` false, which the broker would refuse or number otherwise.
+    """
+    header = read_header(batch)
+    if not header.can_rehead:
+        raise BatchError(f"the record batch at offset {header.base_offset} cannot be copied as it is; re-encode it")
+    payload = bytes(batch[HEADER_SIZE:])
+    if google_crc32c.extend(google_crc32c.value(bytes(batch[_CRC_FROM:HEADER_SIZE])), payload) != header.crc:
+        raise crc_mismatch(header)
+    # With a delete horizon (KIP-534) the base timestamp is the cleaner's time to drop tombstones. Deltas count from
+    # it all the same, so without the flag it is an ordinary base, and the target's cleaner sets its own horizon.
+    attributes = header.attributes & ~(_TRANSACTIONAL | _DELETE_HORIZON)
+    return _assemble(
+        header.partition_leader_epoch,
+        _AFTER_CRC.pack(attributes, *header[6:9], producer_id, producer_epoch, base_sequence, header.record_count),
+        payload,
+    )
+
+
+def new_batch(
+    codec: int,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    payload: bytes,
+) -> bytes:
+    """A whole batch around `payload`, `record_count` records with offset deltas from 0 on, already under `codec`."""
+    tail = _AFTER_CRC.pack(
+        codec, record_count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count
+    )
+    return _assemble(-1, tail, payload)
+
+
+def _assemble(partition_leader_epoch: int, after_crc: bytes, payload: bytes) -> bytes:
+    crc = google_crc32c.extend(google_crc32c.value(after_crc), payload)
+    length = HEADER_SIZE - _LOG_OVERHEAD + len(payload)
+    return b"".join((_BEFORE_CRC.pack(0, length, partition_leader_epoch, 2, crc), after_crc, payload))
+
+
+def next_sequence(base_sequence: int, record_count: int) -> int:
+    """Base sequence of the batch after one of `record_count` records; past 2^31 - 1 Kafka goes on at 0.
+
+    -1 (no sequence) stays -1.
+    """
+    return base_sequence if base_sequence < 0 else (base_sequence + record_count) & MAX_SEQUENCE

@@ -1,0 +1,182 @@
+"""Compressed bytes in, plain bytes out, and back: the codecs of Kafka's record batches, framed as Java's client does.
+
+Ids: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, Callable, Dict, List, Union
+
+import cramjam
+
+from mirror_lib.errors import BatchError
+
+Buffer = Union[bytes, bytearray, memoryview]
+
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+# A worker's memory is what a damaged or hostile payload would take. Producers bound a record before compression
+# (max.request.size, 1 MB unless raised), so real batches stay two orders of magnitude below this.
+MAX_DECOMPRESSED = 256 << 20
+
+_GZIP_WBITS = 31
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 << 10
+# Version 1, independent blocks of at most 64 KB, no checksums; 0x82 is this header's checksum. Java's reader refuses
+# linked blocks, which most libraries write unless told otherwise.
+_LZ4_HEADER = bytes.fromhex("04224d18604082")
+_LZ4_BLOCK = 64 << 10
+_LZ4_STORED = 0x80000000
+_LZ4_END = bytes(4)
+_INT = struct.Struct(">i")
+_LITTLE_UINT = struct.Struct("<I")
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """`data` under `codec`, readable by every Kafka client. BatchError for an unknown codec."""
+    if not codec:
+        return bytes(data)
+    return _of(_COMPRESS, codec)(data)
+
+
+def decompress(codec: int, data: Buffer) -> bytes:
+    """What `data` was before `codec`. BatchError: unknown codec, corrupt data, or over MAX_DECOMPRESSED bytes."""
+    if not codec:
+        return bytes(data)
+    unpack = _of(_DECOMPRESS, codec)
+    try:
+        return unpack(data)
+    except (cramjam.DecompressionError, zlib.error, struct.error, EOFError, OverflowError) as error:
+        raise BatchError(
+            f"a {CODEC_NAMES[codec]} payload of {len(data)} bytes cannot be unpacked "
+            f"into at most {MAX_DECOMPRESSED >> 20} MB: {error}"
+        ) from error
+
+
+def mend_lz4_header(data: Buffer) -> bytes:
+    """An LZ4 frame with its header's checksum put right.
+
+    Clients up to Kafka 0.9 computed it over the frame's magic too, in messages of magic 0 (KAFKA-3160).
+    """
+    frame = bytearray(data)
+    end = 14 if len(frame) > 14 and frame[4] & 0x08 else 6
+    if len(frame) > end:
+        frame[end] = (_xxh32_short(bytes(frame[4:end])) >> 8) & 0xFF
+    return bytes(frame)
+
+
+def _of(table: Dict[int, Callable[[Buffer], bytes]], codec: int) -> Callable[[Buffer], bytes]:
+    if codec not in table:
+        raise BatchError(f"compression codec {codec} is not known", hint="upgrade: a newer Kafka may have added it")
+    return table[codec]
+
+
+def _gzip(data: Buffer) -> bytes:
+    packer = zlib.compressobj(-1, zlib.DEFLATED, _GZIP_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def _gunzip(data: Buffer) -> bytes:
+    rest, parts, room = bytes(data), [], MAX_DECOMPRESSED
+    while True:  # a gzip file is a row of members
+        member = zlib.decompressobj(_GZIP_WBITS)
+        parts.append(member.decompress(rest, room + 1))
+        room -= len(parts[-1])
+        if room < 0:
+            raise OverflowError("it is larger")
+        if not member.eof:
+            raise EOFError("it is cut off")
+        rest = member.unused_data
+        if not rest:
+            return b"".join(parts)
+
+
+def _snappy(data: Buffer) -> bytes:
+    view, parts = memoryview(data), [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK]))
+        parts += (_INT.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _unsnappy(data: Buffer) -> bytes:
+    if bytes(data[:8]) != _XERIAL_MAGIC:  # librdkafka writes one raw block
+        return b"".join(_unsnappy_blocks([data]))
+    blocks: List[Buffer] = []
+    view, at = memoryview(data), 16
+    while at < len(view):
+        (size,) = _INT.unpack_from(view, at)
+        at += 4 + size
+        if size < 0 or at > len(view):
+            raise EOFError("a block is cut off")
+        blocks.append(view[at - size : at])
+    return b"".join(_unsnappy_blocks(blocks))
+
+
+def _unsnappy_blocks(blocks: List[Buffer]) -> List[bytes]:
+    if sum(cramjam.snappy.decompress_raw_len(block) for block in blocks) > MAX_DECOMPRESSED:
+        raise OverflowError("it is larger")
+    return [bytes(cramjam.snappy.decompress_raw(block)) for block in blocks]
+
+
+def _lz4(data: Buffer) -> bytes:
+    view, parts = memoryview(data), [_LZ4_HEADER]
+    for at in range(0, len(view), _LZ4_BLOCK):
+        plain = view[at : at + _LZ4_BLOCK]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            parts += (_LITTLE_UINT.pack(len(block)), block)
+        else:
+            parts += (_LITTLE_UINT.pack(len(plain) | _LZ4_STORED), bytes(plain))
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _growing(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Buffer], bytes]:
+    """Unpack into a buffer that is made larger until it fits: frames need not say how large they become."""
+
+    def unpack(data: Buffer) -> bytes:
+        size = 1024 + 8 * len(data)
+        while True:
+            size = min(size, MAX_DECOMPRESSED)
+            out = bytearray(size)
+            try:
+                return bytes(memoryview(out)[: decompress_into(data, out)])
+            except cramjam.DecompressionError:
+                if size == MAX_DECOMPRESSED:
+                    raise
+            size *= 8
+
+    return unpack
+
+
+def _zstd(data: Buffer) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=3))
+
+
+def _xxh32_short(data: bytes) -> int:
+    """XXH32 with seed 0 of fewer than 16 bytes."""
+    mask, value, at = 0xFFFFFFFF, (0x165667B1 + len(data)) & 0xFFFFFFFF, 0
+    while at + 4 <= len(data):
+        value = (value + int.from_bytes(data[at : at + 4], "little") * 0xC2B2AE3D) & mask
+        value = ((value << 17 | value >> 15) & mask) * 0x27D4EB2F & mask
+        at += 4
+    for byte in data[at:]:
+        value = (value + byte * 0x165667B1) & mask
+        value = ((value << 11 | value >> 21) & mask) * 0x9E3779B1 & mask
+    value = (value ^ value >> 15) * 0x85EBCA77 & mask
+    value = (value ^ value >> 13) * 0xC2B2AE3D & mask
+    return value ^ value >> 16
+
+
+_COMPRESS: Dict[int, Callable[[Buffer], bytes]] = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4, ZSTD: _zstd}
+_DECOMPRESS: Dict[int, Callable[[Buffer], bytes]] = {
+    GZIP: _gunzip,
+    SNAPPY: _unsnappy,
+    LZ4: _growing(cramjam.lz4.decompress_into),
+    ZSTD: _growing(cramjam.zstd.decompress_into),
+}

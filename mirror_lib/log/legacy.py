@@ -1,0 +1,98 @@
+"""A message of magic 0 or 1 in (Kafka before 0.11), its records out, with bodies as format v2 writes them. Pure."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import List, NamedTuple
+
+from mirror_lib.errors import BatchError
+from mirror_lib.log.batch import Buffer, Record, split_batches
+from mirror_lib.log.codecs import LZ4, decompress, mend_lz4_header
+from mirror_lib.log.varint import encode_varint
+
+NO_TIMESTAMP = -1
+
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+_MAGIC_AT = 16
+_HEADER = struct.Struct(">qiIbb")
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+_NO_HEADERS = b"\x00"
+_NULL = encode_varint(-1)
+
+
+class _Message(NamedTuple):
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: bytes  # with its varint length, as in format v2
+    value: memoryview
+    value_is_null: bool
+
+
+def read_messages(entry: Buffer) -> List[Record]:
+    """The records of one whole entry of magic 0 or 1, a plain message or a compressed wrapper of many.
+
+    Magic 0 has no timestamp: -1. BatchError: corrupt, or nested in a way that no Kafka writes.
+    """
+    outer = _read_message(memoryview(entry))
+    codec = outer.attributes & _CODEC
+    if not codec:
+        return [_record(outer, outer.offset, outer.timestamp)]
+    packed = mend_lz4_header(outer.value) if codec == LZ4 and outer.magic == 0 else outer.value
+    payload = decompress(codec, packed)
+    entries = list(split_batches(payload))
+    if not entries or sum(map(len, entries)) != len(payload):
+        raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: what it holds is cut off")
+    inner = [_read_message(message) for message in entries]
+    _check_inner(outer, inner)
+    base = _base_offset(outer, inner)
+    if outer.attributes & _LOG_APPEND_TIME and outer.magic == 1:
+        return [_record(message, base + message.offset, outer.timestamp) for message in inner]
+    return [_record(message, base + message.offset, message.timestamp) for message in inner]
+
+
+def _read_message(entry: memoryview) -> _Message:
+    offset, length, crc, magic, attributes = _HEADER.unpack_from(entry)
+    if magic not in (0, 1):
+        raise BatchError(f"the message at offset {offset} has magic {magic}, not 0 or 1")
+    if length + 12 != len(entry) or zlib.crc32(entry[_MAGIC_AT:]) != crc:
+        raise BatchError(f"the message at offset {offset} is corrupt: its CRC or length does not match")
+    try:
+        at = _HEADER.size
+        timestamp = NO_TIMESTAMP
+        if magic:
+            (timestamp,) = _LONG.unpack_from(entry, at)
+            at += _LONG.size
+        (key_length,) = _INT.unpack_from(entry, at)
+        key_end = at + 4 + max(key_length, 0)
+        (value_length,) = _INT.unpack_from(entry, key_end)
+    except struct.error as error:
+        raise BatchError(f"the message at offset {offset} is corrupt: it is cut off") from error
+    if key_end + 4 + max(value_length, 0) != len(entry):
+        raise BatchError(f"the message at offset {offset} is corrupt: key and value do not fill it")
+    key = _NULL if key_length < 0 else encode_varint(key_length) + bytes(entry[at + 4 : key_end])
+    return _Message(offset, magic, attributes, timestamp, key, entry[key_end + 4 :], value_length < 0)
+
+
+def _check_inner(outer: _Message, inner: List[_Message]) -> None:
+    for message in inner:
+        if message.magic != outer.magic or message.attributes & _CODEC:
+            raise BatchError(f"the compressed message at offset {outer.offset} holds messages of another kind")
+
+
+def _base_offset(outer: _Message, inner: List[_Message]) -> int:
+    """What to add to inner offsets: in magic 1 they count from 0, and the wrapper has that of the last (KIP-31)."""
+    if outer.magic == 0 or outer.offset == 0:  # some versions of librdkafka left a wrapper's offset at 0
+        return 0
+    if outer.offset < inner[-1].offset:
+        raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: its messages lie past it")
+    return outer.offset - inner[-1].offset
+
+
+def _record(message: _Message, offset: int, timestamp: int) -> Record:
+    value = _NULL if message.value_is_null else encode_varint(len(message.value)) + message.value
+    return Record(offset, timestamp, message.key + value + _NO_HEADERS)

@@ -1,0 +1,214 @@
+"""A record batch of any kind in, its records out; records in, batches that any broker accepts out. Pure: the slow path.
+
+Only each record's length, timestamp delta and offset delta are rewritten; key, value and headers stay as they were.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from mirror_lib.errors import BatchError
+from mirror_lib.log.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    Record,
+    check_crc,
+    crc_mismatch,
+    magic_of,
+    new_batch,
+    next_sequence,
+    read_header,
+)
+from mirror_lib.log.codecs import compress, decompress
+from mirror_lib.log.legacy import read_messages
+from mirror_lib.log.varint import SMALL_VARINTS, decode_varint, encode_varint, wrap64
+
+__all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "read_records", "same_records"]
+
+# What a record may have beside its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
+_RECORD_OVERHEAD = 21
+# A piece compresses worse than the whole; aiming lower saves a second split.
+_SPLIT_MARGIN = 0.9
+_FAR = 1 << 62
+
+
+class RecordTooLarge(BatchError):
+    """One record makes a batch over the target's limit, even alone. `size` is that batch's bytes."""
+
+    def __init__(self, upstream_offset: int, size: int, max_bytes: int) -> None:
+        super().__init__(
+            f"the record at offset {upstream_offset} needs a batch of {size} bytes; the remote topic takes {max_bytes}",
+            hint="raise max.message.bytes of the remote topic",
+        )
+        self.upstream_offset = upstream_offset
+        self.size = size
+
+
+class Built(NamedTuple):
+    """One batch ready to append.
+
+    `runs` are the upstream offsets of its records in order, `(upstream_offset, record_count)` for each stretch
+    without a gap; downstream the records follow one another from the batch's base offset on.
+    """
+
+    data: bytes
+    record_count: int
+    runs: Tuple[Tuple[int, int], ...]
+
+
+def read_records(batch: Buffer) -> List[Record]:
+    """Every record of one whole entry of any magic and codec, with upstream offsets; none if compaction emptied it.
+
+    Under LogAppendTime a record's timestamp is the batch's. BatchError: corrupt, unknown codec, or a control batch.
+    """
+    if magic_of(batch) < 2:
+        return read_messages(batch)
+    header = read_header(batch)
+    if not check_crc(batch, header):
+        raise crc_mismatch(header)
+    if header.control:
+        raise BatchError(f"the batch at offset {header.base_offset} is a transaction marker and holds no records")
+    try:
+        # Compaction leaves an empty batch as a bare header, whatever its codec.
+        payload = decompress(header.codec, batch[HEADER_SIZE:]) if header.record_count else b""
+        return _with_timestamps(header, _decode(payload, header))
+    except (BatchError, IndexError) as error:
+        raise BatchError(f"the record batch at offset {header.base_offset} cannot be read: {error}") from error
+
+
+def build_batches(
+    records: Sequence[Record], codec: int, producer_id: int, producer_epoch: int, base_sequence: int, max_bytes: int
+) -> List[Built]:
+    """`records` (offsets ascending) in batches of at most `max_bytes` bytes each, header included, after compression.
+
+    Offsets inside a batch run from 0 without a gap, timestamps are CreateTime, the sequence goes on from batch to
+    batch. RecordTooLarge for a record that does not fit alone.
+    """
+    built: List[Built] = []
+    waiting = _cut(records, None if codec else max_bytes - HEADER_SIZE)[::-1]
+    while waiting:
+        piece = waiting.pop()
+        data = _build(piece, codec, producer_id, producer_epoch, base_sequence)
+        if len(data) <= max_bytes:
+            built.append(Built(data, len(piece), _runs(piece)))
+            base_sequence = next_sequence(base_sequence, len(piece))
+        elif len(piece) == 1:
+            raise RecordTooLarge(piece[0].offset, len(data), max_bytes)
+        else:
+            room = int(_plain_size(piece) * max_bytes / len(data) * _SPLIT_MARGIN)
+            waiting += _cut(piece, room)[::-1]
+    return built
+
+
+def same_records(one: Sequence[Record], other: Sequence[Record]) -> bool:
+    """Whether both hold the same records in the same order: timestamps and bytes. Offsets may differ."""
+    return len(one) == len(other) and all(a[1:] == b[1:] for a, b in zip(one, other))
+
+
+def _decode(data: bytes, header: BatchHeader) -> List[Record]:
+    """Records of an unpacked payload. The short forms of each integer are written out: a call costs more than they."""
+    records: List[Record] = []
+    append, new = records.append, tuple.__new__
+    base_offset, base_timestamp, at = header.base_offset, header.base_timestamp, 0
+    for _ in range(header.record_count):
+        byte = data[at]
+        if byte < 0x80:
+            length, at = byte >> 1 ^ -(byte & 1), at + 1
+        elif data[at + 1] < 0x80:
+            length, at = (data[at + 1] << 6 | (byte & 0x7F) >> 1) ^ -(byte & 1), at + 2
+        else:
+            length, at = decode_varint(data, at)
+        end = at + length
+        attributes = data[at]
+        byte = data[at + 1]
+        if byte < 0x80:
+            timestamp, at = base_timestamp + (byte >> 1 ^ -(byte & 1)), at + 2
+        else:
+            delta, at = decode_varint(data, at + 1)
+            timestamp = wrap64(base_timestamp + delta)
+        byte = data[at]
+        if byte < 0x80:
+            offset, at = base_offset + (byte >> 1 ^ -(byte & 1)), at + 1
+        elif data[at + 1] < 0x80:
+            offset, at = base_offset + ((data[at + 1] << 6 | (byte & 0x7F) >> 1) ^ -(byte & 1)), at + 2
+        else:
+            delta, at = decode_varint(data, at)
+            offset = base_offset + delta
+        if at > end:
+            raise BatchError(f"record {len(records)} is shorter than its own fields")
+        append(new(Record, (offset, timestamp, data[at:end], attributes)))
+        at = end
+    if at != len(data):
+        raise BatchError(f"its {header.record_count} records end at byte {at} of {len(data)}")
+    return records
+
+
+def _with_timestamps(header: BatchHeader, records: List[Record]) -> List[Record]:
+    if header.log_append_time:
+        return [Record(offset, header.max_timestamp, body, flags) for offset, _, body, flags in records]
+    if abs(header.base_timestamp) < _FAR:
+        return records
+    # Out here even a small delta can pass the end of a long; Java's sum wraps, and so must ours.
+    return [Record(offset, wrap64(timestamp), body, flags) for offset, timestamp, body, flags in records]
+
+
+def _build(records: Sequence[Record], codec: int, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    return new_batch(
+        codec,
+        len(records),
+        records[0].timestamp,
+        max(map(itemgetter(1), records)),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        compress(codec, _encode(records)),
+    )
+
+
+def _encode(records: Sequence[Record]) -> bytes:
+    parts: List[bytes] = []
+    append = parts.append
+    small, limit = SMALL_VARINTS, len(SMALL_VARINTS)
+    base_timestamp = records[0].timestamp
+    for index, (_, timestamp, body, attributes) in enumerate(records):
+        delta = timestamp - base_timestamp
+        head = (
+            (b"%c" % attributes)
+            + (small[delta] if 0 <= delta < limit else encode_varint(wrap64(delta)))
+            + (small[index] if index < limit else encode_varint(index))
+        )
+        length = len(head) + len(body)
+        append(small[length] if length < limit else encode_varint(length))
+        append(head)
+        append(body)
+    return b"".join(parts)
+
+
+def _plain_size(records: Sequence[Record]) -> int:
+    return sum(len(body) + _RECORD_OVERHEAD for _, _, body, _ in records)
+
+
+def _cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]]:
+    """Pieces of at most `room` plain bytes, or of one record; all in one where `room` is None."""
+    if not records:
+        return []
+    if room is None:
+        return [records]
+    pieces, start, size = [], 0, 0
+    for index, record in enumerate(records):
+        needs = len(record.body) + _RECORD_OVERHEAD
+        if size + needs > room and index > start:
+            pieces.append(records[start:index])
+            start, size = index, 0
+        size += needs
+    return [*pieces, records[start:]]
+
+
+def _runs(records: Sequence[Record]) -> Tuple[Tuple[int, int], ...]:
+    first, count = records[0].offset, len(records)
+    if records[-1].offset - first + 1 == count:
+        return ((first, count),)
+    starts = [0, *(i for i in range(1, count) if records[i].offset != records[i - 1].offset + 1)]
+    return tuple((records[a].offset, b - a) for a, b in zip(starts, [*starts[1:], count]))

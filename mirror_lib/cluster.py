@@ -1,0 +1,300 @@
+"""The one door to kafka-python's admin client: questions and orders in, our own frozen answers out.
+
+Retriable errors are retried here, up to one deadline; everything else leaves as a ClusterError in plain words.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+import uuid
+from functools import partial
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
+
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaPartition
+from kafka.admin import ConfigResource, OffsetSpec
+from kafka.errors import AuthorizationError, KafkaError, LeaderNotAvailableError, RequestTimedOutError, for_code
+
+from mirror_lib.config.clients import kafka_python_options
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import NewTopic, OffsetRange, TopicConfigEntry, TopicConfigs, TopicDescription, TopicPartition
+
+log = logging.getLogger(__name__)
+# At DEBUG these log the client's configuration and the bytes it sends, passwords included.
+for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
+    logging.getLogger(_name).setLevel(logging.INFO)
+
+Answer = TypeVar("Answer")
+Offsets = Mapping[TopicPartition, OffsetRange]
+Outcomes = Mapping[str, Optional[str]]
+ErrorCodes = Iterable[Tuple[str, int, Optional[str]]]
+Send = Callable[[Sequence[str]], ErrorCodes]
+
+ANSWER_SECONDS = 60.0
+LEADER_SECONDS = 10.0
+# 10 000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
+LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
+# A KRaft controller refuses requests for more than 10 000 partitions; a response on 200 topics' configs is about 2 MB.
+PARTITIONS_PER_REQUEST = 5000
+TOPICS_PER_REQUEST = 200
+
+OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
+PROBE_TOPIC = "mirror-probe"
+
+
+class KafkaCluster:
+    """A `Cluster` that asks real brokers. Connecting happens on construction; use it as a context manager.
+
+    Raises ClusterError where no broker answers, here and in every method.
+    """
+
+    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self.alias = config.alias
+        self._answer_seconds = answer_seconds
+        options = {
+            "client_id": f"mirror-{config.alias}-admin",
+            **kafka_python_options(config.client_properties("admin")),
+            "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
+            "bootstrap_timeout_ms": int(1000 * min(answer_seconds, 30)),
+        }
+        try:
+            self._client = KafkaAdminClient(**options)
+        except KafkaError as error:
+            raise ClusterError(
+                f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: {type(error).__name__}",
+                "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
+            ) from error
+
+    def __enter__(self) -> KafkaCluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connections. Closing twice is harmless."""
+        self._client.close()
+
+    def cluster_id(self) -> str:
+        """The id that the cluster gave itself."""
+        return str(self._describe_cluster()["cluster_id"])
+
+    def broker_count(self) -> int:
+        """Brokers that are registered and not fenced."""
+        return sum(1 for broker in self._describe_cluster()["brokers"] if not broker.get("is_fenced"))
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        """Every visible topic, in one round trip. A topic in an error state is left out and named in the log."""
+        answers = self._describe_topics(None)
+        unready = {each["name"]: for_code(each["error_code"]).message for each in answers if each["error_code"] != OK}
+        if unready:
+            log.warning("%s: topics left out of the listing for now: %s", self.alias, unready)
+        return {each["name"]: _topic_description(each) for each in answers if each["error_code"] == OK}
+
+    def topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]] = None) -> Mapping[str, TopicConfigs]:
+        """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out.
+
+        Raises ClusterError where the configs of an existing topic may not be read.
+        """
+        found: Dict[str, TopicConfigs] = {}
+        for start in range(0, len(names), TOPICS_PER_REQUEST):
+            found.update(self._topic_configs(names[start : start + TOPICS_PER_REQUEST], keys))
+        # The client drops error codes: a topic without any entry was refused, or is not there any more.
+        silent = sorted(set(names) - found.keys())
+        refused = [each["name"] for each in self._describe_topics(silent) if each["error_code"] == OK] if silent else []
+        if refused:
+            raise ClusterError(
+                f"{self.alias}: not allowed to read the configs of {_some(refused)}",
+                hint="grant DescribeConfigs on these topics",
+            )
+        return found
+
+    def topic_config_keys(self) -> FrozenSet[str]:
+        """The topic configs that the brokers know, read off a topic, or off one that is validated but not created.
+
+        Empty where neither is allowed, and on a cluster without topics before 2.4.
+        """
+        try:
+            for name in sorted(self.topics())[:1]:
+                return frozenset(self.topic_configs([name]).get(name, {}))
+        except ClusterError as error:
+            log.debug("%s: no configs of an existing topic: %s", self.alias, error)
+        probe = {PROBE_TOPIC: {"num_partitions": 1, "replication_factor": 1}}
+        validate = partial(self._client.create_topics, probe, validate_only=True, raise_errors=False)
+        return frozenset(self._ask("validate a topic", "Create on topics", validate)["topics"][0].get("configs") or ())
+
+    def create_topics(self, specs: Sequence[NewTopic]) -> Outcomes:
+        """Create topics and wait until they have leaders. By name: `None` where the topic exists, else the reason."""
+        orders = {
+            spec.name: {
+                "num_partitions": spec.partitions,
+                "replication_factor": spec.replication_factor,
+                "configs": dict(spec.configs),
+            }
+            for spec in specs
+        }
+
+        def send(names: Sequence[str]) -> ErrorCodes:
+            answer = self._client.create_topics({name: orders[name] for name in names}, raise_errors=False)
+            return [(each["name"], each["error_code"], each["error_message"]) for each in answer["topics"]]
+
+        sizes = {spec.name: spec.partitions for spec in specs}
+        outcomes = self._order("create topics", "Create on the topic or the cluster", sizes, send, TOPIC_EXISTS)
+        return self._led(outcomes, dict.fromkeys(sizes, 1))  # one that existed may be smaller than asked for
+
+    def create_partitions(self, counts: Mapping[str, int]) -> Outcomes:
+        """Grow topics and wait for the leaders. By name: `None` where the topic is as large, else the reason."""
+
+        def send(names: Sequence[str]) -> ErrorCodes:
+            answer = self._client.create_partitions({name: counts[name] for name in names}, raise_errors=False)
+            return [(each.name, each.error_code, each.error_message) for each in answer.results]
+
+        outcomes = self._order("add partitions", "Alter on the topic", counts, send, INVALID_PARTITIONS)
+        return self._led(outcomes, counts)
+
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, Optional[str]]]) -> Outcomes:
+        """Set (or, with value `None`, delete) single topic configs, leaving the others: `None` or the reason."""
+        resources = [
+            ConfigResource("TOPIC", name, {key: ("DELETE" if new is None else "SET", new) for key, new in one.items()})
+            for name, one in changes.items()
+        ]
+        alter = partial(self._client.alter_configs, resources, raise_on_unknown=False, incremental=True)
+        answer = self._ask("alter topic configs", "AlterConfigs on the topics", alter)
+        return {name: None if outcome == "OK" else outcome for name, outcome in answer.get("topic", {}).items()}
+
+    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
+        """Log start and end by partition, in a few requests however many partitions there are.
+
+        The end is the last stable offset under `read_committed`, else the high watermark. Partitions that are unknown,
+        not visible, or stay without a leader are left out and named in the log.
+        """
+        wanted = [KafkaPartition(*each) for each in partitions]
+        patient_until = time.monotonic() + LEADER_SECONDS
+
+        def question() -> Offsets:
+            asked = self._with_leader(wanted, patient_until)
+            # The start first: it can only grow, and never past the end read after it.
+            starts = self._client.list_partition_offsets(dict.fromkeys(asked, OffsetSpec.EARLIEST))
+            ends = self._client.list_partition_offsets(dict.fromkeys(asked, OffsetSpec.LATEST), isolation_level)
+            return {(each.topic, each.partition): OffsetRange(starts[each].offset, ends[each].offset) for each in asked}
+
+        ranges = self._ask("read offsets", "Describe on the topics", question) if wanted else {}
+        missing = sorted(set(partitions) - ranges.keys())
+        if missing:
+            named = _some([f"{topic}-{partition}" for topic, partition in missing])
+            log.warning("%s: no offsets of %d partitions, unknown or leaderless: %s", self.alias, len(missing), named)
+        return ranges
+
+    def _with_leader(self, wanted: Sequence[KafkaPartition], patient_until: float) -> Sequence[KafkaPartition]:
+        leaders = {
+            KafkaPartition(topic["name"], partition["partition_index"]): partition["leader_id"]
+            for topic in self._client.describe_topics(sorted({each.topic for each in wanted}))
+            for partition in topic["partitions"]
+        }
+        if any(leaders.get(each, 0) < 0 for each in wanted) and time.monotonic() < patient_until:
+            raise LeaderNotAvailableError
+        return [each for each in wanted if leaders.get(each, -1) >= 0]
+
+    def _describe_cluster(self) -> Any:
+        return self._ask("describe the cluster", "Describe on the cluster", self._client.describe_cluster)
+
+    def _describe_topics(self, names: Optional[Sequence[str]]) -> Any:
+        return self._ask("list topics", "Describe on the topics", partial(self._client.describe_topics, names))
+
+    def _topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]]) -> Mapping[str, TopicConfigs]:
+        resources = [ConfigResource("TOPIC", name, keys and list(keys)) for name in names]
+        describe = partial(self._client.describe_configs, resources, config_filter="all")
+        answer = self._ask("read topic configs", "DescribeConfigs on the topics", describe)
+        return {
+            name: {key: _config_entry(entry) for key, entry in entries.items()}
+            for name, entries in answer.get("topic", {}).items()
+            if entries
+        }
+
+    def _order(
+        self, asked: str, right: str, sizes: Mapping[str, int], send: Send, already: int
+    ) -> Dict[str, Optional[str]]:
+        """Send orders for topics of `sizes` partitions until each has a lasting answer; `already` means done before."""
+        outcomes: Dict[str, Optional[str]] = {}
+
+        def attempt() -> None:
+            for names in _requests({name: size for name, size in sizes.items() if name not in outcomes}):
+                for name, code, message in send(names):
+                    error = for_code(code)
+                    if code in (OK, already):
+                        outcomes[name] = None
+                    elif issubclass(error, AuthorizationError):
+                        outcomes[name] = f"not allowed to {asked}: grant {right} to this principal"
+                    elif not error.retriable or code == UNKNOWN_TOPIC:
+                        outcomes[name] = f"{error.message}: {message or error.description}"
+            if outcomes.keys() != sizes.keys():
+                raise RequestTimedOutError
+
+        self._ask(asked, right, attempt)
+        return outcomes
+
+    def _led(self, outcomes: Dict[str, Optional[str]], counts: Mapping[str, int]) -> Outcomes:
+        """Wait until the topics of good outcomes have `counts` partitions and leaders for all they have."""
+        waiting = sorted(name for name, reason in outcomes.items() if reason is None)
+        # Thousands of partitions take a broker tens of seconds.
+        patient_until = time.monotonic() + self._answer_seconds
+        while waiting and time.monotonic() < patient_until:
+            leaders = {
+                each["name"]: [partition["leader_id"] for partition in each["partitions"]]
+                for each in self._describe_topics(waiting)
+            }
+            waiting = [name for name in waiting if len(leaders[name]) < counts[name] or min(leaders[name]) < 0]
+            time.sleep(0.05 if waiting else 0)
+        return {**outcomes, **dict.fromkeys(waiting, "exists, but not all its partitions have leaders yet")}
+
+    def _ask(self, asked: str, right: str, question: Callable[[], Answer]) -> Answer:
+        """Ask until there is an answer, an error that stays, or no time left."""
+        deadline, pause = time.monotonic() + self._answer_seconds, 0.05
+        while True:
+            try:
+                return question()
+            except AuthorizationError as error:
+                raise ClusterError(f"{self.alias}: not allowed to {asked}", hint=f"grant {right}") from error
+            # RuntimeError is kafka-python's word for a controller that moved twice, OSError a connection that broke.
+            except (KafkaError, RuntimeError, OSError) as error:
+                lasting = isinstance(error, KafkaError) and not error.retriable
+                if lasting or time.monotonic() + pause > deadline:
+                    hint = None if lasting else "check that the brokers are up and can be reached"
+                    raise ClusterError(f"{self.alias}: cannot {asked}: {error}", hint) from error
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+
+def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
+    """Names in groups of at most PARTITIONS_PER_REQUEST partitions, or one topic."""
+    group: List[str] = []
+    room = PARTITIONS_PER_REQUEST
+    for name, size in sizes.items():
+        if group and size > room:
+            yield group
+            group, room = [], PARTITIONS_PER_REQUEST
+        group.append(name)
+        room -= size
+    if group:
+        yield group
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def _topic_description(answer: Mapping[str, Any]) -> TopicDescription:
+    # The client gives UUIDs as hex text, Kafka's tools print them in base 64; brokers before 2.8 have none.
+    topic_id = answer.get("topic_id")
+    printed = base64.urlsafe_b64encode(uuid.UUID(str(topic_id)).bytes).decode().rstrip("=") if topic_id else ""
+    return TopicDescription(answer["name"], printed, len(answer["partitions"]), answer["is_internal"])
+
+
+def _config_entry(entry: Mapping[str, Any]) -> TopicConfigEntry:
+    source = entry["config_source"]
+    return TopicConfigEntry(
+        entry["value"], source, source == "DEFAULT_CONFIG", bool(entry["is_sensitive"]), bool(entry["read_only"])
+    )

@@ -1,0 +1,98 @@
+"""What a cluster says about itself, and the questions it can be asked: frozen answers and the `Cluster` protocol.
+
+Pure, so that decisions and their tests need no Kafka client. `mirror_lib.cluster` answers from a real cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
+
+TopicPartition = Tuple[str, int]
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """One topic. `topic_id` is Kafka's printed form (22 characters), `""` where the brokers know none (before 2.8)."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    internal: bool = False
+
+
+@dataclass(frozen=True)
+class TopicConfigEntry:
+    """One effective topic config. `source` is Kafka's name, e.g. `DYNAMIC_TOPIC_CONFIG`; secrets have value `None`."""
+
+    value: Optional[str]
+    source: str
+    is_default: bool
+    is_sensitive: bool = False
+    is_read_only: bool = False
+
+
+TopicConfigs = Mapping[str, TopicConfigEntry]
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """A topic to create. `replication_factor` -1 leaves it to the broker."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """A partition's log: the first offset still there, and the end (exclusive)."""
+
+    log_start: int
+    end: int
+
+
+class Cluster(Protocol):
+    """The questions and orders a Kafka cluster takes. Each raises ClusterError when it cannot be answered at all."""
+
+    alias: str
+
+    def cluster_id(self) -> str:
+        """The id that the cluster gave itself."""
+
+    def broker_count(self) -> int:
+        """Brokers that can hold replicas now."""
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        """Every topic that can be seen, by name. One being created or deleted just now may be missing."""
+
+    def topic_configs(
+        self, names: Sequence[str], keys: Optional[Sequence[str]] = None
+    ) -> Mapping[str, TopicConfigs]:
+        """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out."""
+
+    def topic_config_keys(self) -> FrozenSet[str]:
+        """The topic configs that this cluster's brokers know; empty where that cannot be found out."""
+
+    def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
+        """Create topics: `None` where the topic now exists (also where it did before), else the broker's reason."""
+
+    def create_partitions(self, counts: Mapping[str, int]) -> Mapping[str, Optional[str]]:
+        """Grow topics to so many partitions: `None` where it has them (also where it had more), else the reason."""
+
+    def alter_topic_configs(
+        self, changes: Mapping[str, Mapping[str, Optional[str]]]
+    ) -> Mapping[str, Optional[str]]:
+        """Set (or, with value `None`, delete) single topic configs, leaving the others: `None` or the reason."""
+
+    def offsets(
+        self, partitions: Sequence[TopicPartition], isolation_level: str
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        """Log start and end; the end is the last stable offset under `read_committed`, else the high watermark.
+
+        Partitions that are unknown or have no leader now are left out and named in the log.
+        """
+
+    def close(self) -> None:
+        """Drop the connections. Closing twice is harmless."""

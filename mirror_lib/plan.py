@@ -1,0 +1,234 @@
+"""Facts about both clusters in, a TopicPlan out: which topics are copied, under which name, created or grown how.
+
+Pure and printable: `mirror plan` shows it, `mirror_lib.remote_topics` carries it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
+from mirror_lib.policy import copied_back, name_fault, policy_for, topic_filter_for, why_skipped
+from mirror_lib.remote_configs import TIMESTAMP_CONFIGS, admission_configs, admission_notes, creation_configs
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """What a plan is made from, as read at one moment.
+
+    `source_configs` and `target_configs` hold effective values by topic name: of the topics to be copied and of
+    remote topics that exist. `target_config_keys` are the configs that the target knows, empty if not known.
+    """
+
+    source_topics: Mapping[str, TopicDescription]
+    target_topics: Mapping[str, TopicDescription]
+    source_configs: Mapping[str, TopicConfigs] = field(default_factory=dict)
+    target_configs: Mapping[str, TopicConfigs] = field(default_factory=dict)
+    target_config_keys: FrozenSet[str] = frozenset()
+    target_broker_count: int = 1
+
+
+@dataclass(frozen=True)
+class CopiedTopic:
+    """A topic to copy into `remote_topic`, after creating it (`create`) or growing it to `grow_to` partitions.
+
+    `partitions` is the source's count; `remote_topic_id` is `""` until the remote topic exists.
+    """
+
+    source: TopicDescription
+    remote_topic: str
+    remote_topic_id: str
+    partitions: int
+    create: Optional[NewTopic] = None
+    grow_to: Optional[int] = None
+    notes: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SkippedTopic:
+    """A source topic that is not copied. `wanted`: the flow asks for it, but it cannot be copied as things are."""
+
+    name: str
+    reason: str
+    wanted: bool = False
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """Every source topic, once: copied or skipped, each in the order of names."""
+
+    copied: Tuple[CopiedTopic, ...]
+    skipped: Tuple[SkippedTopic, ...]
+
+    @property
+    def blocked(self) -> Tuple[SkippedTopic, ...]:
+        """The topics that the flow asks for and that cannot be copied."""
+        return tuple(topic for topic in self.skipped if topic.wanted)
+
+
+def select_topics(
+    flow: ReplicationFlow, source_topics: Mapping[str, TopicDescription], flows: Iterable[ReplicationFlow] = ()
+) -> Tuple[Mapping[str, str], Tuple[SkippedTopic, ...]]:
+    """Decide by name: remote names by source topic, and the topics skipped with their reasons.
+
+    `flows` are all flows of the file, among which a loop of identity flows is looked for.
+    """
+    policy, known_flows = policy_for(flow), tuple(flows)
+    selected: Dict[str, str] = {}
+    claimed: Dict[str, str] = {}
+    skipped: List[SkippedTopic] = []
+    for name in sorted(source_topics):
+        unwanted = _why_unwanted(source_topics[name], flow, known_flows)
+        remote = policy.format_remote_topic(flow.source.alias, name)
+        if unwanted is not None:
+            skipped.append(SkippedTopic(name, unwanted))
+        elif remote in claimed:
+            reason = f"another source topic of this flow maps to the same remote topic: {claimed[remote]}"
+            skipped.append(SkippedTopic(name, reason, wanted=True))
+        else:
+            claimed[remote] = name
+            selected[name] = remote
+    return selected, tuple(skipped)
+
+
+def _why_unwanted(
+    topic: TopicDescription, flow: ReplicationFlow, flows: Tuple[ReplicationFlow, ...]
+) -> Optional[str]:
+    if topic.internal:
+        return "internal topic"
+    by_name = why_skipped(topic.name, flow)
+    if by_name is not None:
+        return by_name
+    closing_flow = copied_back(topic.name, flow, flows)
+    return None if closing_flow is None else f"{closing_flow} would bring the copy back as {topic.name}: cycle"
+
+
+def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[ReplicationFlow] = ()) -> TopicPlan:
+    """Decide what is copied and what has to be done to the target first. Same facts, same plan."""
+    selected, unwanted = select_topics(flow, facts.source_topics, flows)
+    copied: List[CopiedTopic] = []
+    skipped = list(unwanted)
+    taken = {_metric_name(name): name for name in facts.target_topics}
+    for name, remote in selected.items():
+        topic = facts.source_topics[name]
+        blocked = None if remote in facts.target_topics else _why_not_created(remote, flow, facts, taken)
+        if blocked is not None:
+            skipped.append(SkippedTopic(name, blocked, wanted=True))
+            continue
+        taken.setdefault(_metric_name(remote), remote)
+        copied.append(_copy_existing(flow, topic, remote, facts) or _copy_into_new(flow, topic, remote, facts))
+    return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda each: each.name)))
+
+
+def _metric_name(topic: str) -> str:
+    return topic.replace(".", "_")
+
+
+def _why_not_created(
+    remote: str, flow: ReplicationFlow, facts: TopicFacts, taken: Mapping[str, str]
+) -> Optional[str]:
+    fault = name_fault(remote)
+    if fault is not None:
+        return fault
+    neighbour = taken.get(_metric_name(remote))
+    if neighbour is not None:
+        return f"collides with existing topic {neighbour}: Kafka treats . and _ alike in metric names"
+    if flow.replication_factor > facts.target_broker_count:
+        return (
+            f"cannot create {remote} with replication.factor {flow.replication_factor}: {flow.target.alias} has "
+            f"{facts.target_broker_count} broker(s); lower replication.factor, or set -1 for the broker's default"
+        )
+    return None
+
+
+def _copy_existing(
+    flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts
+) -> Optional[CopiedTopic]:
+    existing = facts.target_topics.get(remote)
+    if existing is None:
+        return None
+    notes = admission_notes(facts.source_configs.get(topic.name, {}), facts.target_configs.get(remote, {}))
+    return CopiedTopic(
+        source=topic,
+        remote_topic=remote,
+        remote_topic_id=existing.topic_id,
+        partitions=topic.partitions,
+        grow_to=topic.partitions if existing.partitions < topic.partitions else None,
+        notes=(*_heartbeats_note(flow, topic.name), *notes),
+    )
+
+
+def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts) -> CopiedTopic:
+    entries, known = facts.source_configs.get(topic.name, {}), facts.target_config_keys
+    wanted = creation_configs(flow, entries)
+    configs = {key: value for key, value in wanted.items() if not known or key in known}
+    configs.update(admission_configs(flow, entries, known))
+    unknown = sorted(wanted.keys() - configs.keys())
+    return CopiedTopic(
+        source=topic,
+        remote_topic=remote,
+        remote_topic_id="",
+        partitions=topic.partitions,
+        create=NewTopic(remote, topic.partitions, flow.replication_factor, dict(sorted(configs.items()))),
+        notes=(
+            *_heartbeats_note(flow, topic.name),
+            *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
+        ),
+    )
+
+
+def _heartbeats_note(flow: ReplicationFlow, topic: str) -> Iterable[str]:
+    if topic_filter_for(flow).why_not(topic) is not None:
+        yield "a heartbeats topic: copied because of heartbeats.replication.enabled, whatever the filter says"
+
+
+def plan_lines(plan: TopicPlan) -> str:
+    """The plan as an aligned table for people, notes under their topic, then the skipped topics with their reasons."""
+    rows = [("TOPIC", "PARTITIONS", "REMOTE TOPIC", "ACTION")]
+    rows += [(each.source.name, str(each.partitions), each.remote_topic, _action(each)) for each in plan.copied]
+    table = _aligned(rows)
+    lines = table[:1]
+    for each, line in zip(plan.copied, table[1:]):
+        lines += [line, *(f"    note: {note}" for note in each.notes)]
+    if plan.skipped:
+        lines += ["", *_aligned([("SKIPPED", "REASON"), *((each.name, each.reason) for each in plan.skipped)])]
+    return "\n".join(lines)
+
+
+def _aligned(rows: Sequence[Tuple[str, ...]]) -> List[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _action(topic: CopiedTopic) -> str:
+    if topic.grow_to is not None:
+        return f"grow to {topic.grow_to} partitions, copy"
+    if topic.create is None:
+        return "copy"
+    shown = {key: value for key, value in topic.create.configs.items() if key not in TIMESTAMP_CONFIGS}
+    configs = "".join(f", {key}={value}" for key, value in shown.items())
+    return f"create with replication.factor {topic.create.replication_factor}{configs}, copy"
+
+
+def plan_json(plan: TopicPlan) -> Dict[str, object]:
+    """The plan for programs: `{"topics": [...], "skipped": [...]}`; absent actions are `null`."""
+    return {
+        "topics": [_topic_json(each) for each in plan.copied],
+        "skipped": [{"topic": each.name, "reason": each.reason, "wanted": each.wanted} for each in plan.skipped],
+    }
+
+
+def _topic_json(topic: CopiedTopic) -> Dict[str, object]:
+    create = topic.create
+    return {
+        "topic": topic.source.name,
+        "topic_id": topic.source.topic_id,
+        "partitions": topic.partitions,
+        "remote_topic": topic.remote_topic,
+        "remote_topic_id": topic.remote_topic_id,
+        "create": create and {"replication_factor": create.replication_factor, "configs": dict(create.configs)},
+        "grow_to": topic.grow_to,
+        "notes": list(topic.notes),
+    }

@@ -1,0 +1,123 @@
+"""Two clusters in, a TopicPlan out; then the plan carried out: remote topics created and grown, their ids read.
+
+Reading changes nothing. `apply_plan` comes before any record is written and may be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import Dict, List, Mapping, Optional, Sequence
+
+from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import Cluster, TopicDescription
+from mirror_lib.plan import CopiedTopic, SkippedTopic, TopicFacts, TopicPlan, plan_topics, select_topics
+from mirror_lib.remote_configs import ADMISSION_CONFIGS
+
+log = logging.getLogger(__name__)
+
+VISIBLE_SECONDS = 10.0
+
+
+def plan_flow(
+    flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
+) -> TopicPlan:
+    """Read both clusters and plan `flow`; changes nothing. `flows` are all flows of the file, to find loops in.
+
+    Raises ClusterError where a cluster cannot be read, RefusedError where an identity flow would copy onto itself.
+    """
+    if flow.replication_policy == IDENTITY_POLICY and source.cluster_id() == target.cluster_id():
+        raise RefusedError(
+            f"{flow.name}: both are the same cluster, and the identity policy would copy topics onto themselves",
+            hint="check bootstrap.servers of both clusters",
+        )
+    return plan_topics(flow, read_facts(flow, source, target, flows), flows)
+
+
+def read_facts(
+    flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
+) -> TopicFacts:
+    """Everything a plan is made from. Full configs are read only of topics whose remote topic has to be created."""
+    source_topics, target_topics = source.topics(), target.topics()
+    selected, _ = select_topics(flow, source_topics, flows)
+    existing = {name: remote for name, remote in selected.items() if remote in target_topics}
+    created = sorted(selected.keys() - existing.keys())
+    creation_configs = source.topic_configs(created)
+    deleted_meanwhile = set(created) - creation_configs.keys()
+    return TopicFacts(
+        source_topics={name: topic for name, topic in source_topics.items() if name not in deleted_meanwhile},
+        target_topics=target_topics,
+        source_configs={**creation_configs, **source.topic_configs(sorted(existing), ADMISSION_CONFIGS)},
+        target_configs=target.topic_configs(sorted(existing.values()), ADMISSION_CONFIGS),
+        target_config_keys=target.topic_config_keys() if created else frozenset(),
+        target_broker_count=target.broker_count(),
+    )
+
+
+def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
+    """Create and grow remote topics; the plan comes back with nothing left to do and every remote topic's id.
+
+    A topic that the target refuses is skipped with its reason, and the others go on. Repeating does no harm.
+    """
+    if not any(each.create or each.grow_to for each in plan.copied):
+        return plan
+    failures: Dict[str, str] = {}
+    failures.update(_failed(target.create_topics([each.create for each in plan.copied if each.create])))
+    going = [each for each in plan.copied if each.remote_topic not in failures]
+    topics = _visible(target, dict.fromkeys((each.remote_topic for each in going), 1))
+    # Also a topic that somebody else created in the meantime, perhaps a broker by itself, with too few partitions.
+    growing = {each.remote_topic: each.partitions for each in going if _size(topics, each) < each.partitions}
+    if growing:
+        failures.update(_failed(target.create_partitions(growing)))
+        topics = _visible(target, {name: size for name, size in growing.items() if name not in failures})
+    for each in going:
+        if each.remote_topic not in failures and _size(topics, each) < each.partitions:
+            failures[each.remote_topic] = f"not visible with {each.partitions} partitions yet"
+    _report(plan, failures, target.alias)
+    return _carried_out(plan, failures, topics, target.alias)
+
+
+def _failed(outcomes: Mapping[str, Optional[str]]) -> Mapping[str, str]:
+    return {name: reason for name, reason in outcomes.items() if reason is not None}
+
+
+def _size(topics: Mapping[str, TopicDescription], topic: CopiedTopic) -> int:
+    return topics[topic.remote_topic].partitions if topic.remote_topic in topics else 0
+
+
+def _visible(target: Cluster, sizes: Mapping[str, int]) -> Mapping[str, TopicDescription]:
+    """The target's topics, once those of `sizes` are that large: each broker learns of them in its own time."""
+    patient_until = time.monotonic() + VISIBLE_SECONDS
+    while True:
+        topics = target.topics()
+        late = [name for name, size in sizes.items() if name not in topics or topics[name].partitions < size]
+        if not late or time.monotonic() > patient_until:
+            return topics
+        time.sleep(0.1)
+
+
+def _report(plan: TopicPlan, failures: Mapping[str, str], alias: str) -> None:
+    done = [each for each in plan.copied if each.remote_topic not in failures]
+    created, grown = sum(1 for each in done if each.create), sum(1 for each in done if each.grow_to)
+    log.info("%s: created %d remote topics, grew %d, failed on %d", alias, created, grown, len(failures))
+    for name, reason in sorted(failures.items()):
+        log.warning("%s: remote topic %s is left out: %s", alias, name, reason)
+
+
+def _carried_out(
+    plan: TopicPlan, failures: Mapping[str, str], topics: Mapping[str, TopicDescription], alias: str
+) -> TopicPlan:
+    copied: List[CopiedTopic] = []
+    skipped = list(plan.skipped)
+    for each in plan.copied:
+        reason = failures.get(each.remote_topic)
+        if reason is None:
+            topic_id = topics[each.remote_topic].topic_id
+            copied.append(replace(each, remote_topic_id=topic_id, create=None, grow_to=None))
+        else:
+            verb = "create" if each.create else "grow"
+            explained = f"cannot {verb} {each.remote_topic} on {alias}: {reason}"
+            skipped.append(SkippedTopic(each.source.name, explained, wanted=True))
+    return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda topic: topic.name)))

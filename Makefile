@@ -1,0 +1,40 @@
+# Two commands do everything on a machine with Python, Java 17 and a network for packages: `make demo` and `make test`.
+#   SPARK=3.5   the second Spark line this project is tested with (default 4.0)
+#   PYTHON=...  the Python to build the environment with (3.9 or newer; 3.11 is what is used here)
+#   KEEP=1      `make demo` leaves both clusters running and prints their addresses
+
+SHELL := bash
+SPARK ?= 4.0
+KEEP ?=
+VENV := $(if $(filter 4.0,$(SPARK)),.venv,.venv-spark$(SPARK))
+PY := $(VENV)/bin/python
+
+# What is started from here uses this environment, whatever the caller's shell points at.
+export SPARK VENV KEEP
+export MIRROR_VENV := $(CURDIR)/$(VENV)
+unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+
+.PHONY: help setup demo test check bench clean
+
+help:
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1	\2/p' Makefile
+
+setup: ## the Python environment, Spark's connectors and Kafka brokers, all inside the checkout
+	@bash tests/lab/setup.sh
+
+demo: setup ## two real clusters, a hard data set, one mirror run, a proof that the copy is exact
+	@$(PY) -m tests.lab.demo
+
+check: setup ## lint, types, import rules, syntax floor
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@$(PY) -m pytest -q tests/test_architecture.py
+
+test: check ## everything, against real brokers
+	@$(PY) -m pytest
+
+bench: setup ## records/s and MB/s on this machine
+	@$(PY) -m tests.lab.bench
+
+clean: ## remove what the other targets made
+	rm -rf .venv .venv-spark* .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Makes the Python environment and fetches the jars of Spark's connector, Delta and Kafka into the checkout.
+# In: SPARK (4.0 or 3.5), PYTHON, VENV, IVY_SETTINGS (an Ivy settings file, for networks with a repository of their own).
+# Quick when nothing is missing. Every failure ends with one sentence; the full output is in .cache/*.log.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+umask 022
+
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+say() { printf 'setup: %s (%d s)\n' "$1" "$((SECONDS - ${2:-0}))"; }
+
+SPARK=${SPARK:-4.0}
+KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
+case $SPARK in
+    4.0) spark=4.0.0 delta=4.0.0 scala=2.13 newest=99 extra=() ;;
+    # What Spark 3.5 was built against: it knows neither NumPy 2 nor pandas 3, and no Python after 3.11.
+    3.5) spark=3.5.7 delta=3.3.2 scala=2.12 newest=11 extra=('numpy<2' 'pandas<2.3' 'pyarrow<18') ;;
+    *) fail "SPARK=$SPARK is not a Spark line this project tests with: use 4.0 or 3.5" ;;
+esac
+VENV=${VENV:-.venv}
+kafka_jars=.cache/kafka-$KAFKA_VERSION
+spark_jars=.cache/spark-$spark-jars
+
+usable() { # python is 3.9 or newer, not newer than this Spark knows, and can make environments
+    "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, $newest))" 2>/dev/null
+}
+
+find_python() {
+    local candidate
+    if [[ -n ${PYTHON:-} ]]; then
+        usable "$PYTHON" || fail "PYTHON=$PYTHON cannot be used: Spark $SPARK needs a Python from 3.9 on, with its venv module"
+        printf '%s' "$PYTHON" && return
+    fi
+    for candidate in python3.11 python3.12 python3.10 python3.13 python3.9 python3; do
+        if usable "$candidate"; then printf '%s' "$candidate" && return; fi
+    done
+    fail "no Python from 3.9 on with its venv module was found: install Python 3.11, or name one with PYTHON=/path/to/python3"
+}
+
+require_java() {
+    local java=java version
+    [[ -n ${JAVA_HOME:-} ]] && java=$JAVA_HOME/bin/java
+    version=$("$java" -version 2>&1 | sed -nE '/version "/{s/.*version "(1\.)?([0-9]+).*/\2/p;q;}') || true
+    [[ -n $version ]] || fail "Java was not found: install a Java 17 (or 21) runtime, or set JAVA_HOME"
+    ((version >= 17)) || fail "Java $version is too old: Kafka and Spark need Java 17 or newer; install it, or set JAVA_HOME"
+    JAVA=$java
+}
+
+require_disk() { # megabytes
+    local free
+    free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1024)}')
+    ((free >= $1)) || fail "the disk that holds $PWD has $free MB free, $1 MB are needed: make room"
+}
+
+explain() { # what, log: turn the end of a log into a sentence
+    if grep -qiE 'no space left|disk quota' "$2"; then fail "$1 failed: the disk is full"; fi
+    if grep -qiE 'name resolution|resolve host|UnknownHost|NewConnectionError|ConnectTimeout|timed out|Network is unreachable|Connection refused|ConnectException|No matching distribution|ProxyError|unresolved dependenc' "$2"; then
+        fail "$1 failed: packages could not be downloaded; check the network, proxy or mirror settings (log: $2)"
+    fi
+    fail "$1 failed (log: $2)"
+}
+
+install_spark() {
+    [[ -x $VENV/bin/python ]] || "$PYTHON" -m venv "$VENV" >.cache/venv.log 2>&1 || explain "making $VENV" .cache/venv.log
+    # Spark first: the jar resolver it carries then works beside the rest of pip's downloads.
+    if ! "$VENV/bin/python" -m pip install -q "pyspark==$spark" >.cache/pip-spark.log 2>&1; then
+        explain "installing pyspark $spark" .cache/pip-spark.log
+    fi
+}
+
+install_rest() {
+    if ! "$VENV/bin/python" -m pip install -q -e '.[spark,dev]' "pyspark==$spark" "delta-spark==$delta" \
+        ${extra[@]+"${extra[@]}"} >.cache/pip.log 2>&1; then
+        explain "installing Python packages" .cache/pip.log
+    fi
+}
+
+dependency() { # organisation, module, revision, attributes
+    printf '    <dependency org="%s" name="%s" rev="%s" conf="default->default" %s/>\n' "$1" "$2" "$3" "${4:-}"
+}
+
+fetch_jars() { # folder; dependencies on standard input
+    local folder=$1 name log ivy
+    name=$(basename "$folder") log=$folder.log
+    ivy=$(ls "$VENV"/lib/python*/site-packages/pyspark/jars/ivy-2*.jar)
+    rm -rf "$folder.part"
+    {
+        printf '<ivy-module version="2.0">\n  <info organisation="mirror" module="%s"/>\n' "$name"
+        printf '  <configurations><conf name="default"/></configurations>\n  <dependencies>\n'
+        cat
+        printf '  </dependencies>\n</ivy-module>\n'
+    } >"$folder.xml"
+    # A cache for each folder: Ivy does not lock its cache, and two of these run side by side.
+    "$JAVA" -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -cache ".cache/ivy/$name" -ivy "$folder.xml" \
+        -confs default -retrieve "$folder.part/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 ||
+        explain "fetching $name" "$log"
+    mv "$folder.part" "$folder"
+}
+
+fetch_kafka() {
+    { # kafka-tools alone: its performance tools are wanted, its Connect runtime is not.
+        dependency org.apache.kafka kafka_2.13 "$KAFKA_VERSION"
+        dependency org.apache.kafka kafka-tools "$KAFKA_VERSION" 'transitive="false"'
+        dependency org.apache.logging.log4j log4j-slf4j-impl 2.25.4
+    } | fetch_jars "$kafka_jars"
+}
+
+fetch_spark() {
+    { # Spark has Scala, a logger and Hadoop of its own.
+        dependency org.apache.spark "spark-sql-kafka-0-10_$scala" "$spark"
+        dependency io.delta "delta-spark_$scala" "$delta"
+        printf '    <exclude org="%s"/>\n' org.scala-lang org.slf4j org.apache.hadoop
+    } | fetch_jars "$spark_jars"
+}
+
+mkdir -p .cache || fail "$PWD cannot be written to"
+require_java
+ready=$VENV/.ready
+stamp="$spark $delta $(cksum <setup.py)"
+if [[ -d $kafka_jars && -d $spark_jars && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
+
+if [[ -e $ready ]]; then require_disk 200; else require_disk 2500; fi
+started=$SECONDS
+PYTHON=$(find_python)
+if [[ ! -e $ready || $(<"$ready") != "$stamp" ]]; then
+    rm -f "$ready"
+    install_spark
+    say "pyspark $spark in $VENV" "$started"
+    install_rest & pip=$!
+fi
+[[ -d $kafka_jars ]] || { fetch_kafka & kafka=$!; }
+[[ -d $spark_jars ]] || { fetch_spark & jars=$!; }
+status=0
+for job in ${pip:-} ${kafka:-} ${jars:-}; do wait "$job" || status=1; done
+((status == 0)) || exit 1
+printf '%s' "$stamp" >"$ready"
+say "environment and jars are ready" "$started"

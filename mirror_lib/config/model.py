@@ -8,6 +8,18 @@ from typing import Mapping, Optional, Tuple
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
 
+# MirrorMaker 4.3's list as it is. Its two `log.` names match nothing: no topic setting is called that.
+CONFIG_PROPERTIES_EXCLUDE = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.difference.max.ms",
+    "log.message.timestamp.before.max.ms",
+    "log.message.timestamp.after.max.ms",
+    "message.timestamp.type",
+    "unclean.leader.election.enable",
+    "min.insync.replicas",
+)
+
 
 @dataclass(frozen=True)
 class ClusterConfig:
@@ -34,7 +46,10 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class ReplicationFlow:
-    """One direction between two clusters, printed `A->B`. Intervals are seconds; `None` means switched off."""
+    """One direction between two clusters, printed `A->B`. Intervals are seconds; `None` means switched off.
+
+    Every field is named after its key in `settings.py`, which also says which of them have no effect yet.
+    """
 
     source: ClusterConfig
     target: ClusterConfig
@@ -47,7 +62,7 @@ class ReplicationFlow:
     tasks_max: int = 1
     replication_factor: int = 2
     refresh_topics_interval: Optional[float] = 600.0
-    config_properties_exclude: Tuple[str, ...] = ()
+    config_properties_exclude: Tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
     use_defaults_from: str = "target"
     isolation_level: str = "read_committed"
     auto_offset_reset: str = "earliest"
@@ -56,6 +71,21 @@ class ReplicationFlow:
     on_data_loss: str = "fail"
     batch_max_seconds: float = 10.0
     shared_remote_topics: bool = False
+    sync_topic_configs_interval: Optional[float] = 600.0
+    sync_topic_acls_interval: Optional[float] = 600.0
+    groups: Tuple[str, ...] = (".*",)
+    groups_exclude: Tuple[str, ...] = ("console-consumer-.*", "connect-.*", "__.*")
+    refresh_groups_interval: Optional[float] = 600.0
+    sync_group_offsets_interval: Optional[float] = None
+    emit_checkpoints_interval: Optional[float] = 60.0
+    emit_heartbeats_interval: Optional[float] = 1.0
+    emit_offset_syncs: bool = True
+    offset_lag_max: int = 100
+    offset_syncs_topic_location: str = "source"
+    offset_syncs_topic_replication_factor: int = 3
+    checkpoints_topic_replication_factor: int = 3
+    heartbeats_topic_replication_factor: int = 3
+    admin_timeout: float = 60.0
 
     @property
     def name(self) -> str:
@@ -69,6 +99,7 @@ class MirrorConfig:
 
     `trigger` is `availableNow` or a Spark processing time such as `10 seconds`.
     `name` tells apart mirrors that run the same flow over different topics; it is part of every transactional id.
+    `warnings` are sentences for the operator, to be printed once; they hold no values that may be secret.
     """
 
     flows: Tuple[ReplicationFlow, ...]

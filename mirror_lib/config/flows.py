@@ -1,0 +1,184 @@
+"""Sorted keys in, `MirrorConfig` out: MirrorMaker 2's precedence, its defaults, and the checks across keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.clients import kafka_python_options, sends_password_in_clear
+from mirror_lib.config.entries import MM2, YAML, Document, Entry
+from mirror_lib.config.keys import ROLES, Keys
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.refusals import config_error
+from mirror_lib.config.settings import BY_NAME, ENABLED, FLOW, MM2_TRIGGER, SETTINGS, TOP, Setting
+from mirror_lib.config.values import items
+from mirror_lib.errors import ConfigError
+
+_SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
+_ALIAS = re.compile(r"[A-Za-z0-9._-]+")
+# What each side of a flow is used for, and so whose properties must make sense at once.
+_ROLES_IN_USE = {"source": ("consumer", "admin"), "target": ("producer", "admin")}
+_OVERRIDES = {"source": ("consumer.override", "admin.override"), "target": ("producer.override", "admin.override")}
+
+
+def build_config(document: Document, keys: Keys) -> MirrorConfig:
+    """The whole file as one frozen value. Raises `ConfigError`, with the place of the key that is wrong."""
+    scopes = list(_enabled_scopes(document, keys))
+    if not scopes:
+        advice = "list A->B under flows" if document.dialect == YAML else "write A->B.enabled = true"
+        raise config_error(f"no flow is enabled; {advice}", document.path)
+    flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
+    overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
+    warnings = dict.fromkeys([*keys.warnings, *overruled, *_passwords_in_clear(flows)])
+    return MirrorConfig(flows=flows, warnings=tuple(warnings), **_top(document, keys))
+
+
+def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
+    """`A->B` of each flow that is to run: those that the file mentions first, in its order."""
+    mentioned = [entry.scope for entry in document.entries if "->" in entry.scope]
+    pairs = [f"{a}->{b}" for a in document.aliases for b in document.aliases if a != b]
+    for scope in dict.fromkeys([*mentioned, *pairs]):
+        entry = _find(keys, scope, ENABLED)
+        if entry is not None and _value(BY_NAME[ENABLED], entry):
+            yield scope
+
+
+def _top(document: Document, keys: Keys) -> Dict[str, Any]:
+    values = {s.field: _value(s, keys.settings.get(("", s.name))) for s in SETTINGS if s.level == TOP and s.field}
+    if document.dialect == MM2 and ("", "trigger") not in keys.settings:
+        values["trigger"] = MM2_TRIGGER
+    return values
+
+
+def _find(keys: Keys, scope: str, name: str) -> Optional[Entry]:
+    return keys.settings.get((scope, name)) or keys.settings.get(("", name))
+
+
+def _value(setting: Setting, entry: Optional[Entry]) -> Any:
+    if entry is None:
+        return setting.kind.parse(setting.default)
+    try:
+        return setting.kind.parse(entry.value)
+    except ValueError as error:
+        raise config_error(f"{entry.written} {error}, not {entry.shown}", entry.place) from None
+
+
+class _Flow:
+    """Builds one flow of a document."""
+
+    def __init__(self, document: Document, keys: Keys, source: str, target: str) -> None:
+        self._document = document
+        self._keys = keys
+        self._source = source
+        self._target = target
+        self._scope = f"{source}->{target}"
+
+    def build(self) -> ReplicationFlow:
+        """The flow with every setting. Raises `ConfigError`."""
+        if self._source == self._target:
+            raise config_error(f"{self._scope}: source and target are the same cluster", self._place())
+        fields = self._fields()
+        self._check_aliases(fields["separator"])
+        source, target = (self._cluster(side) for side in ("source", "target"))
+        return ReplicationFlow(source=source, target=target, **fields)
+
+    def _fields(self) -> Dict[str, Any]:
+        rows = [setting for setting in SETTINGS if setting.level == FLOW]
+        values = {row.name: _value(row, self._entry(row)) for row in rows}
+        fields = {row.field: values[row.name] for row in rows if row.field}
+        for row in rows:
+            if row.switches and not values[row.name]:
+                fields[BY_NAME[row.switches].field] = None
+        own = values["replication.policy.internal.topic.separator.enabled"]
+        return {**fields, "internal_separator": fields["separator"] if own else "."}
+
+    def _entry(self, setting: Setting) -> Optional[Entry]:
+        if setting.client_key is None:
+            return _find(self._keys, self._scope, setting.name)
+        return {**self._properties("source"), **self._of_role("source", "consumer")}.get(setting.client_key)
+
+    def _check_aliases(self, separator: str) -> None:
+        for alias in (self._source, self._target):
+            if not _ALIAS.fullmatch(alias):
+                raise config_error(
+                    f"cluster {alias}: an alias is part of topic names; take letters, digits, '.', '_' and '-'",
+                    self._place(),
+                )
+            if separator in alias:
+                # Hops are counted, and cycles seen, by splitting remote names at the separator.
+                raise config_error(
+                    f"cluster {alias}: an alias must not contain the separator '{separator}'; "
+                    "rename it or set replication.policy.separator",
+                    self._place(),
+                )
+
+    def _cluster(self, side: str) -> ClusterConfig:
+        alias = self._source if side == "source" else self._target
+        properties = self._properties(side)
+        self._check_servers(alias, properties.get("bootstrap.servers"))
+        roles = {role: _texts(self._of_role(side, role)) for role in ROLES}
+        cluster = ClusterConfig(alias=alias, properties=_texts(properties), **roles)
+        for role in _ROLES_IN_USE[side]:
+            try:
+                kafka_python_options(cluster.client_properties(role))
+            except ConfigError as error:
+                raise config_error(f"cluster {alias}: {error.message}", self._document.path) from None
+        return cluster
+
+    def _properties(self, side: str) -> Dict[str, Entry]:
+        """Properties for every client of one side, the weakest first."""
+        alias = self._source if side == "source" else self._target
+        return self._merged([("", ""), (alias, ""), ("", f"{side}.cluster"), (self._scope, f"{side}.cluster")])
+
+    def _of_role(self, side: str, role: str) -> Dict[str, Entry]:
+        """Properties for one role of one side, the weakest first: as in MirrorMaker 2, `A.consumer.x` beats
+        `A->B.consumer.x`, which is for both sides; `A->B.source.consumer.x` beats them both."""
+        alias = self._source if side == "source" else self._target
+        override = f"{role}.override"
+        overrides = [("", override), (self._scope, override)] if override in _OVERRIDES[side] else []
+        named = f"{side}.{role}"
+        order = [("", role), (self._scope, role), (alias, role), ("", named), (self._scope, named)]
+        return self._merged([*order, *overrides])
+
+    def _merged(self, order: Sequence[Tuple[str, str]]) -> Dict[str, Entry]:
+        merged: Dict[str, Entry] = {}
+        for place in order:
+            merged.update(self._keys.clients.get(place, {}))
+        return merged
+
+    def _check_servers(self, alias: str, entry: Optional[Entry]) -> None:
+        key = f"{alias}.bootstrap.servers"
+        if entry is None:
+            lost = [place for text, place in self._document.comments if key in text]
+            advice = f"it stands inside the comment at {lost[0]}" if lost else f"write {key} = host:port"
+            raise config_error(f"cluster {alias} has no bootstrap.servers; {advice}", self._place())
+        servers = items(entry.value)
+        if not servers or not all(_SERVER.fullmatch(server) for server in servers):
+            raise config_error(f"{entry.written} must be a comma list of host:port, not {entry.shown}", entry.place)
+
+    def _place(self) -> str:
+        """Where the flow is first mentioned, or its clusters are."""
+        scopes = (self._scope, self._source, self._target)
+        found = (entry.place for scope in scopes for entry in self._document.entries if entry.scope == scope)
+        return next(found, self._document.path)
+
+
+def _texts(properties: Mapping[str, Entry]) -> Dict[str, str]:
+    # A password may end in a blank; everything else is trimmed as Kafka's own parser does.
+    return {key: entry.text if "password" in key else entry.text.strip() for key, entry in properties.items()}
+
+
+def _overruled(keys: Keys, scope: str) -> Iterator[str]:
+    """Warnings where a flow sets a client property and its cluster sets it otherwise: the cluster wins."""
+    source, target = scope.split("->")
+    for alias, role in ((source, "consumer"), (target, "producer"), (source, "admin"), (target, "admin")):
+        stronger = keys.clients.get((alias, role), {})
+        for key, entry in keys.clients.get((scope, role), {}).items():
+            if key in stronger and stronger[key].text.strip() != entry.text.strip():
+                yield f"{entry.written} is overruled by {stronger[key].written}, as in MirrorMaker 2 ({entry.place})"
+
+
+def _passwords_in_clear(flows: Sequence[ReplicationFlow]) -> List[str]:
+    clusters = [cluster for flow in flows for cluster in (flow.source, flow.target)]
+    risky = dict.fromkeys(c.alias for c in clusters if sends_password_in_clear(c.client_properties("admin")))
+    return [f"cluster {alias}: SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL" for alias in risky]

@@ -1,0 +1,198 @@
+"""A `Document` in, its keys sorted by meaning out: settings by scope, client properties by scope and prefix, warnings.
+
+Decides what is unknown (refused), what has another name, and what has no meaning here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from mirror_lib.config.client_properties import CLIENT_PROPERTIES
+from mirror_lib.config.entries import MM2, Document, Entry
+from mirror_lib.config.mm2 import tidy
+from mirror_lib.config.refusals import config_error, nearest
+from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, PLANNED, TOP, Setting, Unused, unused
+
+ROLES = ("consumer", "producer", "admin")
+SIDES = ("source", "target")
+# The longest come first: "consumer." is also the start of "consumer.override.".
+_FLOW_PREFIXES = (
+    *(f"{role}.override" for role in ROLES),
+    *(f"{side}.cluster" for side in SIDES),
+    *(f"{side}.{role}" for side in SIDES for role in ROLES),
+    *ROLES,
+)
+_BARE_CLIENT_KEY = re.compile(r"ssl\..*|sasl\..*|security\.protocol|bootstrap\.servers")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """`settings` by (scope, name); `clients` by (scope, prefix) and Java name, the prefix `""` meaning every client."""
+
+    settings: Mapping[Tuple[str, str], Entry]
+    clients: Mapping[Tuple[str, str], Mapping[str, Entry]]
+    warnings: Tuple[str, ...]
+
+
+def sort_keys(document: Document) -> Keys:
+    """Every key of the document in its place. Raises `ConfigError` for the first one that is not a setting."""
+    sorting = _Sorting(document)
+    for entry in document.entries:
+        sorting.add(entry)
+    return sorting.result()
+
+
+class _Sorting:
+    """Collects one document's keys."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._settings: Dict[Tuple[str, str], Entry] = {}
+        self._renamed: Dict[Tuple[str, str], Entry] = {}
+        self._clients: Dict[Tuple[str, str], Dict[str, Entry]] = {}
+        self._warnings: List[str] = list(document.warnings)
+        self._without_effect: Dict[str, List[str]] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Put one entry where it belongs."""
+        if entry.scope and "->" not in entry.scope:
+            self._add_of_cluster(entry)
+        elif not self._add_setting(entry, entry.key) and not self._add_client(entry):
+            self._add_renamed(entry)
+
+    def result(self) -> Keys:
+        """All that was added, with keys that have no effect gathered into one warning for each reason."""
+        gathered = [f"{', '.join(dict.fromkeys(keys))}: {why}" for why, keys in self._without_effect.items()]
+        # A key under its right name beats an old or misspelt one, whichever comes first in the file.
+        return Keys({**self._renamed, **self._settings}, self._clients, (*self._warnings, *gathered))
+
+    def _add_setting(self, entry: Entry, name: str) -> bool:
+        """Take a setting under `name`, or a key that is known to be unused; false where it is neither."""
+        setting = BY_NAME.get(name)
+        if setting is not None and entry.key == "name" and entry.scope:
+            self._leave("ignored: connectors have no names here", entry)
+        elif setting is not None and setting.client_key is None:
+            self._check_level(setting, entry)
+            if setting.status == PLANNED:
+                self._leave("accepted, has no effect yet", entry)
+            kept = self._settings if name == entry.key else self._renamed
+            kept[(entry.scope, name)] = self._tidied(entry, setting)
+        else:
+            row = unused(name)
+            if row is None:
+                return False
+            self._add_unused(row, entry)
+        return True
+
+    def _check_level(self, setting: Setting, entry: Entry) -> None:
+        if setting.level == TOP and entry.scope:
+            raise config_error(f"{setting.name} is for the whole file; write it without {entry.scope}", entry.place)
+
+    def _add_unused(self, row: Unused, entry: Entry) -> None:
+        if row.refused:
+            raise config_error(f"{entry.written} cannot be honoured: {row.reason}; take it out", entry.place)
+        self._leave(f"ignored: {row.reason}", entry)
+
+    def _add_client(self, entry: Entry) -> bool:
+        """Take a client property of a flow (`A->B.consumer.x`) or of everything (`ssl.x`, `consumer.x`)."""
+        for prefix in _FLOW_PREFIXES:
+            if entry.key.startswith(prefix + "."):
+                if not entry.scope and self._document.dialect == MM2:
+                    self._warnings.append(
+                        f"{entry.key}: MirrorMaker 2 drops it without a cluster or flow before it; here it is used for "
+                        f"all ({entry.place})"
+                    )
+                return self._keep_client(entry, prefix, entry.key[len(prefix) + 1 :])
+        if entry.scope or not _BARE_CLIENT_KEY.fullmatch(entry.key):
+            return False
+        return self._keep_client(entry, "", entry.key)
+
+    def _add_of_cluster(self, entry: Entry) -> None:
+        """Take a key of a cluster: a client property, unless it belongs to a Connect worker or to a flow."""
+        role, _, rest = entry.key.partition(".")
+        row = unused(entry.key)
+        setting = BY_NAME.get(entry.key)
+        if setting is not None and setting.client_key is None:
+            self._add_misplaced(setting, entry)
+        elif row is not None and entry.key not in CLIENT_PROPERTIES - {"group.id"}:
+            self._add_unused(row, entry)
+        elif role in ROLES and rest:
+            self._keep_client(entry, role, rest)
+        else:
+            self._keep_client(entry, "", entry.key)
+
+    def _add_misplaced(self, setting: Setting, entry: Entry) -> None:
+        where = f"A->B.{setting.name}" if setting.level == FLOW else setting.name
+        sentence = f"{entry.written} has no effect, since it is not a setting of a cluster; write {where}"
+        if self._document.dialect != MM2:
+            raise config_error(sentence, entry.place)
+        self._warnings.append(f"{sentence} ({entry.place})")
+
+    def _add_renamed(self, entry: Entry) -> None:
+        """Take a key under the name it should have, or refuse it."""
+        name, why = _meant(entry.key)
+        if name is None:
+            raise self._unknown(entry)
+        self._warnings.append(f"{entry.written} {why} {name} and is read as that ({entry.place})")
+        if entry.key.lower().endswith(".ms") and name.endswith(".seconds"):
+            entry = replace(entry, value=_in_seconds(entry))
+        self._add_setting(entry, name)
+
+    def _keep_client(self, entry: Entry, prefix: str, key: str) -> bool:
+        if key not in CLIENT_PROPERTIES:
+            like = nearest(key, CLIENT_PROPERTIES, cutoff=0.9)
+            if like:
+                right = entry.written[: len(entry.written) - len(key)] + like
+                sentence = f"{entry.written} is not a Kafka client property; did you mean {right}?"
+                raise config_error(sentence, entry.place)
+            self._warnings.append(f"{entry.written} is no client property that Kafka knows; passed on ({entry.place})")
+        if key == "bootstrap.servers" and self._document.dialect == MM2:
+            entry = self._tidied(entry, BY_NAME["clusters"])
+        self._clients.setdefault((entry.scope, prefix), {})[key] = entry
+        return True
+
+    def _tidied(self, entry: Entry, setting: Setting) -> Entry:
+        if self._document.dialect != MM2:
+            return entry
+        entry, warnings = tidy(entry, setting)
+        self._warnings += warnings
+        return entry
+
+    def _leave(self, why: str, entry: Entry) -> None:
+        self._without_effect.setdefault(why, []).append(entry.written)
+
+    def _unknown(self, entry: Entry) -> Exception:
+        before = f"{entry.scope}." if entry.scope else ""
+        names = [before + name for name, setting in BY_NAME.items() if not before or setting.level == FLOW]
+        if not before:
+            names += [f"{alias}.bootstrap.servers" for alias in self._document.aliases]
+        like = nearest(entry.written, names)
+        if _BARE_CLIENT_KEY.fullmatch(entry.key):
+            source = entry.scope.partition("->")[0]
+            advice = f"client properties belong to a cluster: {source}.{entry.key}"
+        else:
+            advice = f"did you mean {like}?" if like else "docs/settings.md lists them all"
+        return config_error(f"{entry.written} is not a setting; {advice}", entry.place)
+
+
+def _meant(key: str) -> Tuple[Optional[str], str]:
+    """The setting that a key stands for, and how: an old name, a known slip, or other capitals."""
+    lower = key.lower()
+    if key in OLD_NAMES:
+        return OLD_NAMES[key], "is the old name of"
+    if lower in BY_NAME or unused(lower):
+        return lower, "has capitals; it should be"
+    in_seconds = re.sub(r"\.ms$", ".seconds", lower)
+    for slip in (MISSPELLINGS.get(lower), OLD_NAMES.get(lower), lower + ".enabled", in_seconds):
+        if slip in BY_NAME:
+            return slip, "is not a setting; it should be"
+    return None, ""
+
+
+def _in_seconds(entry: Entry) -> str:
+    text = entry.text.strip()
+    if not re.fullmatch(r"\d{1,12}", text):
+        raise config_error(f"{entry.written} must be a whole number of milliseconds, not {entry.shown}", entry.place)
+    return str(int(text) / 1000)

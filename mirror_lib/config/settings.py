@@ -1,0 +1,230 @@
+"""The table of keys: what each means, its default, and what becomes of it here. Loader and docs/settings.md read it.
+
+`python -m mirror_lib.config.settings > docs/settings.md` writes the reference page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Mapping, Optional, Tuple
+
+from mirror_lib.config.model import CONFIG_PROPERTIES_EXCLUDE, DEFAULT_POLICY, IDENTITY_POLICY
+from mirror_lib.config.values import (
+    BOOLEAN,
+    INTERVAL,
+    LEGAL_NAME,
+    MILLISECONDS,
+    PATTERNS,
+    SECONDS,
+    TEXT,
+    TRIGGER,
+    Kind,
+    choice,
+    java_class,
+    whole_number,
+)
+
+SUPPORTED = "supported"
+DIFFERS = "differs"
+PLANNED = "planned"
+
+TOP = "top"
+FLOW = "flow"
+
+ENABLED = "enabled"
+MM2_TRIGGER = "10 seconds"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key. `default` is what a file would say; `kind` turns it into the value of the model's `field`.
+
+    A switch has `switches`, the interval key that it turns off, and no field of its own. `note` says what differs.
+    """
+
+    name: str
+    kind: Kind
+    default: str
+    meaning: str
+    field: str = ""
+    status: str = SUPPORTED
+    note: str = ""
+    level: str = FLOW
+    switches: str = ""
+
+    @property
+    def client_key(self) -> Optional[str]:
+        """The Java client property behind a `consumer.` setting; its value comes from the source's properties."""
+        return self.name[len("consumer.") :] if self.name.startswith("consumer.") else None
+
+
+@dataclass(frozen=True)
+class Unused:
+    """Keys of MirrorMaker or Connect that have no meaning here (a trailing `*` stands for any ending), and why.
+
+    With `refused` the keys would have changed what is copied, so a file that has one is not accepted.
+    """
+
+    names: Tuple[str, ...]
+    reason: str
+    refused: bool = False
+
+    def covers(self, key: str) -> bool:
+        """Whether `key` is one of `names`."""
+        return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in self.names)
+
+
+_MIRROR = "org.apache.kafka.connect.mirror."
+_POLICIES = {
+    **{prefix + name: name for prefix in ("", _MIRROR) for name in (DEFAULT_POLICY, IDENTITY_POLICY)},
+    "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": IDENTITY_POLICY,
+}
+_POLICY = java_class(_POLICIES, f"take {DEFAULT_POLICY} or {IDENTITY_POLICY}")
+
+
+def _only(name: str) -> Kind:
+    advice = f"take {name} (or leave the key out) and say what to include and exclude with patterns"
+    return java_class({name: name, _MIRROR + name: name}, advice)
+
+
+_COUNT = whole_number(1)
+_REPLICATION = whole_number(1, default_of_broker=True)
+
+SETTINGS: Tuple[Setting, ...] = (
+    Setting("clusters", TEXT, "", "Aliases of the clusters; in YAML a map from alias to client properties", level=TOP),
+    Setting("name", LEGAL_NAME, "mirror", "Tells apart mirrors that run one flow over different topics; part of every "
+            "transactional id, so never change it", "name", level=TOP),
+    Setting("state", TEXT, "./mirror-state", "Folder of the Delta tables and Spark's checkpoints: any path that Spark "
+            "can write", "state", level=TOP),
+    Setting("trigger", TRIGGER, "availableNow", "`availableNow` copies what is there and ends; a time such as "
+            "`10 seconds` goes on for ever", "trigger", level=TOP,
+            note=f"in an MM2 file the default is `{MM2_TRIGGER}`, because MirrorMaker never ends"),
+    Setting(ENABLED, BOOLEAN, "false", "Whether the flow is run", note="in YAML a flow that is listed is enabled"),
+    Setting("topics", PATTERNS, ".*", "Topics to copy: names or patterns, the whole name must match", "topics"),
+    Setting("topics.exclude", PATTERNS, r"mm2.*\.internal, .*\.replica, __.*", "Topics not to copy; beats `topics`",
+            "topics_exclude"),
+    Setting("replication.policy.class", _POLICY, DEFAULT_POLICY, "How remote topics are named: `A.orders` (default) or "
+            "`orders` (identity)", "replication_policy", DIFFERS, "no other class can run here"),
+    Setting("replication.policy.separator", LEGAL_NAME, ".", "Between alias and topic in a remote topic's name",
+            "separator"),
+    Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN, "true", "`false` keeps `.` in the names of "
+            "internal topics, whatever the separator"),
+    Setting("heartbeats.replication.enabled", BOOLEAN, "true", "Copy heartbeats topics even if the patterns do not "
+            "include them", "heartbeats_replication"),
+    Setting("tasks.max", _COUNT, "1", "Lanes: how many Spark tasks copy the flow at the same time", "tasks_max",
+            DIFFERS, "one lane copies many partitions at once, so a few are enough"),
+    Setting("replication.factor", _REPLICATION, "2", "Of new remote topics; -1 is the broker's default",
+            "replication_factor"),
+    Setting("refresh.topics.enabled", BOOLEAN, "true", "Look for new topics and partitions while running",
+            switches="refresh.topics.interval.seconds"),
+    Setting("refresh.topics.interval.seconds", INTERVAL, "600", "How often", "refresh_topics_interval"),
+    Setting("config.properties.exclude", PATTERNS, ", ".join(CONFIG_PROPERTIES_EXCLUDE), "Topic configs that are not "
+            "copied", "config_properties_exclude"),
+    Setting("use.defaults.from", choice("target", "source"), "target", "Where a topic config that the source never set "
+            "comes from", "use_defaults_from"),
+    Setting("consumer.isolation.level", choice("read_committed", "read_uncommitted"), "read_committed", "Whether "
+            "records of aborted transactions are left out", "isolation_level", DIFFERS,
+            "MirrorMaker copies aborted records unless told otherwise"),
+    Setting("consumer.auto.offset.reset", choice("earliest", "latest"), "earliest", "Where to begin in a partition "
+            "that was never copied", "auto_offset_reset"),
+    Setting("delivery", choice("exactly-once", "at-least-once"), "exactly-once", "`at-least-once` is for targets that "
+            "refuse transactional ids", "delivery"),
+    Setting("on.error", choice("fail", "skip"), "fail", "Where the target rejects a record batch: `fail` stops its "
+            "partition and fails the run, `skip` writes the offsets down as an incident and goes on", "on_error"),
+    Setting("on.data.loss", choice("fail", "continue"), "fail", "What to do where the source lost records before they "
+            "were copied", "on_data_loss"),
+    Setting("batch.max.seconds", SECONDS, "10", "About how long one batch of the streaming query may copy",
+            "batch_max_seconds"),
+    Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
+            "shared_remote_topics"),
+    Setting("sync.topic.configs.enabled", BOOLEAN, "true", "Keep configs of remote topics like the source's", "",
+            PLANNED, switches="sync.topic.configs.interval.seconds"),
+    Setting("sync.topic.configs.interval.seconds", INTERVAL, "600", "How often", "sync_topic_configs_interval",
+            PLANNED),
+    Setting("sync.topic.acls.enabled", BOOLEAN, "true", "Copy ACLs of topics", "", PLANNED,
+            switches="sync.topic.acls.interval.seconds"),
+    Setting("sync.topic.acls.interval.seconds", INTERVAL, "600", "How often", "sync_topic_acls_interval", PLANNED),
+    Setting("groups", PATTERNS, ".*", "Consumer groups whose offsets are translated", "groups", PLANNED),
+    Setting("groups.exclude", PATTERNS, "console-consumer-.*, connect-.*, __.*", "Consumer groups to leave out; beats "
+            "`groups`", "groups_exclude", PLANNED),
+    Setting("refresh.groups.enabled", BOOLEAN, "true", "Look for new groups while running", "", PLANNED,
+            switches="refresh.groups.interval.seconds"),
+    Setting("refresh.groups.interval.seconds", INTERVAL, "600", "How often", "refresh_groups_interval", PLANNED),
+    Setting("sync.group.offsets.enabled", BOOLEAN, "false", "Commit translated offsets on the target", "", PLANNED,
+            switches="sync.group.offsets.interval.seconds"),
+    Setting("sync.group.offsets.interval.seconds", INTERVAL, "60", "How often", "sync_group_offsets_interval", PLANNED),
+    Setting("emit.checkpoints.enabled", BOOLEAN, "true", "Write MirrorMaker's checkpoints topic", "", PLANNED,
+            switches="emit.checkpoints.interval.seconds"),
+    Setting("emit.checkpoints.interval.seconds", INTERVAL, "60", "How often", "emit_checkpoints_interval", PLANNED),
+    Setting("emit.heartbeats.enabled", BOOLEAN, "true", "Write heartbeats", "", PLANNED,
+            switches="emit.heartbeats.interval.seconds"),
+    Setting("emit.heartbeats.interval.seconds", INTERVAL, "1", "How often", "emit_heartbeats_interval", PLANNED),
+    Setting("emit.offset-syncs.enabled", BOOLEAN, "true", "Write MirrorMaker's offset-syncs topic", "emit_offset_syncs",
+            PLANNED),
+    Setting("offset.lag.max", whole_number(0), "100", "Records between two of MirrorMaker's offset syncs",
+            "offset_lag_max", PLANNED),
+    Setting("offset-syncs.topic.location", choice("source", "target"), "source", "Cluster of the offset-syncs topic",
+            "offset_syncs_topic_location", PLANNED),
+    Setting("offset-syncs.topic.replication.factor", _REPLICATION, "3", "Of the offset-syncs topic",
+            "offset_syncs_topic_replication_factor", PLANNED),
+    Setting("checkpoints.topic.replication.factor", _REPLICATION, "3", "Of the checkpoints topic",
+            "checkpoints_topic_replication_factor", PLANNED),
+    Setting("heartbeats.topic.replication.factor", _REPLICATION, "3", "Of the heartbeats topic",
+            "heartbeats_topic_replication_factor", PLANNED),
+    Setting("admin.timeout.ms", MILLISECONDS, "60000", "Time for one step at start-up", "admin_timeout", PLANNED),
+    Setting("topic.filter.class", _only("DefaultTopicFilter"), "DefaultTopicFilter", "Only the default"),
+    Setting("group.filter.class", _only("DefaultGroupFilter"), "DefaultGroupFilter", "Only the default"),
+    Setting("config.property.filter.class", _only("DefaultConfigPropertyFilter"), "DefaultConfigPropertyFilter",
+            "Only the default"),
+)
+
+UNUSED: Tuple[Unused, ...] = (
+    Unused(("transforms*", "predicates*"), "single message transforms do not run here, and records would be copied "
+           "without them", refused=True),
+    Unused(("offset.storage.*", "offset.flush.*", "config.storage.*", "status.storage.*", "offsets.storage.topic",
+            "group.id", "key.converter*", "value.converter*", "header.converter*", "internal.key.converter*",
+            "internal.value.converter*", "scheduled.rebalance.max.delay.ms", "rebalance.timeout.ms", "plugin.*",
+            "worker.*", "inter.worker.*", "connect.protocol", "connector.class", "connector.client.*", "task.index",
+            "task.shutdown.graceful.timeout.ms", "topic.creation.*", "topic.tracking.*", "errors.*"),
+           "there is no Connect worker; Spark runs the tasks and state lies under `state`"),
+    Unused(("dedicated.mode.enable.internal.rest", "listeners", "rest.*", "admin.listeners*", "access.control.*",
+            "response.http.*"), "there is no REST server"),
+    Unused(("exactly.once.support", "exactly.once.source.support", "transaction.boundary*"),
+           "`delivery` decides, and exactly-once is the default"),
+    Unused(("metric.names.formats", "add.source.alias.to.metrics", "auto.include.jmx.reporter", "metric.reporters"),
+           "there are no JMX metrics"),
+    Unused(("use.incremental.alter.configs",), "configs are always altered one by one"),
+    Unused(("forwarding.admin.class",), "no Java class runs on the way to the admin client"),
+    Unused(("consumer.poll.timeout.ms",), "the fetcher sets its own wait"),
+    Unused(("source.cluster.alias", "target.cluster.alias"), "`A->B` names both clusters"),
+    Unused(("config.providers*",), "`${env:NAME}`, `${file:/path:key}` and `${dir:/path:file}` always work; limits set "
+           "on a provider are not applied"),
+)
+
+OLD_NAMES: Mapping[str, str] = {
+    "topics.blacklist": "topics.exclude",
+    "groups.blacklist": "groups.exclude",
+    "config.properties.blacklist": "config.properties.exclude",
+}
+
+MISSPELLINGS: Mapping[str, str] = {
+    "task.max": "tasks.max",
+    "enable": ENABLED,
+    "topic.blacklist": "topics.exclude",
+    "group.blacklist": "groups.exclude",
+    "sync.topics.configs.enabled": "sync.topic.configs.enabled",
+    "sync.topics.acls.enabled": "sync.topic.acls.enabled",
+}
+
+BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
+
+
+def unused(key: str) -> Optional[Unused]:
+    """The row of `UNUSED` that covers `key`, if any."""
+    return next((row for row in UNUSED if row.covers(key)), None)
+
+
+if __name__ == "__main__":
+    from mirror_lib.config.settings_page import page
+
+    print(page(), end="")

@@ -1,0 +1,120 @@
+"""The table of settings in, the text of docs/settings.md out."""
+
+from __future__ import annotations
+
+from typing import Iterable, List
+
+from mirror_lib.config.settings import DIFFERS, MISSPELLINGS, OLD_NAMES, PLANNED, SETTINGS, TOP, UNUSED, Setting
+
+_HEAD = """# Settings
+
+<!-- Written by `python -m mirror_lib.config.settings`; change mirror_lib/config/settings.py instead. -->
+
+One file describes clusters, flows and state: YAML, or a MirrorMaker 2 `.properties` file as it is.
+`conf/mirror.yaml` and `conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3).
+
+An unknown key is refused with its line and the nearest known one. Keys that are accepted without effect are named once
+at the start of a run, with the reason.
+
+## Where a key may stand
+
+| as `.properties` | in YAML | for |
+| --- | --- | --- |
+| `key` | at the top level | every flow (a default), or the whole file |
+| `A->B.key` | under `flows:`, in `A->B:` | one flow; beats the bare key |
+| `A.property` | under `clusters:`, in `A:` | every client of one cluster; any Kafka client property |
+| `A.consumer.property` (also `producer.`, `admin.`) | the same, in `A:` | one kind of client of one cluster |
+| `A->B.consumer.property` (also `producer.`, `admin.`) | in `A->B:` | one flow, both clusters |
+| `A->B.source.consumer.property`, `A->B.target.producer.property` | in `A->B:` | one flow, one cluster |
+| `A->B.producer.override.property` | in `A->B:` | the producer of one flow |
+| `ssl.*`, `sasl.*`, `security.protocol`, `bootstrap.servers` | at the top level | every client of every cluster |
+
+Client properties, weakest first: bare, `A.property`, `A->B.source.cluster.property`; then for one kind of client: bare,
+`A->B.consumer.x`, `A.consumer.x`, `A->B.source.consumer.x`, `A->B.producer.override.x`. That a cluster's own
+`A.consumer.x` beats `A->B.consumer.x` is MirrorMaker 2's rule; a warning names each case.
+
+MirrorMaker 2 drops bare `consumer.`, `producer.` and `admin.` keys; here they count for every flow, with a warning.
+In YAML maps may be nested: `consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
+A flow runs where `A->B.enabled = true`; in YAML, where it is listed.
+
+## Values
+
+- `${env:NAME}`, `${file:/path:key}` (a Java properties file) and `${dir:/path:file}` stand for a value that lies
+  elsewhere. They work in every value but `clusters`. Secrets belong there; they are never printed.
+- Lists are split at commas and trimmed. A YAML list keeps commas inside its items: `topics: ["orders-[0-9]{1,3}"]`.
+- `.properties` files are read as Java reads them: ISO-8859-1, `\\uXXXX`, `\\` at the end of a line continues it, and
+  a single backslash before any other letter is dropped (write `\\\\.` for `\\.`). There are no comments after a value
+  and no quotes round it; where a setting has them all the same, they are taken off with a warning.
+- An interval of -1 means never; so does the `.enabled` key beside it when false.
+- A relative `state` is relative to the folder in which the command is started.
+
+## Patterns
+
+Names and patterns of `topics`, `groups` and their `.exclude` lists are Java regular expressions in MirrorMaker 2 and
+Python regular expressions here; the whole name must match. What topic names need is the same in both. Refused are
+`\\p{...}`, `\\Q...\\E`, `\\h`, sets within sets (`[a&&b]`, `[a[b]]`), flags such as `(?i)` after the start, and before
+Python 3.11 possessive quantifiers (`a++`) and atomic groups. In Python `\\d` and `\\w` include letters and digits
+beyond ASCII, which only group names can have.
+
+## Clients
+
+The same properties serve Spark's Java client and kafka-python. Both take `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` and
+`SASL_SSL`; `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`; `GSSAPI` with a ticket cache.
+Stores must be PEM files (`ssl.truststore.type = PEM`, `ssl.keystore.type = PEM`); JKS, PKCS12 and OAUTHBEARER are
+refused.
+"""
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    whole_file = [setting for setting in SETTINGS if setting.level == TOP]
+    flow = [setting for setting in SETTINGS if setting.level != TOP]
+    sections = [
+        _HEAD,
+        _section("For the whole file", "", _table(whole_file)),
+        _section("For a flow", "", _table(row for row in flow if row.status != PLANNED)),
+        _section(
+            "Accepted, without effect yet",
+            "These are read and checked, so a MirrorMaker 2 file needs no change, and nothing acts on them yet.",
+            _table(row for row in flow if row.status == PLANNED),
+        ),
+        _section("Ignored or refused", "`*` stands for any ending.", _unused()),
+        _section("Other spellings", "Accepted with a warning that names the right key.", _other_names()),
+    ]
+    return "\n".join(sections)
+
+
+def _section(title: str, text: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"## {title}", "", *([text, ""] if text else []), *lines, ""])
+
+
+def _table(settings: Iterable[Setting]) -> List[str]:
+    head = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    return [*head, *(f"| `{s.name}` | {s.kind.name} | {_code(s.default)} | {_meaning(s)} |" for s in settings)]
+
+
+def _meaning(setting: Setting) -> str:
+    note = f"{'**Differs:** ' if setting.status == DIFFERS else ''}{setting.note}"
+    return f"{setting.meaning}. {note[0].upper()}{note[1:]}" if note else setting.meaning
+
+
+def _unused() -> List[str]:
+    rows = [
+        f"| {', '.join(_code(name) for name in row.names)} | {'refused' if row.refused else 'ignored'} | {row.reason} |"
+        for row in UNUSED
+    ]
+    return ["| keys | | why |", "| --- | --- | --- |", *rows]
+
+
+def _other_names() -> List[str]:
+    rows = [f"| `{wrong}` | `{right}` |" for wrong, right in {**OLD_NAMES, **MISSPELLINGS}.items()]
+    general = [
+        "| `….interval.ms` (milliseconds) | `….interval.seconds` |",
+        "| `emit.heartbeats`, `sync.group.offsets` and the like | the same with `.enabled` |",
+        "| other capitals, as in `Replication.factor` | lower case |",
+    ]
+    return ["| written | read as |", "| --- | --- |", *rows, *general]
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""

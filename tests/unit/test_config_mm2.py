@@ -1,0 +1,298 @@
+"""MirrorMaker 2 files: what their keys come to, and which slips of real files are put right with a warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import EXIT_USAGE, ConfigError
+
+CLUSTERS = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\n"
+FLOW = CLUSTERS + "A->B.enabled = true\n"
+
+
+def read(folder: Path, text: str) -> MirrorConfig:
+    path = folder / "mm2.properties"
+    path.write_bytes(text.encode("iso-8859-1"))
+    return load(str(path), {})
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(folder, text)
+    assert caught.value.exit_code == EXIT_USAGE
+    return str(caught.value).replace(str(folder) + "/", "")
+
+
+def warnings(config: MirrorConfig) -> str:
+    return "\n".join(config.warnings)
+
+
+# Two published guides: both directions, quoted lists, a capital, milliseconds where seconds are due; and older names.
+AZURE = """
+clusters = primary-kafka-cluster, secondary-kafka-cluster
+primary-kafka-cluster.bootstrap.servers = wn0-src-kafka.bx.internal.net:9092,wn1-src-kafka.bx.internal.net:9092\x20
+secondary-kafka-cluster.bootstrap.servers = wn0-dest-kafka.bx.internal.net:9092,wn1-dest-kafka.bx.internal.net:9092\x20
+primary-kafka-cluster->secondary-kafka-cluster.enabled = true
+secondary-kafka-cluster->primary-kafka-cluster.enabled = true
+primary-kafka-cluster->secondary-kafka-cluster.topics = .*
+secondary-kafka-cluster->primary-kafka-cluster.topics = .*
+groups=.*
+emit.checkpoints.enabled = true\x20
+primary-kafka-cluster->secondary-kafka-cluster.sync.group.offsets.enabled=true\x20
+primary-kafka-cluster->secondary-kafka-cluster.sync.group.offsets.interval.ms=30000\x20
+secondary-kafka-cluster->primary-kafka-cluster.sync.group.offsets.enabled   = true\x20
+secondary-kafka-cluster->primary-kafka-cluster.sync.group.offsets.interval.ms=30000
+topics.blacklist="*.internal,__.*"
+Replication.factor=3
+checkpoints.topic.replication.factor=3
+heartbeats.topic.replication.factor=3
+offset-syncs.topic.replication.factor=3
+offset.storage.replication.factor=3
+status.storage.replication.factor=3
+config.storage.replication.factor=3
+"""
+DZONE = """
+clusters = source, target
+source.bootstrap.servers = kafka-source:9092
+target.bootstrap.servers = kafka-target:9092
+source.config.storage.replication.factor = 1
+target.offset.storage.replication.factor = 1
+source.status.storage.replication.factor = 1
+source->target.enabled = true
+target->source.enabled = false
+offset-syncs.topic.replication.factor = 1
+heartbeats.topic.replication.factor = 1
+checkpoints.topic.replication.factor = 1
+topics = .*
+groups = .*
+tasks.max = 1
+replication.factor = 1
+refresh.topics.enabled = true
+sync.topic.configs.enabled = true
+refresh.topics.interval.seconds = 30
+topics.blacklist = .*[\\-\\.]internal, .*\\.replica, __consumer_offsets
+groups.blacklist = console-consumer-.*, connect-.*, __.*
+source->target.emit.heartbeats.enabled = true
+source->target.emit.checkpoints.enabled = true
+"""
+
+
+def test_the_azure_guides_file_loads_as_its_text_means_it(tmp_path: Path) -> None:
+    config = read(tmp_path, AZURE)
+    there, back = config.flows
+    assert (there.name, back.name) == (
+        "primary-kafka-cluster->secondary-kafka-cluster",
+        "secondary-kafka-cluster->primary-kafka-cluster",
+    )
+    assert there.topics_exclude == (".*.internal", "__.*")
+    assert there.replication_factor == 3
+    assert there.sync_group_offsets_interval == back.sync_group_offsets_interval == 30.0
+    assert there.source.bootstrap_servers.endswith(":9092")
+    for right in ("topics.exclude", "replication.factor", "sync.group.offsets.interval.seconds", "quotes", "'.*'"):
+        assert right in warnings(config)
+
+
+def test_the_dzone_guides_file_loads_with_one_flow(tmp_path: Path) -> None:
+    (flow,) = read(tmp_path, DZONE).flows
+    assert flow.name == "source->target"
+    # Java drops a single backslash, so the pattern's dot matches any character there too.
+    assert flow.topics_exclude == (".*[-.]internal", ".*.replica", "__consumer_offsets")
+    assert flow.refresh_topics_interval == 30.0
+    assert flow.replication_factor == 1
+
+
+def test_servers_lost_in_a_comment_are_pointed_at(tmp_path: Path) -> None:
+    lost = CLUSTERS.replace("A.bootstrap", "# for example A.bootstrap") + "A->B.enabled = true\n"
+    assert refusal(tmp_path, lost) == (
+        "cluster A has no bootstrap.servers; it stands inside the comment at mm2.properties:2 (mm2.properties:4)"
+    )
+
+
+def test_a_mirrormaker_1_client_file_is_recognised(tmp_path: Path) -> None:
+    assert "MirrorMaker 1" in refusal(tmp_path, "bootstrap.servers=a:9092\ngroup.id=mirrorgroup\n")
+
+
+def test_defaults_are_mirrormakers_and_a_file_without_trigger_goes_on_for_ever(tmp_path: Path) -> None:
+    config = read(tmp_path, FLOW)
+    (flow,) = config.flows
+    assert (flow.topics, flow.replication_factor, flow.tasks_max) == ((".*",), 2, 1)
+    assert (config.state, config.trigger, config.name) == ("./mirror-state", "10 seconds", "mirror")
+    assert config.warnings == ()
+
+
+def test_a_flows_own_key_beats_the_bare_key(tmp_path: Path) -> None:
+    text = FLOW + "B->A.enabled = true\nA->B.replication.factor = 3\nreplication.factor = 1\n"
+    assert [flow.replication_factor for flow in read(tmp_path, text).flows] == [3, 1]
+
+
+def test_bare_enabled_runs_every_pair_but_those_switched_off(tmp_path: Path) -> None:
+    text = CLUSTERS + "enabled = true\nB->A.enabled = false\n"
+    assert [flow.name for flow in read(tmp_path, text).flows] == ["A->B"]
+
+
+def test_client_properties_reach_the_right_clients_with_mirrormakers_precedence(tmp_path: Path) -> None:
+    text = FLOW + (
+        "security.protocol = PLAINTEXT\nA.client.id = one\n"
+        "A->B.consumer.fetch.max.bytes = 1\nA.consumer.fetch.max.bytes = 2\n"
+        "A->B.consumer.max.poll.records = 5\n"
+        "B.producer.linger.ms = 1\nA->B.producer.override.linger.ms = 9\n"
+        "A->B.source.admin.request.timeout.ms = 7000\n"
+    )
+    config = read(tmp_path, text)
+    (flow,) = config.flows
+    assert flow.source.client_properties("consumer") == {
+        "bootstrap.servers": "a:9092",
+        "security.protocol": "PLAINTEXT",
+        "client.id": "one",
+        "fetch.max.bytes": "2",
+        "max.poll.records": "5",
+    }
+    assert flow.target.producer["linger.ms"] == "9"
+    assert flow.target.properties["security.protocol"] == "PLAINTEXT"
+    assert flow.source.admin["request.timeout.ms"] == "7000"
+    assert "request.timeout.ms" not in flow.target.admin
+    assert "A->B.consumer.fetch.max.bytes is overruled by A.consumer.fetch.max.bytes" in warnings(config)
+
+
+def test_isolation_level_and_offset_reset_come_from_the_source_consumer(tmp_path: Path) -> None:
+    default = read(tmp_path, FLOW).flows[0]
+    assert (default.isolation_level, default.auto_offset_reset) == ("read_committed", "earliest")
+    text = FLOW + "A.consumer.isolation.level = read_uncommitted\nA->B.consumer.auto.offset.reset = latest\n"
+    flow = read(tmp_path, text).flows[0]
+    assert (flow.isolation_level, flow.auto_offset_reset) == ("read_uncommitted", "latest")
+    assert "must be earliest or latest" in refusal(tmp_path, FLOW + "A.consumer.auto.offset.reset = none\n")
+    # The target's consumer says nothing about how the source is read.
+    other = read(tmp_path, FLOW + "B.consumer.isolation.level = read_uncommitted\n").flows[0]
+    assert other.isolation_level == "read_committed"
+
+
+def test_a_switch_turns_its_interval_off(tmp_path: Path) -> None:
+    text = FLOW + "refresh.topics.enabled = false\nemit.heartbeats.interval.seconds = -1\n"
+    text += "sync.group.offsets.enabled = true\n"
+    flow = read(tmp_path, text).flows[0]
+    assert flow.refresh_topics_interval is None
+    assert flow.emit_heartbeats_interval is None
+    assert flow.sync_group_offsets_interval == 60.0
+
+
+def test_the_internal_separator_follows_unless_told_not_to(tmp_path: Path) -> None:
+    underscore = FLOW + "replication.policy.separator = __\n"
+    assert read(tmp_path, underscore).flows[0].internal_separator == "__"
+    kept = underscore + "replication.policy.internal.topic.separator.enabled = false\n"
+    assert (read(tmp_path, kept).flows[0].separator, read(tmp_path, kept).flows[0].internal_separator) == ("__", ".")
+
+
+@pytest.mark.parametrize(
+    "line, sentence",
+    [
+        ("A->B.topcs = x", "A->B.topcs is not a setting; did you mean A->B.topics? (mm2.properties:5)"),
+        ("zzz = x", "zzz is not a setting; docs/settings.md lists them all (mm2.properties:5)"),
+        ("BB.bootstrap.server = x", "BB.bootstrap.server is not a setting; did you mean B.bootstrap.servers?"),
+        ("A.bootstrap.server = x", "is not a Kafka client property; did you mean A.bootstrap.servers?"),
+        ("A.ssl.trustore.location = x", "did you mean A.ssl.truststore.location?"),
+        ("A->C.topics = x", "A->C.topics names an unknown cluster, C; the clusters are A, B (mm2.properties:5)"),
+        ("A->A.enabled = true", "A->A: source and target are the same cluster"),
+        ("A->B.ssl.key.password = x", "client properties belong to a cluster: A.ssl.key.password"),
+        ("A->B.state = x", "state is for the whole file"),
+        ("tasks.max = many", "tasks.max must be a whole number from 1 on, not 'many' (mm2.properties:5)"),
+        ("tasks.max = 0", "tasks.max must be a whole number from 1 on, not '0'"),
+        ("replication.factor = 0", "or -1 for the broker's default, not '0'"),
+        ("A->B.refresh.topics.interval.seconds = 0", "must be a number of seconds above 0"),
+        ("A->B.refresh.topics.enabled = yes", "must be true or false, not 'yes'"),
+        ("use.defaults.from = both", "must be target or source"),
+        ("replication.policy.class = com.example.Mine", "names a Java class that cannot run here; take Default"),
+        ("topic.filter.class = com.example.Mine", "say what to include and exclude with patterns"),
+        ("replication.policy.separator = /", "characters that a topic name may have"),
+        ("topics = *", "topics has a pattern (item 1) that cannot be used: nothing to repeat at character 1"),
+        ("topics = ok, \\\\p{L}+", "(item 2) that cannot be used: bad escape"),
+        ("topics = [a-z&&[b]]", "Java and Python read differently"),
+        ("topics = a{1,3}", "commas split the list"),
+        ("transforms = Filter", "transforms cannot be honoured"),
+        ("trigger = now and then", "must be availableNow or a time"),
+        ("A.bootstrap.servers = a:9092;c:9092", "must be a comma list of host:port"),
+        ("name = a/b", "characters that a topic name may have"),
+        ("topics = \\u12", "four hexadecimal digits (mm2.properties:5)"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sentence: str) -> None:
+    assert sentence in refusal(tmp_path, FLOW + line + "\n")
+
+
+@pytest.mark.parametrize(
+    "line, right",
+    [
+        ("task.max = 4", "tasks.max"),
+        ("A->B.emit.heartbeats = false", "emit.heartbeats.enabled"),
+        ("A->B.sync.group.offsets = true", "sync.group.offsets.enabled"),
+        ("sync.topics.configs.enabled = true", "sync.topic.configs.enabled"),
+        ("topic.blacklist = x", "topics.exclude"),
+        ("config.properties.blacklist = x", "config.properties.exclude"),
+        ("B->A.enable = false", "enabled"),
+        ("Tasks.Max = 2", "tasks.max"),
+    ],
+)
+def test_known_slips_are_read_as_meant_and_named(tmp_path: Path, line: str, right: str) -> None:
+    config = read(tmp_path, FLOW + line + "\n")
+    assert f"{right} and is read as that" in warnings(config)
+
+
+def test_the_right_name_beats_an_old_one(tmp_path: Path) -> None:
+    text = FLOW + "topics.exclude = new\ntopics.blacklist = old\n"
+    assert read(tmp_path, text).flows[0].topics_exclude == ("new",)
+
+
+def test_comments_after_a_value_are_not_part_of_it(tmp_path: Path) -> None:
+    text = FLOW.replace("A, B", "A, B  # aliases").replace("a:9092", "a:9092 # one") + "topics = x, y   # two\n"
+    config = read(tmp_path, text)
+    assert config.flows[0].topics == ("x", "y")
+    assert config.flows[0].source.bootstrap_servers == "a:9092"
+    assert warnings(config).count("no comments after a value") == 3
+
+
+def test_a_hash_in_a_client_property_is_kept(tmp_path: Path) -> None:
+    (flow,) = read(tmp_path, FLOW + "A.ssl.key.password = a #b\n").flows
+    assert flow.source.properties["ssl.key.password"] == "a #b"
+
+
+def test_keys_without_effect_are_listed_once_with_the_reason(tmp_path: Path) -> None:
+    text = FLOW + "offset.storage.topic = x\nB.offset.flush.interval.ms = 1\nlisteners = http://:8083\ngroups = g\n"
+    config = read(tmp_path, text + "B.replication.factor = 3\nA.my.plugin.key = 1\n")
+    assert "offset.storage.topic, B.offset.flush.interval.ms: ignored: there is no Connect worker" in warnings(config)
+    assert "listeners: ignored: there is no REST server" in warnings(config)
+    assert "groups: accepted, has no effect yet" in warnings(config)
+    assert "B.replication.factor has no effect" in warnings(config)
+    assert "A.my.plugin.key is no client property that Kafka knows; passed on" in warnings(config)
+    assert config.flows[0].source.properties["my.plugin.key"] == "1"
+
+
+def test_a_repeated_key_counts_the_last_time_as_in_java(tmp_path: Path) -> None:
+    config = read(tmp_path, FLOW + "topics = a\ntopics = b\n")
+    assert config.flows[0].topics == ("b",)
+    assert "topics is given twice" in warnings(config)
+
+
+def test_an_alias_may_hold_dots_only_with_another_separator(tmp_path: Path) -> None:
+    dotted = FLOW.replace("A", "us.west").replace("B", "us")
+    assert "an alias must not contain the separator '.'" in refusal(tmp_path, dotted)
+    (flow,) = read(tmp_path, dotted + "replication.policy.separator = __\n").flows
+    assert flow.name == "us.west->us"
+    assert (flow.source.bootstrap_servers, flow.target.bootstrap_servers) == ("a:9092", "b:9092")
+
+
+def test_an_alias_may_be_the_start_of_a_bare_key(tmp_path: Path) -> None:
+    text = FLOW.replace("A", "topics").replace("B", "source") + "topics.exclude = x\n"
+    assert read(tmp_path, text).flows[0].topics_exclude == ("x",)
+
+
+def test_policies_go_by_any_of_their_names(tmp_path: Path) -> None:
+    for name in ("IdentityReplicationPolicy", "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"):
+        flow = read(tmp_path, FLOW + f"replication.policy.class = {name}\n").flows[0]
+        assert flow.replication_policy == "IdentityReplicationPolicy"
+
+
+def test_no_flow_enabled_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, CLUSTERS) == "no flow is enabled; write A->B.enabled = true (mm2.properties)"

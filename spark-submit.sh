@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# Runs a job of this project on any Spark: ./spark-submit.sh [--dry-run] [SPARK-SUBMIT OPTIONS] jobs/mirror.py CONFIG ...
+# It adds the Kafka connector and Delta that fit the Spark that runs, mirror_lib, and settings; your options win.
+#   MIRROR_JARS_DIR  a folder of jars to use instead of downloading them (closed networks)
+#   MIRROR_VENV      the Python environment to use (default: .venv beside this file, if it is there; empty: none)
+#   MIRROR_UI=1      start Spark's web page
+# SIGTERM and SIGINT reach the Python driver, which then ends cleanly; a second one kills it. Exits as the job does.
+set -euo pipefail
+home=$(cd "$(dirname "$0")" && pwd)
+
+fail() { printf 'spark-submit.sh: %s\n' "$*" >&2; exit 2; }
+first() { [[ -e $1 ]] && printf '%s' "$1"; }
+
+# --- the caller's options: lists are merged with ours, the rest is passed on as it is ---
+dry_run= master= deploy_mode=client packages= jars= py_files= properties_file= options=()
+while (($#)) && [[ $1 == -* ]]; do
+    case $1 in
+        --dry-run) dry_run=1; shift; continue ;;
+        -h | --help) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
+        -v | --verbose | --version | --supervise) options+=("$1"); shift; continue ;;
+        --*=*) name=${1%%=*} value=${1#*=}; shift ;;
+        *) (($# > 1)) || fail "$1 needs a value"; name=$1 value=$2; shift 2 ;;
+    esac
+    case $name in
+        --packages) packages=$value ;;
+        --jars) jars=$value ;;
+        --py-files) py_files=$value ;;
+        --master) master=$value ;;
+        --deploy-mode) deploy_mode=$value; options+=("$name" "$value") ;;
+        --properties-file) properties_file=$value; options+=("$name" "$value") ;;
+        *) [[ $name == --conf && $value == spark.master=* ]] && master=${value#*=}
+            options+=("$name" "$value") ;;
+    esac
+done
+(($#)) || fail "name a job: ./spark-submit.sh [OPTIONS] jobs/mirror.py CONFIG"
+[[ -e $1 || $1 == *://* ]] || fail "there is no job $1"
+
+# --- the Spark and the Python that run ---
+venv=${MIRROR_VENV-$home/.venv}
+if [[ -n $venv && -x $venv/bin/python ]]; then
+    python=$venv/bin/python
+    SPARK_HOME=$(first "$venv"/lib/python*/site-packages/pyspark) || SPARK_HOME=
+fi
+python=${python:-${PYSPARK_DRIVER_PYTHON:-${PYSPARK_PYTHON:-python3}}}
+command -v "$python" >/dev/null || fail "no Python called $python was found: set PYSPARK_PYTHON"
+if [[ -z ${SPARK_HOME:-} ]] && submit=$(command -v spark-submit); then
+    submit=$("$python" -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$submit")
+    SPARK_HOME=$(dirname "$(dirname "$submit")")
+fi
+if [[ -z ${SPARK_HOME:-} || ! -d ${SPARK_HOME:-}/jars ]]; then
+    SPARK_HOME=$("$python" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))' 2>/dev/null) ||
+        fail "no Spark was found: run \`make setup\`, set SPARK_HOME, or put spark-submit on the PATH"
+fi
+java=java
+[[ -n ${JAVA_HOME:-} ]] && java=$JAVA_HOME/bin/java
+command -v "$java" >/dev/null || fail "Java was not found: install Java 17, or set JAVA_HOME"
+
+core=$(basename "$(first "$SPARK_HOME"/jars/spark-core_*.jar)" .jar) || fail "no Spark in $SPARK_HOME: it has no jars/spark-core"
+[[ $core =~ ^spark-core_([0-9.]+)-(([0-9]+\.[0-9]+)\.[0-9]+) ]] || fail "cannot read Spark's version from $core.jar"
+scala=${BASH_REMATCH[1]} spark=${BASH_REMATCH[2]} line=${BASH_REMATCH[3]}
+
+# --- connector and Delta: the pairs that were released for each other ---
+case $line in
+    3.3) delta=io.delta:delta-core_$scala:2.3.0 ;;
+    3.4) delta=io.delta:delta-core_$scala:2.4.0 ;;
+    3.5) delta=io.delta:delta-spark_$scala:3.3.2 ;;
+    4.0) delta=io.delta:delta-spark_$scala:4.0.0 ;;
+    4.1) delta=io.delta:delta-spark_4.1_$scala:4.1.0 ;;
+    4.2) delta=io.delta:delta-spark_4.2_$scala:4.4.0 ;;
+    *) fail "Spark $spark is not supported: use 3.3 to 4.2" ;;
+esac
+fetched=${MIRROR_JARS_DIR:-$home/.cache/spark-$spark-jars}
+if [[ -d $fetched ]]; then
+    found=$(printf '%s,' "$fetched"/*.jar)
+    [[ $found != *'*'* ]] || fail "MIRROR_JARS_DIR=$fetched holds no jars"
+    jars=${jars:+$jars,}${found%,}
+elif [[ -n ${MIRROR_JARS_DIR:-} ]]; then
+    fail "MIRROR_JARS_DIR=$MIRROR_JARS_DIR is not a folder"
+else
+    packages=${packages:+$packages,}org.apache.spark:spark-sql-kafka-0-10_$scala:$spark,$delta
+fi
+
+# --- master: local[N] never tries a task again, so ask for four attempts ---
+defaults=${properties_file:-${SPARK_CONF_DIR:-$SPARK_HOME/conf}/spark-defaults.conf}
+if [[ -z $master && -z ${MASTER:-} ]] && ! grep -qsE '^[[:space:]]*spark\.master[[:space:]=]' "$defaults"; then
+    master='local[*,4]'
+fi
+
+# --- mirror_lib, zipped where nobody else writes ---
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/mirror-submit-XXXXXX") || fail "no temporary folder can be made: is the disk full?"
+trap 'rm -rf "$scratch"' EXIT
+"$python" - "$home" "$scratch/mirror_lib.zip" <<'PYTHON' || fail "mirror_lib cannot be packed into $scratch: is the disk full?"
+import pathlib, sys, zipfile
+home, target = pathlib.Path(sys.argv[1]), sys.argv[2]
+with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+    for path in sorted((home / "mirror_lib").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            packed.write(path, path.relative_to(home))
+PYTHON
+
+command=("$SPARK_HOME/bin/spark-submit")
+[[ -n $master ]] && command+=(--master "$master")
+[[ -n $packages ]] && command+=(--packages "$packages")
+[[ -n $jars ]] && command+=(--jars "$jars")
+command+=(
+    --py-files "${py_files:+$py_files,}$scratch/mirror_lib.zip"
+    --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension
+    --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog
+    --conf spark.sql.shuffle.partitions=4
+    --conf spark.databricks.delta.snapshotPartitions=2
+    --conf spark.speculation=false
+    --conf spark.python.worker.reuse=true
+    --conf "spark.ui.enabled=$([[ -n ${MIRROR_UI:-} ]] && echo true || echo false)"
+    --conf 'spark.redaction.regex=(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential'
+)
+if [[ $deploy_mode == client ]]; then
+    command+=(--driver-java-options "-Dlog4j2.configurationFile=file:$home/conf/log4j2.properties")
+fi
+command+=(${options[@]+"${options[@]}"} "$@")
+
+if [[ -n $dry_run ]]; then
+    printf '%q ' "${command[@]}"
+    echo
+    exit 0
+fi
+
+export SPARK_HOME
+export PYSPARK_DRIVER_PYTHON=$python
+if [[ $master == local* ]]; then
+    export PYSPARK_PYTHON=$python SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1}
+fi
+
+# --- run: the JVM is our child, the Python driver the JVM's; Spark's worker daemon is a child of the JVM too ---
+signals=0
+driver_of() { ps -A -o pid=,ppid=,args= | awk -v jvm="$1" '$2 == jvm && !/pyspark[.]daemon/ {print $1}'; }
+forward() {
+    signals=$((signals + 1))
+    local drivers
+    drivers=$(driver_of "$jvm")
+    if ((signals > 1)); then
+        kill -KILL $drivers "$jvm" 2>/dev/null || true
+    else
+        # Only the driver: a JVM that is told to stop takes the running tasks down with it.
+        kill -TERM ${drivers:-"$jvm"} 2>/dev/null || true
+    fi
+}
+"${command[@]}" &
+jvm=$!
+trap forward TERM INT HUP
+while :; do
+    before=$signals code=0
+    wait "$jvm" || code=$?
+    ((signals == before)) && break # else a signal ended the wait, not the job
+done
+exit "$code"

@@ -1,0 +1,188 @@
+"""Raw requests to the brokers of one cluster: who leads a partition, who coordinates a transactional id, one call.
+
+Single-threaded: a lane drives its source and its target client from one `Network`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from kafka.errors import KafkaError, SaslAuthenticationFailedError, for_code
+from kafka.future import Future as KafkaFuture
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from mirror_lib.errors import ClusterError
+
+log = logging.getLogger(__name__)
+
+# Frames above this are refused by the client; a fetch answer may exceed its limit by one whole record batch.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+REQUEST_TIMEOUT_MS = 30_000
+TRANSACTION_KEY = 1
+
+Future = Any
+Partition = Tuple[str, int]
+
+
+class Disconnected(Exception):
+    """A request got no answer: whether the broker acted on it is unknown."""
+
+
+class Network:
+    """The event loop that the clients of one lane share."""
+
+    def __init__(self) -> None:
+        self.selector = NetworkSelector(slow_task_threshold_secs=0)
+
+    def poll(self, timeout_ms: float) -> None:
+        """Send and receive once; returns early when something arrived."""
+        self.selector.poll(timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        """Close the loop; clients must be closed before."""
+        self.selector.close()
+
+
+class LogClient:
+    """Connections to the brokers of one cluster. `options` are kafka-python's names (see `config.clients`)."""
+
+    def __init__(self, network: Network, alias: str, options: Mapping[str, Any]) -> None:
+        self.alias = alias
+        self.network = network
+        self._manager = KafkaConnectionManager(
+            network.selector,
+            **{
+                "reconnect_backoff_max_ms": 1000,
+                "request_timeout_ms": REQUEST_TIMEOUT_MS,
+                **options,
+                "receive_message_max_bytes": MAX_FRAME_BYTES,
+            },
+        )
+        self._leaders: Dict[Partition, int] = {}
+
+    def connect(self, deadline: float) -> None:
+        """Learn the cluster's brokers. `deadline` is in `time.monotonic()` seconds. Raises `ClusterError`."""
+        try:
+            self._manager.bootstrap(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
+        except SaslAuthenticationFailedError as error:
+            raise ClusterError(f"{self.alias}: authentication failed", "check the cluster's sasl.* and ssl.*") from error
+        except KafkaError as error:
+            raise ClusterError(f"{self.alias}: no broker answers", "check bootstrap.servers and the network") from error
+
+    def send(self, node: int, request: Any) -> Future:
+        """Send without waiting. The future fails if the node is not connected or the connection breaks."""
+        try:
+            return self._manager.send(request, node_id=node)
+        except KafkaError as error:
+            return _failed(error)
+
+    def call(self, node: Optional[int], request: Any, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
+        """Send to `node` (any broker if None) and wait for the answer. Raises `Disconnected`."""
+        try:
+            future = self._manager.send(request, node_id=node)
+        except KafkaError as error:
+            raise Disconnected(f"{self.alias}: {error}") from error
+        self.network.selector.poll(timeout_ms=timeout_ms, future=future)
+        if not future.succeeded():
+            raise Disconnected(f"{self.alias}: {future.exception or 'no answer'}") from future.exception
+        return future.value
+
+    def leader(self, partition: Partition) -> Optional[int]:
+        """Node id of the partition's leader, as of the last `refresh_leaders`."""
+        return self._leaders.get(partition)
+
+    def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
+        """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`.
+
+        A topic that does not exist simply has no leader afterwards. Raises `ClusterError` when no broker answers.
+        """
+        wanted = sorted(set(topics))
+        while True:
+            if self._learn_leaders(wanted) or time.monotonic() >= deadline:
+                return
+            time.sleep(0.1)
+
+    def _learn_leaders(self, topics: List[str]) -> bool:
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=False,
+            max_version=9,
+        )
+        try:
+            answer = self.call(None, request)
+        except Disconnected as error:
+            log.info("%s", error)
+            self._manager.cluster.request_update()
+            return False
+        complete = True
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                key = (topic.name, partition.partition_index)
+                if partition.leader_id >= 0:
+                    self._leaders[key] = partition.leader_id
+                else:
+                    self._leaders.pop(key, None)
+                    complete = False
+        known = {broker.node_id for broker in self._manager.cluster.brokers()}
+        if not set(self._leaders.values()) <= known:
+            self._manager.cluster.request_update()
+            complete = False
+        return complete
+
+    def nodes(self) -> List[int]:
+        """Node ids of all known brokers."""
+        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
+
+    def coordinator(self, transactional_id: str, deadline: float) -> int:
+        """Node id of the coordinator. On a fresh cluster this call is what creates `__transaction_state`."""
+        request = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION_KEY, max_version=3)
+        return int(self.retry(request, lambda: None, lambda answer: int(answer.error_code), deadline).node_id)
+
+    def retry(
+        self,
+        request: Any,
+        node: Callable[[], Optional[int]],
+        error_code: Callable[[Any], int],
+        deadline: float,
+        extra: Tuple[int, ...] = (),
+    ) -> Any:
+        """Call until the answer's error is neither retriable nor in `extra`; `node` is asked before each try.
+
+        The last answer may hold an error that is not worth retrying. Raises `ClusterError` at the deadline.
+        """
+        last: object = "no answer"
+        while time.monotonic() < deadline:
+            try:
+                answer = self.call(node(), request)
+            except Disconnected as error:
+                last = error
+            else:
+                code = error_code(answer)
+                error_type = for_code(code)
+                if code == 0 or not (error_type.retriable or code in extra):
+                    return answer
+                last = error_type.__name__
+            time.sleep(0.02)
+        raise ClusterError(f"{self.alias}: {type(request).__name__} kept failing: {last}", "is the cluster healthy?")
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._manager.close()
+
+
+def _failed(error: Exception) -> Future:
+    return KafkaFuture().failure(error)
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of a protocol error code, for example `NOT_LEADER_OR_FOLLOWER`."""
+    return str(getattr(for_code(code), "message", None) or for_code(code).__name__)
+
+
+def is_retriable(code: int) -> bool:
+    """True where Kafka says that the same request may succeed later."""
+    return bool(for_code(code).retriable)

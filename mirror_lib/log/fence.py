@@ -1,0 +1,139 @@
+"""Shuts every earlier holder of a lane out of its remote partitions, and gives the lane a producer of its own.
+
+The order matters: until the abort marker with the new epoch is in a partition's log, an older holder's write is
+still accepted there; once it is, that write is refused with INVALID_PRODUCER_EPOCH (KIP-98, KIP-360).
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, Sequence, Set
+
+from kafka.errors import for_code
+from kafka.protocol.admin import ListTransactionsRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+
+from mirror_lib.errors import ClusterError, FencedError
+from mirror_lib.log.connection import Disconnected, LogClient
+from mirror_lib.log.producer import Producer
+
+CONCURRENT_TRANSACTIONS = 51
+NOT_COORDINATOR = 16
+FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
+# Long enough for the three calls of a fence; a fence cut short blocks read_committed readers for at most this long.
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+def fence(client: LogClient, transactional_id: str, partitions: Mapping[str, Sequence[int]], deadline: float) -> Producer:
+    """Fence `partitions` (remote topic to partition numbers) and return the lane's new producer.
+
+    Costs one offset (the abort marker) in each partition. Raises `FencedError` when somebody else fences the same
+    lane at this moment, `ClusterError` when the coordinator does not answer until `deadline` (monotonic seconds).
+    """
+    if not partitions:
+        return init_producer(client, transactional_id, deadline)
+    producer = init_producer(client, transactional_id, deadline)
+    _add_partitions(client, transactional_id, producer, partitions, deadline)
+    _abort(client, transactional_id, producer, deadline)
+    # Answers CONCURRENT_TRANSACTIONS until the markers are in the logs: only then is the fence up.
+    return init_producer(client, transactional_id, deadline)
+
+
+def init_producer(client: LogClient, transactional_id: str, deadline: float) -> Producer:
+    """A new epoch of the transactional id's producer; aborts what an earlier holder left open."""
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        producer_id=-1,
+        producer_epoch=-1,
+        max_version=4,
+    )
+    answer = _ask(client, transactional_id, request, deadline)
+    _refuse(answer.error_code, transactional_id)
+    return Producer(answer.producer_id, answer.producer_epoch)
+
+
+def idempotent_producer(client: LogClient, deadline: float) -> Producer:
+    """A producer id without a transactional id: retries are recognised, zombies are not (`at-least-once`)."""
+    request = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, producer_id=-1, producer_epoch=-1, max_version=4
+    )
+    answer = client.retry(request, lambda: None, lambda reply: int(reply.error_code), deadline)
+    _refuse(answer.error_code, "idempotent producer")
+    return Producer(answer.producer_id, answer.producer_epoch)
+
+
+def transactional_ids(client: LogClient, prefix: str) -> Set[str]:
+    """Every transactional id with `prefix` that the cluster remembers (KIP-664, brokers 3.0 and later)."""
+    found: Set[str] = set()
+    for node in client.nodes():
+        try:
+            answer = client.call(node, ListTransactionsRequest(state_filters=[], producer_id_filters=[], max_version=0))
+        except Disconnected as error:
+            raise ClusterError(f"{client.alias}: cannot list transactions: {error}") from error
+        if answer.error_code:
+            raise ClusterError(f"{client.alias}: cannot list transactions: {for_code(answer.error_code).__name__}")
+        found.update(state.transactional_id for state in answer.transaction_states)
+    return {name for name in found if name.startswith(prefix)}
+
+
+def _add_partitions(
+    client: LogClient, transactional_id: str, producer: Producer, partitions: Mapping[str, Sequence[int]], deadline: float
+) -> None:
+    topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=[topic_type(name=name, partitions=sorted(numbers)) for name, numbers in partitions.items()],
+        max_version=3,
+    )
+    answer = _ask(client, transactional_id, request, deadline, _worst_partition_error)
+    for topic in answer.results_by_topic_v3_and_below:
+        for result in topic.results_by_partition:
+            _refuse(result.partition_error_code, f"{transactional_id}, {topic.name}-{result.partition_index}")
+
+
+def _worst_partition_error(answer: Any) -> int:
+    codes: List[int] = [
+        result.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for result in topic.results_by_partition
+        if result.partition_error_code
+    ]
+    # OPERATION_NOT_ATTEMPTED (55) only says that another partition failed; that one has the reason.
+    return next((code for code in codes if code != 55), 0)
+
+
+def _abort(client: LogClient, transactional_id: str, producer: Producer, deadline: float) -> None:
+    request = EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        committed=False,
+        max_version=4,
+    )
+    answer = _ask(client, transactional_id, request, deadline)
+    _refuse(answer.error_code, transactional_id)
+
+
+def _ask(
+    client: LogClient, transactional_id: str, request: Any, deadline: float, error_code: Any = lambda answer: answer.error_code
+) -> Any:
+    return client.retry(
+        request,
+        lambda: client.coordinator(transactional_id, deadline),
+        error_code,
+        deadline,
+        extra=(CONCURRENT_TRANSACTIONS, NOT_COORDINATOR),
+    )
+
+
+def _refuse(code: int, what: str) -> None:
+    if code in FENCED:
+        raise FencedError(f"lane {what} was taken over by another driver", "let one driver run each flow")
+    if code:
+        error_type = for_code(code)
+        raise ClusterError(
+            f"cannot fence lane {what}: {error_type.__name__}",
+            "the target principal needs Write on this transactional id and on the remote topics",
+        )

@@ -1,0 +1,138 @@
+"""Fetch requests to one cluster: positions in, raw record batches and each partition's end out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Protocol, Sequence, Tuple, Union
+
+from kafka.protocol.consumer import FetchRequest
+
+from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+MAX_WAIT_MS = 500
+
+Buffer = Union[bytes, bytearray, memoryview]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What one partition answered. `end` is the last stable offset under `read_committed`, else the high watermark.
+
+    `aborted` lists `(producer_id, first_offset)` of the aborted transactions that touch the data.
+    """
+
+    error_code: int
+    end: int
+    log_start: int
+    aborted: Tuple[Tuple[int, int], ...]
+    data: Buffer
+
+
+def fetch_request(
+    positions: Mapping[Partition, int], isolation: int, max_bytes: int, partition_max_bytes: int, max_wait_ms: int = MAX_WAIT_MS
+) -> FetchRequest:
+    """One request for several partitions. The broker sends at least one whole batch of the first that has data.
+
+    Version 11 at most: later ones name topics by id, which older brokers do not know.
+    """
+    topics: Dict[str, List[Any]] = {}
+    for (topic, number), position in positions.items():
+        topics.setdefault(topic, []).append(
+            FetchRequest.FetchTopic.FetchPartition(
+                partition=number,
+                fetch_offset=position,
+                partition_max_bytes=partition_max_bytes,
+                log_start_offset=-1,
+                current_leader_epoch=-1,
+                last_fetched_epoch=-1,
+            )
+        )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+        forgotten_topics_data=[],
+        rack_id="",
+        min_version=4,
+        max_version=11,
+    )
+
+
+def fetched(answer: Any, isolation: int) -> Dict[Partition, Fetched]:
+    """The answer by partition."""
+    found: Dict[Partition, Fetched] = {}
+    for topic in answer.responses:
+        for part in topic.partitions:
+            found[(topic.topic, part.partition_index)] = Fetched(
+                error_code=part.error_code,
+                end=part.last_stable_offset if isolation == READ_COMMITTED else part.high_watermark,
+                log_start=part.log_start_offset,
+                aborted=_aborted(part.aborted_transactions),
+                data=part.records if part.records is not None else b"",
+            )
+    return found
+
+
+def _aborted(transactions: Sequence[Any]) -> Tuple[Tuple[int, int], ...]:
+    return tuple(sorted(((t.producer_id, t.first_offset) for t in transactions or ()), key=lambda pair: pair[1]))
+
+
+class Fetchable(Protocol):
+    """A partition that may want more data."""
+
+    @property
+    def source(self) -> Partition:
+        """(topic, partition)."""
+
+    @property
+    def fetch_position(self) -> int:
+        """The next offset to ask for."""
+
+    def hungry(self) -> bool:
+        """True if it wants data now."""
+
+
+class Fetcher:
+    """Keeps one fetch request in flight to each broker of the source, over all its partitions that want data."""
+
+    def __init__(self, client: LogClient, isolation: int, max_bytes: int, partition_max_bytes: int) -> None:
+        self._client = client
+        self._isolation = isolation
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._in_flight: Dict[int, Tuple[Future, Dict[Partition, int]]] = {}
+
+    def idle(self) -> bool:
+        """True when no answer is awaited."""
+        return not self._in_flight
+
+    def pump(self, partitions: Iterable[Fetchable]) -> None:
+        """Ask each free broker for what its partitions want. Raises `Disconnected` for a leaderless partition."""
+        wanted: Dict[int, Dict[Partition, int]] = {}
+        for partition in partitions:
+            node = self._client.leader(partition.source)
+            if node in self._in_flight or not partition.hungry():
+                continue
+            if node is None:
+                raise Disconnected(f"{self._client.alias}: {partition.source[0]}-{partition.source[1]} has no leader")
+            wanted.setdefault(node, {})[partition.source] = partition.fetch_position
+        for node, positions in wanted.items():
+            request = fetch_request(positions, self._isolation, self._max_bytes, self._partition_max_bytes)
+            self._in_flight[node] = (self._client.send(node, request), positions)
+
+    def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
+        """What has come: (partition, position asked for, whether it was the only one asked for, answer)."""
+        for node in [node for node, (future, _) in self._in_flight.items() if future.is_done]:
+            future, positions = self._in_flight.pop(node)
+            if not future.succeeded():
+                raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
+            for partition, found in fetched(future.value, self._isolation).items():
+                yield partition, positions[partition], len(positions) == 1, found

@@ -1,0 +1,73 @@
+"""The entries of one partition from an offset to the end of its log, fetched as they are asked for."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.log.connection import Disconnected, LogClient, Partition, error_name, is_retriable
+from mirror_lib.log.fetch import Fetched, fetch_request, fetched
+from mirror_lib.log.visible import Entry, entries
+
+TAIL_FETCH_BYTES = 4 * 1024 * 1024
+OFFSET_OUT_OF_RANGE = 1
+
+
+class LogEntries(Iterator[Entry]):
+    """Iterates over the entries from `start` on; `end` is the end of the log as the last answer gave it.
+
+    Raises `Disconnected` where the leader does not answer, `RefusedError` where the log does not hold `start`,
+    `ClusterError` where the broker refuses.
+    """
+
+    def __init__(self, client: LogClient, partition: Partition, start: int, isolation: int) -> None:
+        self._client = client
+        self._partition = partition
+        self._isolation = isolation
+        self._position = start
+        self._fetched: Iterator[Entry] = iter(())
+        self.end = start
+
+    def __next__(self) -> Entry:
+        """The next entry; stops at the end of the log."""
+        while True:
+            for entry in self._fetched:
+                if entry[1] is not None:
+                    self._position = entry[1].next_offset
+                return entry
+            if not self._fetch():
+                raise StopIteration
+
+    def _fetch(self) -> bool:
+        found = self._ask()
+        self.end = found.end
+        if self._position >= found.end:
+            return False
+        self._fetched = entries(found)
+        if not len(found.data):
+            # Offsets that hold nothing up to the end: compaction may leave such a gap.
+            self._position = found.end
+            return False
+        return True
+
+    def _ask(self) -> Fetched:
+        client, name = self._client, f"{self._partition[0]}-{self._partition[1]}"
+        node = client.leader(self._partition)
+        if node is None:
+            raise Disconnected(f"{client.alias}: {name} has no leader")
+        request = fetch_request(
+            {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms=0
+        )
+        found = fetched(client.call(node, request), self._isolation)[self._partition]
+        if found.error_code == OFFSET_OUT_OF_RANGE:
+            raise RefusedError(f"{client.alias}: {name} does not hold offset {self._position}", "retention or truncation")
+        if is_retriable(found.error_code):
+            raise Disconnected(f"{client.alias}: {name}: {error_name(found.error_code)}")
+        if found.error_code:
+            raise ClusterError(f"{client.alias}: cannot read {name}: {error_name(found.error_code)}", "check Read rights")
+        return found
+
+
+def log_entries(client: LogClient, partition: Partition, start: int, isolation: int) -> LogEntries:
+    """Entries of `partition` from `start` on, as a reader of `isolation` would see them."""
+    return LogEntries(client, partition, start, isolation)

@@ -1,0 +1,32 @@
+"""Which record batches of a fetched range a reader of that isolation level would be given."""
+
+from __future__ import annotations
+
+from typing import Iterator, Optional, Set, Tuple
+
+from mirror_lib.log.batch import BatchHeader, magic_of, read_header, split_batches
+from mirror_lib.log.fetch import Fetched
+
+Entry = Tuple[memoryview, Optional[BatchHeader], bool]
+
+
+def entries(found: Fetched) -> Iterator[Entry]:
+    """Each whole entry as `(raw, header, is_data)`; the header is None for message sets of magic 0 and 1.
+
+    Control batches and batches of aborted transactions are not data. The aborted transactions that come with a fetch
+    answer cover all that touch its range, so each answer is judged by itself (KIP-98, "Reading Transactions").
+    """
+    pending = list(found.aborted)
+    aborted: Set[int] = set()
+    for raw in split_batches(found.data):
+        if magic_of(raw) < 2:
+            yield raw, None, True
+            continue
+        header = read_header(raw)
+        while pending and pending[0][1] <= header.last_offset:
+            aborted.add(pending.pop(0)[0])
+        if header.control:
+            aborted.discard(header.producer_id)
+            yield raw, header, False
+        else:
+            yield raw, header, not (header.transactional and header.producer_id in aborted)

@@ -1,0 +1,192 @@
+"""The main job: every flow of a configuration, each with a thread, a query and an outcome of its own.
+
+A flow that fails does not stop the others. Continuous flows are started again after a cluster was away.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import List, Optional, Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import ClusterError, MirrorError, RefusedError
+from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
+from mirror_lib.replicate.query import AVAILABLE_NOW, start_query
+from mirror_lib.replicate.stale_lanes import fence_stale_lanes
+from mirror_lib.state.records import MirrorRun
+from mirror_lib.state.runs import RunTable
+
+log = logging.getLogger(__name__)
+
+NO_BATCH = -1
+# SIGTERM must end the job within 30 s: a pass ends by itself in `batch.max.seconds`, else its stage is cancelled.
+GRACE_SECONDS = 20.0
+RESTART_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class FlowOutcome:
+    """How a flow ended. `error` is None where everything that was to be copied is copied."""
+
+    flow: str
+    records: int
+    bytes: int
+    error: Optional[MirrorError]
+
+
+class FlowRun:
+    """One flow of the job, from its first look at the clusters to its outcome."""
+
+    def __init__(
+        self, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, watcher: Watcher, stop: threading.Event
+    ) -> None:
+        self._config = config
+        self._flow = flow
+        self._spark = spark
+        self._watcher = watcher
+        self._stop = stop
+        self._busy = threading.Lock()
+        self._failure: Optional[BaseException] = None
+        self.outcome: Optional[FlowOutcome] = None
+        self._thread = threading.Thread(target=self._run, name=flow.name, daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """True when the flow has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        records = nbytes = 0
+        while True:
+            error, mirror = self._life()
+            if mirror is not None:
+                records, nbytes = records + mirror.records, nbytes + mirror.bytes
+            again = isinstance(error, ClusterError) and self._config.trigger != AVAILABLE_NOW
+            if not again or self._stop.wait(RESTART_SECONDS):
+                break
+            log.warning("%s; starting the flow again", error)
+        self.outcome = FlowOutcome(self._flow.name, records, nbytes, None if self._stop.is_set() and again else error)
+
+    def _life(self) -> "tuple[Optional[MirrorError], Optional[FlowMirror]]":
+        mirror: Optional[FlowMirror] = None
+        try:
+            with KafkaCluster(self._flow.source) as source, KafkaCluster(self._flow.target) as target:
+                mirror = FlowMirror(
+                    self._config, self._flow, self._spark, source, target, self._watcher, self._stop
+                )
+                return self._mirror(mirror, source, target), mirror
+        except MirrorError as error:
+            return error, mirror
+
+    def _mirror(self, mirror: FlowMirror, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
+        runs = RunTable(self._spark, self._config.state)
+        last = runs.latest(self._flow.name)
+        remote = mirror.load()
+        fence_stale_lanes(self._config.name, self._flow, remote, last.lanes if last is not None else None)
+        run = MirrorRun(
+            run_id=mirror.run_id,
+            flow=self._flow.name,
+            lanes=self._flow.tasks_max,
+            delivery=self._flow.delivery,
+            source_cluster_id=source.cluster_id(),
+            target_cluster_id=target.cluster_id(),
+        )
+        _same_clusters(run, last)
+        # Written after the stale lanes are fenced: the row is what lets the next run skip that.
+        runs.started(run)
+        error = self._query(mirror)
+        runs.ended(run, outcome="ok" if error is None else str(error), records=mirror.records, bytes=mirror.bytes)
+        return error
+
+    def _query(self, mirror: FlowMirror) -> Optional[MirrorError]:
+        available_now = self._config.trigger == AVAILABLE_NOW
+        try:
+            if not available_now and mirror.known_positions():
+                # Spark fires a batch only for new records; what an earlier run left behind must not wait for one.
+                self._copy(mirror, self._spark, "", NO_BATCH)
+            self._await(mirror)
+            if available_now and not self._stop.is_set():
+                self._copy(mirror, self._spark, "", NO_BATCH)
+        except MirrorError as error:
+            return error
+        return _left_over(mirror)
+
+    def _await(self, mirror: FlowMirror) -> None:
+        state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
+
+        def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
+            try:
+                self._copy(mirror, spark, query_id, batch_id)
+            except BaseException as error:
+                self._failure = error
+                raise
+
+        query = start_query(self._spark, self._flow, f"{state}/checkpoints/{name}", self._config.trigger, copy_batch)
+        self._watch(query)
+
+    def _copy(self, mirror: FlowMirror, spark: SparkSession, query_id: str, batch_id: int) -> None:
+        with self._busy:
+            mirror.copy_batch(spark, query_id, batch_id)
+
+    def _watch(self, query: StreamingQuery) -> None:
+        while query.isActive and not self._stop.wait(0.2):
+            pass
+        if query.isActive:
+            self._busy.acquire(timeout=GRACE_SECONDS)
+            query.stop()
+            return
+        failure, self._failure = self._failure, None
+        if isinstance(failure, MirrorError):
+            raise failure
+        error = query.exception()
+        if error is not None:
+            raise ClusterError(f"{self._flow.name}: the query failed: {_first_line(str(failure or error))}")
+
+
+def run_flows(
+    config: MirrorConfig, flows: Sequence[ReplicationFlow], spark: SparkSession, watcher: Watcher, stop: threading.Event
+) -> List[FlowOutcome]:
+    """Run `flows` until each has ended: caught up, failed, or told to by `stop`."""
+    runs = [FlowRun(config, flow, spark, watcher, stop) for flow in flows]
+    for run in runs:
+        run.start()
+    for run in runs:
+        while not run.wait(0.5):
+            pass
+    return [run.outcome for run in runs if run.outcome is not None]
+
+
+def _same_clusters(run: MirrorRun, last: Optional[MirrorRun]) -> None:
+    for side, now, before in (
+        ("source", run.source_cluster_id, last and last.source_cluster_id),
+        ("target", run.target_cluster_id, last and last.target_cluster_id),
+    ):
+        if before and now != before:
+            raise RefusedError(
+                f"{run.flow}: the {side} cluster has id {now}, and the ledger was written for {before}",
+                "check bootstrap.servers; for another cluster give another `state:` or another alias",
+            )
+
+
+def _left_over(mirror: FlowMirror) -> Optional[MirrorError]:
+    reason = unfinished(mirror)
+    if reason is None:
+        return None
+    if any(part.refused for part in mirror.stopped()):
+        return RefusedError(reason)
+    return MirrorError(reason)
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "no reason given"

@@ -1,0 +1,169 @@
+"""Copies one lane once, on an executor: a `LanePlan` in, a `LaneReport` out.
+
+Order of effects: fence, look at what is on the remote logs, append, report. A lane may die between any two: whoever
+takes it over fences first, so nothing of it can land later, and finds on the remote logs what it could not report.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from mirror_lib.errors import ClusterError, FencedError, RefusedError
+from mirror_lib.log.append import Appender
+from mirror_lib.log.connection import Disconnected, LogClient, Network
+from mirror_lib.log.fence import fence, idempotent_producer
+from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
+from mirror_lib.log.producer import Producer
+from mirror_lib.log.tail import log_entries
+from mirror_lib.replicate.lanes import LanePlan, LaneReport
+from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.replicate.reconcile import Records, reconcile
+
+log = logging.getLogger(__name__)
+
+FETCH_BYTES = 8 * 1024 * 1024
+PARTITION_FETCH_BYTES = 4 * 1024 * 1024
+# Kafka's default delivery.timeout.ms: how long a lane fights for a cluster before its task fails.
+PATIENCE_SECONDS = 120.0
+RETRY_SECONDS = 0.25
+
+
+class Lane:
+    """One attempt at a lane's pass. `retried` says that an earlier attempt may still be alive somewhere."""
+
+    def __init__(self, plan: LanePlan, retried: bool) -> None:
+        self._plan = plan
+        self._isolation = ISOLATION[plan.isolation_level]
+        self._network = Network()
+        self._source = LogClient(self._network, plan.source_alias, plan.source_options)
+        self._target = LogClient(self._network, plan.target_alias, plan.target_options)
+        self._copies: Dict[Tuple[str, int], PartitionCopy] = {task.source: PartitionCopy(task) for task in plan.tasks}
+        self._by_remote = {copy.remote: copy for copy in self._copies.values()}
+        # What the lane before handed over is only good for the first attempt: a dead one used some of the sequences.
+        self._producer: Optional[Producer] = None if retried else plan.producer
+        self._recovered = 0
+
+    def run(self) -> LaneReport:
+        """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away."""
+        started = time.monotonic()
+        stop_at = started + self._plan.max_seconds
+        fenced = False
+        try:
+            self._persist(stop_at)
+        except FencedError as error:
+            log.warning("%s lane %d: %s", self._plan.flow, self._plan.lane, error)
+            fenced = True
+        finally:
+            self._source.close()
+            self._target.close()
+            self._network.close()
+        return self._report(fenced, time.monotonic() - started)
+
+    def _persist(self, stop_at: float) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                self._connect(deadline)
+                self._prepare(deadline)
+                self._copy(stop_at)
+                return
+            except Disconnected as error:
+                # What was in flight may have been written or not: fence and look, as after a crash.
+                log.warning("%s lane %d: %s; trying again", self._plan.flow, self._plan.lane, error)
+                self._producer = None
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"{self._plan.flow}: {error}", "is the cluster healthy?") from error
+                time.sleep(RETRY_SECONDS)
+                if self._progressed():
+                    deadline = time.monotonic() + PATIENCE_SECONDS
+
+    def _progressed(self) -> bool:
+        before, self._last_records = getattr(self, "_last_records", 0), sum(c.records for c in self._copies.values())
+        return self._last_records > before
+
+    def _connect(self, deadline: float) -> None:
+        for client, topics in (
+            (self._source, {copy.source[0] for copy in self._copies.values()}),
+            (self._target, {copy.remote[0] for copy in self._copies.values()}),
+        ):
+            client.connect(deadline)
+            client.refresh_leaders(topics, deadline)
+
+    def _prepare(self, deadline: float) -> None:
+        """Give every partition a producer and a place to go on from."""
+        fresh = [copy for copy in self._copies.values() if self._producer is None or copy.task.sequence is None]
+        if fresh:
+            self._producer = self._fence(fresh, deadline)
+            for copy in self._copies.values():
+                copy.sequence = 0  # a new epoch counts from 0 in every partition
+            for copy in fresh:
+                self._reconcile(copy)
+        assert self._producer is not None
+        for copy in self._copies.values():
+            copy.start(self._producer)
+
+    def _fence(self, copies: List[PartitionCopy], deadline: float) -> Producer:
+        if self._plan.transactional_id is None:
+            return idempotent_producer(self._target, deadline)
+        partitions: Dict[str, List[int]] = {}
+        for copy in copies:
+            partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
+        return fence(self._target, self._plan.transactional_id, partitions, deadline)
+
+    def _reconcile(self, copy: PartitionCopy) -> None:
+        remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED)
+        source = log_entries(self._source, copy.source, copy.acknowledged, self._isolation)
+        name = f"{copy.remote[0]}-{copy.remote[1]}"
+        try:
+            for match in reconcile(
+                Records(source, copy.acknowledged), Records(remote, copy.downstream), name, copy.downstream
+            ):
+                copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
+                self._recovered += match.record_count
+        except RefusedError as error:
+            copy.refuse(str(error))
+        copy.downstream = remote.end
+
+    def _copy(self, stop_at: float) -> None:
+        fetcher = Fetcher(self._source, self._isolation, FETCH_BYTES, PARTITION_FETCH_BYTES)
+        appender = Appender(self._target)
+        copies = list(self._copies.values())
+        while True:
+            no_more = time.monotonic() >= stop_at
+            if not no_more:
+                fetcher.pump(copies)
+            appender.pump(copies)
+            if all(copy.finished(no_more) for copy in copies) and appender.idle():
+                return
+            self._network.poll(100)
+            for partition, position, alone, found in fetcher.answers():
+                self._copies[partition].take(position, alone, found)
+            for ack in appender.acknowledgements():
+                self._by_remote[ack.remote].acknowledge(ack)
+
+    def _report(self, fenced: bool, seconds: float) -> LaneReport:
+        copies = list(self._copies.values())
+        return LaneReport(
+            lane=self._plan.lane,
+            producer=None if fenced else self._producer,
+            fenced=fenced,
+            partitions=tuple(copy.report() for copy in copies),
+            syncs=tuple(sync for copy in copies for sync in copy.syncs),
+            records=sum(copy.records for copy in copies),
+            bytes=sum(copy.bytes for copy in copies),
+            re_encoded=sum(copy.re_encoded for copy in copies),
+            recovered=self._recovered,
+            seconds=seconds,
+        )
+
+
+def copy_lane(plan: LanePlan, attempt: int) -> LaneReport:
+    """Copy one lane. `attempt` is Spark's attempt number of the task."""
+    return Lane(plan, retried=attempt > 0).run()
+
+
+def copy_lanes(plans: Iterator[LanePlan], attempt: int) -> Iterator[LaneReport]:
+    """Copy lanes one after the other."""
+    return (copy_lane(plan, attempt) for plan in plans)

@@ -1,0 +1,126 @@
+"""Which lane a partition belongs to, what a lane is told to copy, and what it answers. Pure.
+
+A lane is the unit of fencing, so its membership must never depend on anything but names and the lane count.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Optional, Tuple
+
+from mirror_lib.log.producer import Producer
+from mirror_lib.state.records import Incident, OffsetSync
+
+RemotePartition = Tuple[str, int]
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """One partition's share of a pass: copy from `upstream_offset` until at least `end`.
+
+    `downstream_offset` is where the ledger says the next record belongs. `sequence` is the producer sequence to go on
+    with, None where the lane must fence and reconcile first. Batches that start before `isolate_until` are sent one
+    record at a time, so that a refused one can be told apart. `shared`: other flows write to the remote topic too.
+    """
+
+    topic: str
+    remote_topic: str
+    partition: int
+    upstream_offset: int
+    downstream_offset: int
+    end: int
+    sequence: Optional[int]
+    max_message_bytes: int
+    compacted: bool = False
+    shared: bool = False
+    isolate_until: int = -1
+
+    @property
+    def source(self) -> Tuple[str, int]:
+        """(source topic, partition)."""
+        return (self.topic, self.partition)
+
+    @property
+    def remote(self) -> RemotePartition:
+        """(remote topic, partition)."""
+        return (self.remote_topic, self.partition)
+
+
+@dataclass(frozen=True)
+class LanePlan:
+    """Everything a task needs to copy one lane once. `producer` is None where the lane must be fenced first."""
+
+    lane: int
+    flow: str
+    transactional_id: Optional[str]
+    producer: Optional[Producer]
+    tasks: Tuple[PartitionTask, ...]
+    source_alias: str
+    target_alias: str
+    source_options: Mapping[str, Any] = field(repr=False)
+    target_options: Mapping[str, Any] = field(repr=False)
+    isolation_level: str = "read_committed"
+    max_seconds: float = 10.0
+    skip_rejected: bool = False
+
+
+@dataclass(frozen=True)
+class PartitionReport:
+    """Where a partition stands after a pass. `stopped` is the reason it cannot go on, None if it
+    can; `refused` says that the reason is safety, not failure.
+
+    `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
+    `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one.
+    """
+
+    topic: str
+    remote_topic: str
+    partition: int
+    position: int
+    downstream_offset: int
+    sequence: int
+    last_timestamp: int
+    stopped: Optional[str] = None
+    refused: bool = False
+    incidents: Tuple[Incident, ...] = ()
+
+
+@dataclass(frozen=True)
+class LaneReport:
+    """What became of a lane's pass. `syncs` are the offset syncs to append to the ledger, also those found on the
+    remote log from an attempt that could not report them. `fenced` says that another driver took the lane over."""
+
+    lane: int
+    producer: Optional[Producer]
+    fenced: bool
+    partitions: Tuple[PartitionReport, ...]
+    syncs: Tuple[OffsetSync, ...]
+    records: int
+    bytes: int
+    re_encoded: int
+    recovered: int
+    seconds: float
+
+
+def lane_of(remote_topic: str, partition: int, lanes: int) -> int:
+    """The lane of a partition: neighbours of a topic go to different lanes, topics start at different ones."""
+    return (zlib.crc32(remote_topic.encode()) + partition) % lanes
+
+
+def transactional_id(name: str, flow: str, lane: int, lanes: int) -> str:
+    """The lane's transactional id. It names the lane count, because another count means other memberships."""
+    return f"{transactional_id_prefix(name, flow)}{lane}of{lanes}"
+
+
+def transactional_id_prefix(name: str, flow: str) -> str:
+    """What every lane of a flow starts with, whatever the lane count."""
+    return f"{name}.{flow}."
+
+
+def lane_and_count(prefix: str, transactional_id: str) -> Optional[Tuple[int, int]]:
+    """`(lane, lanes)` of a transactional id with this prefix; None if it is not one of ours."""
+    lane, of, lanes = transactional_id[len(prefix) :].partition("of")
+    if not (of and lane.isdigit() and lanes.isdigit()):
+        return None
+    return int(lane), int(lanes)

@@ -1,0 +1,240 @@
+"""One partition on its way through a lane: what was fetched, what is in flight, what the target acknowledged.
+
+Everything before `acknowledged` is on the remote log for certain; everything after it may or may not be.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Deque, List, Optional, Tuple
+
+from mirror_lib.errors import BatchError, FencedError
+from mirror_lib.log.append import Acknowledgement, Batch
+from mirror_lib.log.batch import next_sequence
+from mirror_lib.log.connection import Disconnected, error_name, is_retriable
+from mirror_lib.log.fence import FENCED
+from mirror_lib.log.fetch import Fetched
+from mirror_lib.log.producer import Producer
+from mirror_lib.replicate.encode import Encoder, Outgoing
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
+from mirror_lib.state.records import Incident, OffsetSync
+
+# Enough to keep five produce requests in flight, little enough that a lane of many partitions stays small.
+QUEUE_BYTES = 4 * 1024 * 1024
+
+# Errors by which the target says that this batch will never be taken: the partition stops, the flow goes on.
+REJECTED = {
+    10: "the batch is larger than the remote topic's max.message.bytes",
+    18: "the batch is larger than the remote topic's segment.bytes",
+    29: "not authorised to write; the target principal needs Write on the remote topic",
+    32: "a timestamp is outside the remote topic's message.timestamp.before.max.ms or .after.max.ms",
+    44: "the target's policy refuses the record",
+    76: "the target does not take this compression codec",
+    87: "the target refuses a record, for example one without a key in a compacted topic",
+}
+OFFSET_OUT_OF_RANGE = 1
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+class PartitionCopy:
+    """Copies one partition's range. Fed by the lane; see `Fetchable` and `Appendable` for what it offers."""
+
+    def __init__(self, task: PartitionTask) -> None:
+        self.task = task
+        self.acknowledged = task.upstream_offset
+        self.downstream = task.downstream_offset
+        self.sequence = task.sequence or 0
+        self.syncs: List[OffsetSync] = []
+        self.incidents: List[Incident] = []
+        self.stopped: Optional[str] = None
+        self.refused = False
+        self.last_timestamp = -1
+        self.records = 0
+        self.bytes = 0
+        self.re_encoded = 0
+        self.started = False
+        self._encoder: Optional[Encoder] = None
+        self._expected = task.downstream_offset
+        self._queue: Deque[Outgoing] = deque()
+        self._queued_bytes = 0
+        self._in_flight: Deque[Tuple[Outgoing, int]] = deque()
+        self._proven = False
+        self._empty_answers = 0
+
+    def start(self, producer: Producer) -> None:
+        """Go on from what is acknowledged, forgetting whatever was fetched or in flight."""
+        self._encoder = Encoder(self.task, producer, self.acknowledged, self.sequence)
+        self._expected = self.downstream
+        self._queue.clear()
+        self._in_flight.clear()
+        self._queued_bytes = 0
+        self._proven = False
+        self._empty_answers = 0
+        self.started = True
+
+    @property
+    def source(self) -> Tuple[str, int]:
+        """(source topic, partition)."""
+        return self.task.source
+
+    @property
+    def remote(self) -> Tuple[str, int]:
+        """(remote topic, partition)."""
+        return self.task.remote
+
+    @property
+    def fetch_position(self) -> int:
+        """The next upstream offset to ask for."""
+        return self._encoder.position if self._encoder is not None else self.acknowledged
+
+    def hungry(self) -> bool:
+        """True while the range is not fetched and the queue has room."""
+        return self.stopped is None and self.fetch_position < self.task.end and self._queued_bytes < QUEUE_BYTES
+
+    def finished(self, no_more: bool) -> bool:
+        """True when nothing is queued or in flight, and all is fetched or nothing more shall be (`no_more`)."""
+        if self._in_flight or (self._queue and self.stopped is None):
+            return False
+        return no_more or self.stopped is not None or self.fetch_position >= self.task.end
+
+    def take(self, position: int, alone: bool, found: Fetched) -> None:
+        """Encode what a fetch brought. `alone`: it was the only partition asked for, so an empty answer is a gap.
+
+        Raises `Disconnected` where the leader must be looked up again.
+        """
+        encoder = self._encoder
+        if encoder is None or self.stopped is not None or position != encoder.position:
+            return  # an answer to a question from before a recovery
+        if found.error_code:
+            self._fetch_error(found.error_code)
+            return
+        try:
+            for outgoing in encoder.encode(found):
+                self._queue.append(outgoing)
+                self._queued_bytes += len(outgoing.data)
+        except BatchError as error:
+            self.stop(str(error), encoder.position)
+            return
+        self._skip_gap(encoder, position, alone, found)
+
+    def _skip_gap(self, encoder: Encoder, position: int, alone: bool, found: Fetched) -> None:
+        # A compacted log may end in offsets that hold nothing: the broker then answers with no data for ever.
+        empty = encoder.position == position and alone and not len(found.data) and found.end >= self.task.end
+        self._empty_answers = self._empty_answers + 1 if empty else 0
+        if self._empty_answers > 2:
+            encoder.position = self.task.end
+
+    def _fetch_error(self, code: int) -> None:
+        if code == TOPIC_AUTHORIZATION_FAILED:
+            self.stop("not authorised to fetch; the source principal needs Read on the topic", self.fetch_position)
+        elif code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
+            self.stop(f"cannot fetch: {error_name(code)}", self.fetch_position)
+        else:
+            raise Disconnected(f"{self.task.topic}-{self.task.partition}: {error_name(code)}")
+
+    def ready_bytes(self) -> int:
+        """Size of the next batch to append; 0 if there is none.
+
+        The first batch goes alone: a broker that does not know the producer yet takes any sequence, so a second
+        batch must not be there before the first is accepted.
+        """
+        if not self._queue or self.stopped is not None or (self._in_flight and not self._proven):
+            return 0
+        return len(self._queue[0].data)
+
+    def take_ready(self) -> Batch:
+        """The next batch, now in flight and expected at the next downstream offset."""
+        outgoing = self._queue.popleft()
+        self._queued_bytes -= len(outgoing.data)
+        self._in_flight.append((outgoing, self._expected))
+        self._expected += outgoing.record_count
+        return outgoing.data
+
+    def acknowledge(self, ack: Acknowledgement) -> None:
+        """Take the answer for the oldest batch in flight.
+
+        Raises `FencedError` (the lane is lost) or `Disconnected` (fence, look and try again). A foreign writer in the
+        remote topic stops the partition.
+        """
+        outgoing, expected = self._in_flight.popleft()
+        if self.stopped is not None:
+            return  # sent before the stop; the broker refuses it as out of sequence
+        if ack.error_code in FENCED:
+            raise FencedError(f"{self.remote[0]}-{self.remote[1]} was taken over by another driver")
+        if ack.error_code in REJECTED:
+            self._reject(outgoing, f"{REJECTED[ack.error_code]}{': ' if ack.error_message else ''}{ack.error_message}")
+        elif ack.error_code:
+            raise Disconnected(f"{self.remote[0]}-{self.remote[1]}: {error_name(ack.error_code)}")
+        elif ack.base_offset != expected and not self.task.shared:
+            self.refuse(
+                f"the batch expected at offset {expected} of {self.task.remote_topic} was written at {ack.base_offset}, "
+                "so somebody else writes to this remote topic; stop the other writer, or set shared.remote.topics: true "
+                "if several flows may share the topic"
+            )
+        else:
+            self._accept(outgoing, ack.base_offset)
+
+    def _accept(self, outgoing: Outgoing, base_offset: int) -> None:
+        self._proven = True
+        for upstream_offset, count in outgoing.runs:
+            self.add_sync(upstream_offset, base_offset, count)
+            base_offset += count
+        self.acknowledged = outgoing.next_upstream
+        self.downstream = base_offset
+        self.sequence = next_sequence(self.sequence, outgoing.record_count)
+        self.last_timestamp = max(self.last_timestamp, outgoing.last_timestamp)
+        self.records += outgoing.record_count
+        self.bytes += len(outgoing.data)
+        self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
+
+    def recover(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
+        """Take over what reconciliation found on the remote log; a count of 0 is a position only."""
+        if count:
+            self.add_sync(upstream_offset, downstream_offset, count)
+        self.acknowledged = upstream_offset + count
+        self.downstream = downstream_offset + count
+
+    def refuse(self, reason: str) -> None:
+        """Stop for safety: going on could lose or double records."""
+        self.refused = True
+        self.stop(reason, self.acknowledged)
+
+    def _reject(self, outgoing: Outgoing, reason: str) -> None:
+        self.stop(reason, outgoing.runs[0][0], outgoing.next_upstream)
+
+    def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
+        """This partition cannot go on; the others do. The offsets name what it stopped at."""
+        self.stopped = f"{self.task.topic}-{self.task.partition} at offset {from_offset}: {reason}"
+        self.incidents.append(
+            Incident("partition stopped", self.task.topic, self.task.partition, from_offset, until_offset, reason)
+        )
+
+    def add_sync(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
+        """Note that `count` records lie on both sides from these offsets on; joins the run before if it continues it."""
+        task, last = self.task, self.syncs[-1] if self.syncs else None
+        if (
+            last is not None
+            and last.upstream_offset + last.record_count == upstream_offset
+            and last.downstream_offset + last.record_count == downstream_offset
+        ):
+            upstream_offset, downstream_offset = last.upstream_offset, last.downstream_offset
+            count += last.record_count
+            self.syncs.pop()
+        self.syncs.append(OffsetSync(task.topic, task.partition, upstream_offset, downstream_offset, count))
+
+    def report(self) -> PartitionReport:
+        """Where it stands. The position counts a trailing gap only when everything before it was acknowledged."""
+        drained = not self._queue and not self._in_flight and self.stopped is None
+        position = max(self.acknowledged, self.fetch_position) if drained else self.acknowledged
+        return PartitionReport(
+            topic=self.task.topic,
+            remote_topic=self.task.remote_topic,
+            partition=self.task.partition,
+            position=position,
+            downstream_offset=self.downstream,
+            sequence=self.sequence,
+            last_timestamp=self.last_timestamp,
+            stopped=self.stopped,
+            refused=self.refused,
+            incidents=tuple(self.incidents),
+        )

@@ -1,0 +1,59 @@
+"""The streaming query of a flow: Spark's Kafka source by pattern, `foreachBatch`, a trigger and a checkpoint.
+
+Spark owns discovery by pattern, triggers, the query's life, scheduling and retries of the lanes' tasks. It does not
+read the records: through Spark's rows the same copy ran at a tenth to a quarter of the speed and would lose what
+rows cannot carry (compression, batch boundaries, producer-side timestamps). `docs/design.md` has the measurements.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mirror_lib.config.clients import spark_kafka_options
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.policy import topic_filter_for
+
+CopyBatch = Callable[[SparkSession, str, int], None]
+AVAILABLE_NOW = "availableNow"
+
+
+def start_query(
+    spark: SparkSession, flow: ReplicationFlow, checkpoint_location: str, trigger: str, copy_batch: CopyBatch
+) -> StreamingQuery:
+    """Start the flow's query. `copy_batch` gets the batch's session, the query's id and the batch id."""
+    source = (
+        spark.readStream.format("kafka")
+        .options(**source_options(flow))
+        .option("subscribePattern", topic_filter_for(flow).spark_pattern())
+        .load()
+    )
+    query_id: Dict[str, str] = {}
+
+    def copy(batch: DataFrame, batch_id: int) -> None:
+        # The batch says that there is something new; what to copy is decided by the ledger. Its rows stay unread.
+        copy_batch(batch.sparkSession, query_id.get("id", ""), batch_id)
+
+    writer = (
+        source.writeStream.queryName(f"mirror {flow.name}")
+        .foreachBatch(copy)
+        .option("checkpointLocation", checkpoint_location)
+    )
+    timed = writer.trigger(availableNow=True) if trigger == AVAILABLE_NOW else writer.trigger(processingTime=trigger)
+    query = timed.start()
+    query_id["id"] = str(query.id)
+    return query
+
+
+def source_options(flow: ReplicationFlow) -> Dict[str, str]:
+    """Options of Spark's Kafka source. It starts at the earliest offset and never fails on lost data: the ledger
+    decides where copying starts, and `on.data.loss` what happens where the source lost something."""
+    return {
+        **spark_kafka_options(flow.source.client_properties("consumer")),
+        "kafka.isolation.level": flow.isolation_level,
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",
+        "groupIdPrefix": f"mirror-{flow.source.alias}-{flow.target.alias}",
+    }

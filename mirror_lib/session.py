@@ -1,0 +1,87 @@
+"""The Spark session a command runs in: the one that spark-submit made, or a local one with the connectors it needs.
+
+`python -m mirror_lib.session` prints the packages for the Spark that runs, for `spark-submit.sh`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Dict, List, Mapping, Tuple
+
+from mirror_lib.errors import ConfigError, RefusedError
+
+JARS_DIR = "MIRROR_JARS_DIR"
+
+# Spark's minor version: Scala, Delta artifact, Delta version (docs.delta.io, "Compatibility with Apache Spark").
+_LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
+    (3, 3): ("2.12", "delta-core_2.12", "2.3.0"),
+    (3, 4): ("2.12", "delta-core_2.12", "2.4.0"),
+    (3, 5): ("2.12", "delta-spark_2.12", "3.3.2"),
+    (4, 0): ("2.13", "delta-spark_2.13", "4.0.0"),
+    (4, 1): ("2.13", "delta-spark_4.1_2.13", "4.1.0"),
+    (4, 2): ("2.13", "delta-spark_4.2_2.13", "4.4.0"),
+}
+
+# Small tables, small stages: Spark's defaults for these are made for warehouses.
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.showConsoleProgress": "false",
+    # Options hold what clients need to log in; Spark prints options in plans and in its UI.
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential",
+    "spark.sql.redaction.options.regex": r"(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential",
+}
+# Plain `local[N]` gives a task no second chance.
+LOCAL_MASTER = "local[*,4]"
+
+
+def packages(spark_version: str) -> List[str]:
+    """Maven coordinates of Spark's Kafka connector and of Delta for a Spark version. Raises `ConfigError`."""
+    major, minor = (int(part) for part in spark_version.split(".")[:2])
+    line = _LINES.get((major, minor))
+    if line is None:
+        known = ", ".join(f"{a}.{b}" for a, b in _LINES)
+        raise ConfigError(f"Spark {spark_version} is not one of {known}", f"or put the jars into a folder: {JARS_DIR}")
+    scala, delta, delta_version = line
+    return [f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark_version}", f"io.delta:{delta}:{delta_version}"]
+
+
+def connector_settings(spark_version: str, environ: Mapping[str, str]) -> Dict[str, str]:
+    """Where Spark gets the connectors from: a folder of jars if the environment names one, else by Ivy."""
+    folder = environ.get(JARS_DIR)
+    if folder is None:
+        return {"spark.jars.packages": ",".join(packages(spark_version))}
+    jars = sorted(str(jar) for jar in Path(folder).glob("*.jar"))
+    if not jars:
+        raise ConfigError(f"{JARS_DIR} is {folder}, which holds no jars", "run `make setup`, or unset it")
+    return {"spark.jars": ",".join(jars)}
+
+
+def open_session(name: str):  # type: ignore[no-untyped-def]  # pyspark is imported late: `--help` must not wait for it
+    """The active Spark session, or a local one. Under spark-submit its settings are the ones that count."""
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.Builder().appName(name)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
+        settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **connector_settings(pyspark.__version__, os.environ)}
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def refuse_settings(spark: object) -> None:
+    """Raise `RefusedError` for Spark settings under which a lane would run twice at once."""
+    conf = spark.conf  # type: ignore[attr-defined]  # a SparkSession; see `open_session`
+    if conf.get("spark.speculation", "false") == "true":
+        raise RefusedError("spark.speculation runs a lane twice at once", "set spark.speculation to false")
+
+
+if __name__ == "__main__":
+    print(",".join(packages(sys.argv[1])))

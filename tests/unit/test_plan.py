@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Mapping, Optional
+
+import pytest
+
+from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
+from mirror_lib.plan import CopiedTopic, TopicFacts, TopicPlan, plan_json, plan_lines, plan_topics
+
+NO_LIMIT = "9223372036854775807"
+NEW_BOUNDS = {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}
+
+
+def flow(source: str = "primary", target: str = "backup", **settings: Any) -> ReplicationFlow:
+    settings = {"replication_factor": 1, **settings}
+    return ReplicationFlow(ClusterConfig(source, {}), ClusterConfig(target, {}), **settings)
+
+
+def topics(**partitions: int) -> Mapping[str, TopicDescription]:
+    return {name: TopicDescription(name, f"id-{name}", count) for name, count in partitions.items()}
+
+
+def own(value: str) -> TopicConfigEntry:
+    return TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", is_default=False)
+
+
+def default(value: str) -> TopicConfigEntry:
+    return TopicConfigEntry(value, "DEFAULT_CONFIG", is_default=True)
+
+
+def facts(
+    source: Mapping[str, TopicDescription], target: Optional[Mapping[str, TopicDescription]] = None, **more: Any
+) -> TopicFacts:
+    return TopicFacts(source, target or {}, **more)
+
+
+def only(plan: TopicPlan) -> CopiedTopic:
+    (copied,) = plan.copied
+    return copied
+
+
+def created(plan: TopicPlan) -> NewTopic:
+    create = only(plan).create
+    assert create is not None
+    return create
+
+
+def new_configs(configs: TopicConfigs, known: frozenset[str] = frozenset(), **settings: Any) -> Dict[str, str]:
+    read = facts(topics(orders=1), source_configs={"orders": configs}, target_config_keys=known)
+    return dict(created(plan_topics(flow(**settings), read)).configs)
+
+
+def reasons(plan: TopicPlan) -> Dict[str, str]:
+    return {each.name: each.reason for each in plan.skipped}
+
+
+def test_a_new_remote_topic_gets_the_sources_partition_count_and_the_flows_replication_factor() -> None:
+    plan = plan_topics(flow(replication_factor=-1), facts(topics(orders=7)))
+    assert (created(plan).name, created(plan).partitions, created(plan).replication_factor) == ("primary.orders", 7, -1)
+    assert (only(plan).remote_topic, only(plan).remote_topic_id, only(plan).grow_to) == ("primary.orders", "", None)
+
+
+def test_every_source_topic_is_either_copied_or_skipped_with_a_reason() -> None:
+    source = topics(orders=1, payments=1, draft=1, heartbeats=1, __consumer_offsets=50)
+    source = {**source, "a.replica": TopicDescription("a.replica", "", 1), "odd": TopicDescription("odd", "", 1, True)}
+    source["mm2-status.x.internal"] = TopicDescription("mm2-status.x.internal", "", 5)
+    source["backup.orders"] = TopicDescription("backup.orders", "", 1)
+    plan = plan_topics(flow(topics=("orders", "pay.*", "backup.*", "a.*")), facts(source))
+    assert [each.source.name for each in plan.copied] == ["heartbeats", "orders", "payments"]
+    assert reasons(plan) == {
+        "__consumer_offsets": "internal topic",
+        "a.replica": r"excluded by `.*\.replica`",
+        "backup.orders": "would be copied back to backup: cycle",
+        "draft": "no include pattern matches",
+        "mm2-status.x.internal": "is an MM2 internal topic",
+        "odd": "internal topic",
+    }
+    assert plan.blocked == ()
+
+
+def test_heartbeats_that_the_filter_leaves_out_are_copied_with_a_note() -> None:
+    plan = plan_topics(flow(topics=("orders",)), facts(topics(heartbeats=1)))
+    assert only(plan).notes == (
+        "a heartbeats topic: copied because of heartbeats.replication.enabled, whatever the filter says",
+    )
+
+
+def test_a_remote_topic_with_fewer_partitions_is_grown_and_one_with_more_is_left() -> None:
+    source = topics(few=4, same=4, more=4)
+    target = {
+        f"primary.{name}": TopicDescription(f"primary.{name}", f"remote-{name}", count)
+        for name, count in (("few", 2), ("same", 4), ("more", 9))
+    }
+    plan = plan_topics(flow(), facts(source, target))
+    assert {each.source.name: (each.grow_to, each.create) for each in plan.copied} == {
+        "few": (4, None), "same": (None, None), "more": (None, None),
+    }  # fmt: skip
+    assert [each.remote_topic_id for each in plan.copied] == ["remote-few", "remote-more", "remote-same"]
+
+
+def test_a_name_that_is_too_long_or_not_legal_is_blocked() -> None:
+    long = "x" * 242
+    source = topics(**{long: 1, "x" * 241: 1})
+    plan = plan_topics(flow(), facts(source))
+    assert reasons(plan) == {long: "remote name longer than 249 characters"}
+    assert [each.name for each in plan.blocked] == [long]
+    assert "not a legal topic name" in reasons(plan_topics(flow(source="us west"), facts(topics(orders=1))))["orders"]
+
+
+def test_a_name_that_differs_from_an_existing_one_in_dots_and_underscores_only_is_blocked() -> None:
+    plan = plan_topics(flow(), facts(topics(orders=1), topics(primary_orders=1)))
+    assert reasons(plan)["orders"] == (
+        "collides with existing topic primary_orders: Kafka treats . and _ alike in metric names"
+    )
+    existing = {**topics(primary_orders=1), "primary.orders": TopicDescription("primary.orders", "", 1)}
+    assert only(plan_topics(flow(), facts(topics(orders=1), existing))).create is None
+
+
+def test_of_two_new_names_that_collide_with_each_other_the_first_is_copied() -> None:
+    source = {name: TopicDescription(name, "", 1) for name in ("a.b", "a_b")}
+    plan = plan_topics(flow(), facts(source))
+    assert only(plan).source.name == "a.b"
+    assert reasons(plan)["a_b"].startswith("collides with existing topic primary.a.b")
+
+
+def test_a_replication_factor_above_the_broker_count_blocks_creation_but_not_existing_topics() -> None:
+    target = {"primary.old": TopicDescription("primary.old", "", 1)}
+    plan = plan_topics(flow(replication_factor=3), facts(topics(new=1, old=1), target, target_broker_count=2))
+    assert only(plan).source.name == "old"
+    assert reasons(plan)["new"] == (
+        "cannot create primary.new with replication.factor 3: backup has 2 broker(s); "
+        "lower replication.factor, or set -1 for the broker's default"
+    )
+    assert plan_topics(flow(replication_factor=2), facts(topics(new=1), target_broker_count=2)).skipped == ()
+
+
+def test_a_loop_of_identity_flows_is_refused_topic_by_topic() -> None:
+    there = flow(replication_policy=IDENTITY_POLICY)
+    back = flow("backup", "primary", replication_policy=IDENTITY_POLICY, topics=("orders",))
+    plan = plan_topics(there, facts(topics(orders=1, payments=1)), (there, back))
+    assert only(plan).remote_topic == "payments"
+    assert reasons(plan) == {"orders": "backup->primary would bring the copy back as orders: cycle"}
+
+
+def test_an_identity_copy_of_a_topic_that_the_target_already_has_is_planned() -> None:
+    plan = plan_topics(flow(replication_policy=IDENTITY_POLICY), facts(topics(orders=2), topics(orders=2)))
+    assert (only(plan).remote_topic, only(plan).create, only(plan).remote_topic_id) == ("orders", None, "id-orders")
+
+
+# Oracle: MM2's MirrorSourceConnectorTest config filtering.
+def test_only_the_sources_own_configs_are_copied_to_a_new_remote_topic() -> None:
+    configs = new_configs(
+        {
+            "cleanup.policy": own("compact"),
+            "retention.ms": default("604800000"),
+            "segment.bytes": TopicConfigEntry("9", "STATIC_BROKER_CONFIG", is_default=False),
+            "segment.ms": TopicConfigEntry("8", "DYNAMIC_DEFAULT_BROKER_CONFIG", is_default=False),
+            "a.secret": TopicConfigEntry(None, "DYNAMIC_TOPIC_CONFIG", is_default=False, is_sensitive=True),
+            "b.secret": TopicConfigEntry("s", "DYNAMIC_TOPIC_CONFIG", is_default=False, is_sensitive=True),
+            "fixed": TopicConfigEntry("1", "DYNAMIC_TOPIC_CONFIG", is_default=False, is_read_only=True),
+            "min.insync.replicas": own("2"),
+            "unclean.leader.election.enable": own("true"),
+            "leader.replication.throttled.replicas": own("*"),
+        }
+    )
+    assert configs == {"cleanup.policy": "compact", "segment.ms": "8", "message.timestamp.type": "CreateTime"}
+
+
+def test_the_sources_defaults_are_copied_only_where_the_flow_takes_defaults_from_there() -> None:
+    source = {"retention.ms": default("1"), "min.insync.replicas": default("1")}
+    assert "retention.ms" not in new_configs(source)
+    assert new_configs(source, use_defaults_from="source")["retention.ms"] == "1"
+    assert "min.insync.replicas" not in new_configs(source, use_defaults_from="source")
+
+
+def test_excluded_configs_are_matched_whole_and_as_patterns() -> None:
+    source = {"retention.ms": own("1"), "retention.bytes": own("2"), "local.retention.ms": own("3")}
+    configs = new_configs(source, config_properties_exclude=(r"retention\..*",))
+    assert configs == {"local.retention.ms": "3", "message.timestamp.type": "CreateTime"}
+
+
+def test_a_new_remote_topic_refuses_no_timestamp_and_keeps_them_all() -> None:
+    source = {
+        "message.timestamp.type": own("LogAppendTime"),
+        "message.timestamp.before.max.ms": own("3600000"),
+        "message.timestamp.after.max.ms": default("3600000"),
+    }
+    known = frozenset({"retention.ms", "message.timestamp.type", *NEW_BOUNDS})
+    assert new_configs(source, known) == {
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": NO_LIMIT,
+        "message.timestamp.after.max.ms": NO_LIMIT,
+    }
+
+
+def test_timestamp_bounds_are_set_under_the_names_that_the_target_knows() -> None:
+    old = frozenset({"message.timestamp.type", "message.timestamp.difference.max.ms"})
+    assert new_configs({}, old) == {
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.difference.max.ms": NO_LIMIT,
+    }
+    assert new_configs({}) == {"message.timestamp.type": "CreateTime"}
+
+
+def test_a_config_that_the_target_does_not_know_is_left_out_with_a_note() -> None:
+    read = facts(
+        topics(orders=1),
+        source_configs={"orders": {"retention.ms": own("1"), "remote.storage.enable": own("true")}},
+        target_config_keys=frozenset({"retention.ms", "message.timestamp.type"}),
+    )
+    plan = plan_topics(flow(), read)
+    assert "remote.storage.enable" not in created(plan).configs
+    assert only(plan).notes == ("backup does not know the config remote.storage.enable",)
+
+
+def test_a_larger_message_limit_of_the_sources_brokers_is_given_to_the_remote_topic() -> None:
+    brokers = {"max.message.bytes": TopicConfigEntry("5000000", "STATIC_BROKER_CONFIG", is_default=False)}
+    assert new_configs(brokers)["max.message.bytes"] == "5000000"
+    assert "max.message.bytes" not in new_configs(brokers, config_properties_exclude=("max.message.bytes",))
+    assert "max.message.bytes" not in new_configs({"max.message.bytes": default("1048588")})
+
+
+def notes_on(source: TopicConfigs, remote: TopicConfigs) -> str:
+    target = {"primary.orders": TopicDescription("primary.orders", "", 1)}
+    configs = {"source_configs": {"orders": source}, "target_configs": {"primary.orders": remote}}
+    return "\n".join(only(plan_topics(flow(), facts(topics(orders=1), target, **configs))).notes)
+
+
+@pytest.mark.parametrize(
+    ("key", "source", "remote", "words"),
+    [
+        ("max.message.bytes", "2000", "1000", "max.message.bytes 1000 is below the source's 2000"),
+        ("message.timestamp.type", "CreateTime", "LogAppendTime", "timestamps of records are not kept"),
+        ("message.timestamp.after.max.ms", NO_LIMIT, "3600000", "stricter than the source's"),
+        ("message.timestamp.before.max.ms", "3600000", "3600000", "records older than that stop their partition"),
+    ],
+)
+def test_an_existing_remote_topic_that_would_refuse_records_is_noted(
+    key: str, source: str, remote: str, words: str
+) -> None:
+    assert words in notes_on({key: own(source)}, {key: own(remote)})
+
+
+def test_an_existing_remote_topic_that_admits_everything_has_no_notes() -> None:
+    wide = {"max.message.bytes": own("2000"), "message.timestamp.type": own("CreateTime")}
+    wide.update({key: own(NO_LIMIT) for key in NEW_BOUNDS})
+    assert notes_on({"max.message.bytes": own("1000"), "message.timestamp.after.max.ms": own("5")}, wide) == ""
+
+
+def test_a_source_without_timestamp_bounds_is_taken_as_unlimited() -> None:
+    assert "stricter" in notes_on({}, {"message.timestamp.after.max.ms": default("3600000")})
+
+
+def test_the_same_facts_give_the_same_plan_whatever_their_order() -> None:
+    forwards, backwards = topics(a=1, b=2, c=3), dict(reversed(list(topics(a=1, b=2, c=3).items())))
+    assert plan_topics(flow(), facts(forwards)) == plan_topics(flow(), facts(backwards))
+
+
+def example() -> TopicPlan:
+    target = {
+        "primary.grows": TopicDescription("primary.grows", "", 1),
+        "primary.there": TopicDescription("primary.there", "", 1),
+    }
+    read = facts(
+        {**topics(grows=12, there=1, orders=4), "x.replica": TopicDescription("x.replica", "", 1)},
+        target,
+        source_configs={"orders": {"cleanup.policy": own("compact")}},
+        target_configs={"primary.there": {"message.timestamp.type": own("LogAppendTime")}},
+        target_config_keys=frozenset({"cleanup.policy", *NEW_BOUNDS}),
+    )
+    return plan_topics(flow(), read)
+
+
+def test_the_plan_is_printed_as_an_aligned_table() -> None:
+    assert plan_lines(example()).splitlines() == [
+        "TOPIC   PARTITIONS  REMOTE TOPIC    ACTION",
+        "grows   12          primary.grows   grow to 12 partitions, copy",
+        "orders  4           primary.orders  create with replication.factor 1, cleanup.policy=compact, copy",
+        "there   1           primary.there   copy",
+        "    note: message.timestamp.type is LogAppendTime: the timestamps of records are not kept",
+        "",
+        "SKIPPED    REASON",
+        r"x.replica  excluded by `.*\.replica`",
+    ]
+
+
+def test_an_empty_plan_is_printed_too() -> None:
+    assert plan_lines(TopicPlan((), ())) == "TOPIC  PARTITIONS  REMOTE TOPIC  ACTION"
+
+
+def test_the_plan_as_json_says_all_that_would_be_done() -> None:
+    found = json.loads(json.dumps(plan_json(example())))
+    assert found["skipped"] == [{"topic": "x.replica", "reason": r"excluded by `.*\.replica`", "wanted": False}]
+    assert [(each["topic"], each["grow_to"], each["create"] is None) for each in found["topics"]] == [
+        ("grows", 12, True), ("orders", None, False), ("there", None, True),
+    ]  # fmt: skip
+    assert found["topics"][1] == {
+        "topic": "orders",
+        "topic_id": "id-orders",
+        "partitions": 4,
+        "remote_topic": "primary.orders",
+        "remote_topic_id": "",
+        "create": {
+            "replication_factor": 1,
+            "configs": {
+                "cleanup.policy": "compact",
+                "message.timestamp.after.max.ms": NO_LIMIT,
+                "message.timestamp.before.max.ms": NO_LIMIT,
+                "message.timestamp.type": "CreateTime",
+            },
+        },
+        "grow_to": None,
+        "notes": [],
+    }

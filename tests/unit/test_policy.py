@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.policy import (
+    DefaultReplicationPolicy,
+    IdentityReplicationPolicy,
+    TopicFilter,
+    copied_back,
+    name_fault,
+    policy_for,
+    subscribe_pattern,
+    why_skipped,
+)
+
+
+def flow(source: str = "A", target: str = "B", **settings: Any) -> ReplicationFlow:
+    return ReplicationFlow(ClusterConfig(source, {}), ClusterConfig(target, {}), **settings)
+
+
+def identity(source: str = "A", target: str = "B", **settings: Any) -> ReplicationFlow:
+    return flow(source, target, replication_policy=IDENTITY_POLICY, **settings)
+
+
+DEFAULT = DefaultReplicationPolicy()
+IDENTITY = IdentityReplicationPolicy(source_alias="A")
+
+
+# Oracle: MM2's ReplicationPolicyTest and DefaultReplicationPolicy.
+@pytest.mark.parametrize(
+    ("topic", "source", "upstream", "original"),
+    [
+        ("orders", None, None, "orders"),
+        ("A.orders", "A", "orders", "orders"),
+        ("B.A.orders", "B", "A.orders", "orders"),
+        ("orders.", None, None, "orders."),
+        ("A.orders.", "A", "orders.", "orders."),
+        ("A..orders", "A", ".orders", "orders"),
+        ("..", None, None, ".."),
+    ],
+)
+def test_default_policy_reads_the_aliases_off_a_name_as_mm2_does(
+    topic: str, source: str | None, upstream: str | None, original: str
+) -> None:
+    found = (DEFAULT.topic_source(topic), DEFAULT.upstream_topic(topic), DEFAULT.original_topic(topic))
+    assert found == (source, upstream, original)
+
+
+def test_default_policy_puts_the_alias_before_the_name_with_any_separator() -> None:
+    assert DEFAULT.format_remote_topic("A", "orders") == "A.orders"
+    policy = DefaultReplicationPolicy(separator="__")
+    assert policy.format_remote_topic("A", "orders") == "A__orders"
+    assert (policy.topic_source("A__orders"), policy.upstream_topic("A__orders")) == ("A", "orders")
+    assert policy.topic_source("A.orders") is None
+    assert policy.topic_source("A_orders") is None
+
+
+def test_internal_topics_are_named_with_the_internal_separator() -> None:
+    policy = DefaultReplicationPolicy(separator="__", internal_separator="__")
+    assert policy.checkpoints_topic("A") == "A__checkpoints__internal"
+    assert policy.offset_syncs_topic("B") == "mm2-offset-syncs__B__internal"
+    assert policy.is_mm2_internal_topic("mm2-offset-syncs__B__internal")
+    kept = DefaultReplicationPolicy(separator="__", internal_separator=".")
+    assert kept.checkpoints_topic("A") == "A.checkpoints.internal"
+    assert kept.is_mm2_internal_topic("A.checkpoints.internal")
+    assert not kept.is_mm2_internal_topic("A__checkpoints__internal")
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["__consumer_offsets", "__transaction_state", ".hidden", "mm2-offsets.A.internal", "A.checkpoints.internal"],
+)
+def test_internal_topics_are_never_copied_whatever_is_included(topic: str) -> None:
+    assert why_skipped(topic, flow(topics=(".*", topic), topics_exclude=())) in (
+        "internal topic",
+        "is an MM2 internal topic",
+    )
+
+
+@pytest.mark.parametrize("topic", ["orders.internal", "orders-internal", "mm2", "checkpoints", "_schemas", "mm2x"])
+def test_topics_that_only_look_internal_are_copied(topic: str) -> None:
+    assert why_skipped(topic, flow()) is None
+
+
+def test_heartbeats_are_recognised_through_any_number_of_hops() -> None:
+    for policy in (DEFAULT, IDENTITY):
+        assert policy.is_heartbeats_topic("heartbeats")
+        assert policy.is_heartbeats_topic("A.heartbeats")
+        assert policy.is_heartbeats_topic("C.A.heartbeats")
+        assert not policy.is_heartbeats_topic("device-heartbeats")
+        assert not policy.is_heartbeats_topic("heartbeats.A")
+    assert DefaultReplicationPolicy(separator="_").heartbeats_topic() == "heartbeats"
+
+
+def test_heartbeats_are_copied_whatever_the_filter_says_unless_switched_off() -> None:
+    only_orders = flow(topics=("orders",), topics_exclude=("heartbeats",))
+    assert why_skipped("heartbeats", only_orders) is None
+    assert why_skipped("heartbeats", replace(only_orders, heartbeats_replication=False)) == "excluded by `heartbeats`"
+    assert why_skipped("device-heartbeats", only_orders) == "no include pattern matches"
+
+
+def test_identity_policy_keeps_names_except_those_of_heartbeats() -> None:
+    assert IDENTITY.format_remote_topic("A", "orders") == "orders"
+    assert IDENTITY.format_remote_topic("A", "B.orders") == "B.orders"
+    assert IDENTITY.format_remote_topic("A", "heartbeats") == "A.heartbeats"
+    assert IDENTITY.format_remote_topic("A", "C.heartbeats") == "A.C.heartbeats"
+    # MM2 renames this topic of a user's.
+    assert IDENTITY.format_remote_topic("A", "device-heartbeats") == "device-heartbeats"
+    assert (IDENTITY.topic_source("orders"), IDENTITY.upstream_topic("orders")) == ("A", "orders")
+    assert (IDENTITY.topic_source("C.heartbeats"), IDENTITY.upstream_topic("C.heartbeats")) == ("C", "heartbeats")
+    assert IDENTITY.original_topic("orders") == "orders"
+
+
+def test_policy_for_takes_the_flows_policy_and_separators() -> None:
+    default = policy_for(flow(separator="-", internal_separator="."))
+    assert default.format_remote_topic("A", "orders") == "A-orders"
+    assert default.checkpoints_topic("A") == "A.checkpoints.internal"
+    assert policy_for(identity()).format_remote_topic("A", "orders") == "orders"
+
+
+# Oracle: MM2's MirrorSourceConnectorTest.testNoCycles and KAFKA-9914.
+@pytest.mark.parametrize("topic", ["B.orders", "B.C.orders", "C.B.orders", "A.orders", "C.A.orders", "B.heartbeats"])
+def test_topics_that_came_through_the_target_or_the_source_itself_are_cycles(topic: str) -> None:
+    assert why_skipped(topic, flow()) == "would be copied back to B: cycle"
+
+
+@pytest.mark.parametrize("topic", ["C.orders", "orders", "orders.B", "Bee.orders", "C.D.orders", "C.heartbeats"])
+def test_topics_of_other_clusters_are_no_cycles(topic: str) -> None:
+    assert why_skipped(topic, flow()) is None
+
+
+def test_identity_policy_sees_cycles_of_heartbeats_only() -> None:
+    assert why_skipped("B.heartbeats", identity()) == "would be copied back to B: cycle"
+    assert why_skipped("C.B.heartbeats", identity()) == "would be copied back to B: cycle"
+    assert why_skipped("B.orders", identity()) is None
+    assert why_skipped("A.orders", identity()) is None
+
+
+def test_heartbeats_with_overlapping_separators_come_to_an_end() -> None:
+    policy = IdentityReplicationPolicy(separator="aa", source_alias="A")
+    assert not policy.is_cycle("xaaaheartbeats", "A", "B")
+    assert policy.original_topic("xaaaheartbeats") == "aheartbeats"
+
+
+def test_a_loop_of_identity_flows_in_one_file_is_found_for_the_topics_that_all_of_them_copy() -> None:
+    there, back = identity("A", "B"), identity("B", "A", topics=("orders",))
+    assert copied_back("orders", there, (there, back)) == "B->A"
+    assert copied_back("payments", there, (there, back)) is None
+    assert copied_back("orders", there, (there,)) is None
+
+
+def test_a_loop_over_three_clusters_is_found() -> None:
+    flows = (identity("A", "B"), identity("B", "C"), identity("C", "A"))
+    assert [copied_back("orders", each, flows) for each in flows] == ["C->A", "A->B", "B->C"]
+
+
+def test_active_active_under_the_default_policy_is_no_loop() -> None:
+    there, back = flow("A", "B"), flow("B", "A")
+    assert copied_back("orders", there, (there, back)) is None
+    # Unlike separators hide the aliases from each other; names grow, and the search still ends.
+    hidden = (flow("A", "B", separator="-"), flow("B", "A", separator="."))
+    assert copied_back("orders", hidden[0], hidden) is None
+
+
+def test_exclude_beats_include_and_the_deciding_pattern_is_named() -> None:
+    topics = TopicFilter(("orders", "payments.*"), (r".*\.replica",))
+    assert topics.why_not("orders") is None
+    assert topics.why_not("payments.eu") is None
+    assert topics.why_not("payments.replica") == r"excluded by `.*\.replica`"
+    assert topics.why_not("order") == "no include pattern matches"
+    assert (topics.included_by("payments"), topics.excluded_by("payments")) == ("payments.*", None)
+
+
+def test_patterns_match_whole_names_only() -> None:
+    topics = TopicFilter(("orders|refunds", "a.b"))
+    assert [name for name in ("orders", "my-orders", "orders2", "refunds", "axb") if topics.why_not(name) is None] == [
+        "orders", "refunds", "axb",
+    ]  # fmt: skip
+
+
+def test_an_empty_include_list_matches_nothing() -> None:
+    assert TopicFilter(()).why_not("orders") == "no include pattern matches"
+    assert TopicFilter(()).spark_pattern() == "(?!)"
+
+
+def test_spark_subscribes_to_every_topic_that_may_be_copied() -> None:
+    assert TopicFilter(("a|b", "c.*"), ("b",)).spark_pattern() == "(?:a|b)|(?:c.*)"
+    assert subscribe_pattern(flow(topics=("orders",))) == "(?:orders)|(?:.*heartbeats)"
+    assert subscribe_pattern(flow(topics=("orders",), heartbeats_replication=False)) == "(?:orders)"
+
+
+def test_names_that_kafka_refuses_are_explained() -> None:
+    assert name_fault("a" * 249) is None
+    assert name_fault("a" * 250) == "remote name longer than 249 characters"
+    for name in ("", ".", "..", "a b", "straße", "a/b"):
+        assert "not a legal topic name" in (name_fault(name) or "")

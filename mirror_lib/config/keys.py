@@ -116,7 +116,7 @@ class _Sorting:
         setting = BY_NAME.get(entry.key)
         if setting is not None and setting.client_key is None:
             self._add_misplaced(setting, entry)
-        elif row is not None and entry.key not in CLIENT_PROPERTIES - {"group.id"}:
+        elif row is not None:
             self._add_unused(row, entry)
         elif role in ROLES and rest:
             self._keep_client(entry, role, rest)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Dict
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.net.manager import KafkaConnectionManager
 
 from mirror_lib.config.clients import kafka_python_options, spark_kafka_options
 from mirror_lib.errors import ConfigError
@@ -22,6 +24,17 @@ def test_plaintext_needs_servers_only() -> None:
         "bootstrap_servers": ["a:9092", "b:9093"],
         "security_protocol": "PLAINTEXT",
     }
+
+
+def test_kafka_pythons_clients_know_every_option() -> None:
+    jaas = sasl("SCRAM-SHA-512", SCRAM)
+    stores = {f"ssl.{s}store.{k}": v for s in ("trust", "key") for k, v in (("type", "PEM"), ("location", "/x.pem"))}
+    waits = ("request.timeout.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms", "metadata.max.age.ms")
+    every = {**jaas, **stores, "ssl.key.password": "x", "client.id": "me", **dict.fromkeys(waits, "1")}
+    kerberos = {**SERVERS, "security.protocol": "SASL_SSL", "connections.max.idle.ms": "1"}
+    for props in (every, kerberos):
+        assert set(kafka_python_options(props)) <= set(KafkaAdminClient.DEFAULT_CONFIG)
+        assert set(kafka_python_options(props)) <= set(KafkaConnectionManager.DEFAULT_CONFIG)
 
 
 def test_timeouts_and_client_id_are_passed_on_as_numbers_and_text() -> None:

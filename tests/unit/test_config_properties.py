@@ -1,4 +1,4 @@
-"""`.properties` files are read as Java reads them: what is expected here is what Java 17's java.util.Properties gave."""
+"""`.properties` files are read as Java reads them: what is expected here is what Java 17's own reader gave."""
 
 from __future__ import annotations
 

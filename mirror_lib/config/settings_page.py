@@ -61,7 +61,8 @@ beyond ASCII, which only group names can have.
 The same properties serve Spark's Java client and kafka-python. Both take `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` and
 `SASL_SSL`; `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`; `GSSAPI` with a ticket cache.
 Stores must be PEM files (`ssl.truststore.type = PEM`, `ssl.keystore.type = PEM`); JKS, PKCS12 and OAUTHBEARER are
-refused.
+refused. Kafka's Java client cannot open a private key that is encrypted with PBES2, OpenSSL's default; encrypt it with
+`openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
 """
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Callable, Dict, List, Union
+from typing import Any, Callable, Dict, List, TypeVar, Union
 
 import cramjam
 
 from mirror_lib.errors import BatchError
 
 Buffer = Union[bytes, bytearray, memoryview]
+Packer = TypeVar("Packer")
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -43,17 +44,17 @@ def compress(codec: int, data: Buffer) -> bytes:
     return _of(_COMPRESS, codec)(data)
 
 
-def decompress(codec: int, data: Buffer) -> bytes:
-    """What `data` was before `codec`. BatchError: unknown codec, corrupt data, or over MAX_DECOMPRESSED bytes."""
+def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED) -> bytes:
+    """What `data` was before `codec`. BatchError: unknown codec, corrupt data, or more than `limit` bytes come out."""
     if not codec:
         return bytes(data)
     unpack = _of(_DECOMPRESS, codec)
     try:
-        return unpack(data)
+        return unpack(data, limit)
     except (cramjam.DecompressionError, zlib.error, struct.error, EOFError, OverflowError) as error:
         raise BatchError(
             f"a {CODEC_NAMES[codec]} payload of {len(data)} bytes cannot be unpacked "
-            f"into at most {MAX_DECOMPRESSED >> 20} MB: {error}"
+            f"into at most {limit >> 20} MB: {error}"
         ) from error
 
 
@@ -69,7 +70,7 @@ def mend_lz4_header(data: Buffer) -> bytes:
     return bytes(frame)
 
 
-def _of(table: Dict[int, Callable[[Buffer], bytes]], codec: int) -> Callable[[Buffer], bytes]:
+def _of(table: Dict[int, Packer], codec: int) -> Packer:
     if codec not in table:
         raise BatchError(f"compression codec {codec} is not known", hint="upgrade: a newer Kafka may have added it")
     return table[codec]
@@ -80,8 +81,8 @@ def _gzip(data: Buffer) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-def _gunzip(data: Buffer) -> bytes:
-    rest, parts, room = bytes(data), [], MAX_DECOMPRESSED
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    rest, parts, room = bytes(data), [], limit
     while True:  # a gzip file is a row of members
         member = zlib.decompressobj(_GZIP_WBITS)
         parts.append(member.decompress(rest, room + 1))
@@ -103,9 +104,14 @@ def _snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _unsnappy(data: Buffer) -> bytes:
-    if bytes(data[:8]) != _XERIAL_MAGIC:  # librdkafka writes one raw block
-        return b"".join(_unsnappy_blocks([data]))
+def _unsnappy(data: Buffer, limit: int) -> bytes:
+    blocks = _xerial_blocks(data) if bytes(data[:8]) == _XERIAL_MAGIC else [data]  # librdkafka writes one raw block
+    if sum(cramjam.snappy.decompress_raw_len(block) for block in blocks) > limit:
+        raise OverflowError("it is larger")
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+
+
+def _xerial_blocks(data: Buffer) -> List[Buffer]:
     blocks: List[Buffer] = []
     view, at = memoryview(data), 16
     while at < len(view):
@@ -114,13 +120,7 @@ def _unsnappy(data: Buffer) -> bytes:
         if size < 0 or at > len(view):
             raise EOFError("a block is cut off")
         blocks.append(view[at - size : at])
-    return b"".join(_unsnappy_blocks(blocks))
-
-
-def _unsnappy_blocks(blocks: List[Buffer]) -> List[bytes]:
-    if sum(cramjam.snappy.decompress_raw_len(block) for block in blocks) > MAX_DECOMPRESSED:
-        raise OverflowError("it is larger")
-    return [bytes(cramjam.snappy.decompress_raw(block)) for block in blocks]
+    return blocks
 
 
 def _lz4(data: Buffer) -> bytes:
@@ -136,18 +136,18 @@ def _lz4(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _growing(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Buffer], bytes]:
+def _growing(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Buffer, int], bytes]:
     """Unpack into a buffer that is made larger until it fits: frames need not say how large they become."""
 
-    def unpack(data: Buffer) -> bytes:
+    def unpack(data: Buffer, limit: int) -> bytes:
         size = 1024 + 8 * len(data)
         while True:
-            size = min(size, MAX_DECOMPRESSED)
+            size = min(size, limit)
             out = bytearray(size)
             try:
                 return bytes(memoryview(out)[: decompress_into(data, out)])
             except cramjam.DecompressionError:
-                if size == MAX_DECOMPRESSED:
+                if size == limit:
                     raise
             size *= 8
 
@@ -174,7 +174,7 @@ def _xxh32_short(data: bytes) -> int:
 
 
 _COMPRESS: Dict[int, Callable[[Buffer], bytes]] = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4, ZSTD: _zstd}
-_DECOMPRESS: Dict[int, Callable[[Buffer], bytes]] = {
+_DECOMPRESS: Dict[int, Callable[[Buffer, int], bytes]] = {
     GZIP: _gunzip,
     SNAPPY: _unsnappy,
     LZ4: _growing(cramjam.lz4.decompress_into),

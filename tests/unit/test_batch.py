@@ -1,0 +1,150 @@
+"""Splitting, reading and re-heading record batches; kafka-python's own reader is the judge."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, List, Optional, Sequence, Tuple
+
+import pytest
+from google_crc32c import value as crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record import MemoryRecords
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from mirror_lib.errors import BatchError
+from mirror_lib.log.batch import check_crc, magic_of, next_sequence, read_header, rehead, split_batches
+
+Header = Tuple[str, Optional[bytes]]
+Row = Tuple[int, Optional[bytes], Optional[bytes], List[Header]]  # timestamp, key, value, headers
+
+ROWS: List[Row] = [(1_700_000_000_000 + i, b"key", b"value %d" % i, [("h", b"1"), ("h", b"")]) for i in range(5)]
+
+
+def built(rows: Sequence[Row], codec: int = 0, offset: int = 0, **producer: Any) -> bytes:
+    builder = MemoryRecordsBuilder(2, codec, 1 << 24, offset=0, **producer)
+    for timestamp, key, value, headers in rows:
+        assert builder.append(timestamp, key, value, headers)
+    builder.close()
+    return with_field(bytes(builder.buffer()), 0, ">q", offset)
+
+
+def with_field(batch: bytes, at: int, form: str, value: int) -> bytes:
+    """The batch with one header field set, as a broker sets it: the CRC made right again where it covers the field."""
+    changed = bytearray(batch)
+    struct.pack_into(form, changed, at, value)
+    if at >= 21:
+        struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
+def rows_of(data: bytes) -> List[Tuple[int, Row]]:
+    batches = list(MemoryRecords(data))
+    assert all(batch.validate_crc() for batch in batches)
+    return [(r.offset, (r.timestamp, r.key, r.value, r.headers)) for batch in batches for r in batch]
+
+
+def test_split_yields_every_whole_batch_and_leaves_out_the_one_cut_off() -> None:
+    one, two = built(ROWS), built(ROWS[:2], offset=5)
+    assert [bytes(b) for b in split_batches(one + two)] == [one, two]
+    for cut in (1, 11, 12, 40, len(two) - 1):
+        assert [bytes(b) for b in split_batches(one + two[:cut])] == [one]
+    assert list(split_batches(b"")) == []
+
+
+def test_split_refuses_a_length_that_no_batch_has() -> None:
+    with pytest.raises(BatchError, match="offset 7 is corrupt"):
+        list(split_batches(struct.pack(">qi", 7, 3) + bytes(60)))
+    with pytest.raises(BatchError, match="length is -1"):
+        list(split_batches(struct.pack(">qi", 7, -1) + bytes(60)))
+
+
+def test_header_says_what_the_builder_was_told() -> None:
+    batch = built(ROWS, codec=4, offset=70, producer_id=9, producer_epoch=3, base_sequence=11, transactional=True)
+    header = read_header(batch)
+    assert (magic_of(batch), header.codec, header.record_count) == (2, 4, 5)
+    assert (header.base_offset, header.last_offset, header.next_offset) == (70, 74, 75)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 11)
+    assert header.transactional and header.contiguous and header.can_rehead
+    assert not header.control and not header.log_append_time
+    assert check_crc(batch, header)
+
+
+def test_header_refuses_other_magics_and_wrong_lengths() -> None:
+    batch = built(ROWS)
+    with pytest.raises(BatchError, match="magic 1"):
+        read_header(with_field(batch, 16, ">b", 1))
+    with pytest.raises(BatchError, match="bytes and has"):
+        read_header(batch + b"x")
+    with pytest.raises(BatchError, match="shorter"):
+        read_header(batch[:60])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1 << 60),
+            st.one_of(st.none(), st.binary(max_size=40)),
+            st.one_of(st.none(), st.binary(max_size=200)),
+            st.lists(st.tuples(st.text(max_size=4), st.one_of(st.none(), st.binary(max_size=5))), max_size=3),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    st.integers(0, 4),
+    st.integers(0, 1 << 50),
+    st.booleans(),
+)
+def test_rehead_keeps_every_record_and_takes_our_producer(
+    rows: List[Row], codec: int, offset: int, transactional: bool
+) -> None:
+    theirs = {"producer_id": 4, "producer_epoch": 2, "base_sequence": 17} if transactional else {}
+    source = built(rows, codec, offset, transactional=transactional, **theirs)
+    copy = rehead(memoryview(source), 1 << 40, 12, 1234)
+    assert rows_of(copy) == list(enumerate(rows))
+    header, before = read_header(copy), read_header(source)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1 << 40, 12, 1234)
+    assert not header.transactional
+    assert header[6:9] == before[6:9] and header.codec == before.codec and copy[61:] == source[61:]
+
+
+def test_rehead_refuses_a_batch_with_any_flipped_bit() -> None:
+    source = built(ROWS, offset=42)
+    for bit in range(21 * 8, len(source) * 8):
+        damaged = bytearray(source)
+        damaged[bit // 8] ^= 1 << bit % 8
+        # Some header fields close the fast path before the CRC is looked at; all others must fall to the CRC.
+        with pytest.raises(BatchError, match="offset 42"):
+            rehead(bytes(damaged), 1, 1, 0)
+
+
+def test_without_the_crc_check_a_flipped_bit_would_pass_unseen() -> None:
+    damaged = with_field(built(ROWS), len(built(ROWS)) - 8, ">b", 0x40)
+    assert rehead(damaged, 1, 1, 0)[61:] != built(ROWS)[61:]
+
+
+@pytest.mark.parametrize("attribute", [0x08, 0x20], ids=["LogAppendTime", "control"])
+def test_rehead_refuses_what_a_producer_may_not_write(attribute: int) -> None:
+    with pytest.raises(BatchError, match="re-encode"):
+        rehead(with_field(built(ROWS), 21, ">h", attribute), 1, 1, 0)
+
+
+def test_rehead_refuses_offsets_with_gaps() -> None:
+    gaps = with_field(built(ROWS), 23, ">i", 7)
+    assert not read_header(gaps).contiguous
+    with pytest.raises(BatchError, match="re-encode"):
+        rehead(gaps, 1, 1, 0)
+
+
+def test_rehead_drops_the_delete_horizon_and_keeps_the_timestamps() -> None:
+    copy = rehead(with_field(built(ROWS), 21, ">h", 0x40), 1, 1, 0)
+    assert read_header(copy).attributes == 0
+    assert rows_of(copy) == list(enumerate(ROWS))
+
+
+def test_sequences_go_on_at_zero_past_the_largest() -> None:
+    assert next_sequence(5, 10) == 15
+    assert next_sequence(0x7FFFFFFF, 1) == 0
+    assert next_sequence(0x7FFFFFFF - 2, 10) == 7
+    assert next_sequence(-1, 10) == -1

@@ -1,0 +1,115 @@
+"""Codecs against other libraries than the one they are made with."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import zlib
+from typing import Any, Callable, Dict
+
+import cramjam
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka import codec as kafka_codec
+
+from mirror_lib.errors import BatchError
+from mirror_lib.log.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, mend_lz4_header
+
+READERS: Dict[int, Callable[[bytes], Any]] = {
+    GZIP: gzip.decompress,
+    SNAPPY: kafka_codec.snappy_decode,
+    LZ4: kafka_codec.lz4_decode,
+    ZSTD: lambda data: zstandard.ZstdDecompressor().decompress(data, max_output_size=1 << 24),
+}
+WRITERS: Dict[int, Callable[[bytes], Any]] = {
+    GZIP: gzip.compress,
+    SNAPPY: kafka_codec.snappy_encode,
+    LZ4: lambda data: kafka_codec.lz4_encode(data, store_size=False),
+    ZSTD: zstandard.ZstdCompressor(write_content_size=False).compress,
+}
+SAMPLES = [b"", b"a", b"value " * 40_000, os.urandom(70_000), b"x" * 65_536 + os.urandom(65_537)]
+
+
+@pytest.mark.parametrize("codec", READERS)
+@pytest.mark.parametrize("sample", SAMPLES[1:], ids=range(1, len(SAMPLES)))
+def test_other_libraries_read_what_compress_writes(codec: int, sample: bytes) -> None:
+    assert READERS[codec](compress(codec, sample)) == sample
+
+
+@pytest.mark.parametrize("codec", WRITERS)
+@pytest.mark.parametrize("sample", SAMPLES, ids=range(len(SAMPLES)))
+def test_decompress_reads_what_other_libraries_write(codec: int, sample: bytes) -> None:
+    assert decompress(codec, memoryview(WRITERS[codec](sample))) == sample
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=3000), st.integers(0, 4))
+def test_decompress_undoes_compress(data: bytes, codec: int) -> None:
+    assert decompress(codec, compress(codec, data)) == data
+
+
+def test_raw_snappy_without_javas_framing_is_read() -> None:
+    assert decompress(SNAPPY, kafka_codec.snappy_encode(b"raw " * 1000, xerial_compatible=False)) == b"raw " * 1000
+
+
+def test_frames_in_a_row_are_read_to_the_end() -> None:
+    for codec in (GZIP, ZSTD):
+        assert decompress(codec, WRITERS[codec](b"one ") + WRITERS[codec](b"two")) == b"one two"
+
+
+def test_lz4_blocks_are_independent_because_javas_reader_refuses_others() -> None:
+    assert compress(LZ4, SAMPLES[2])[4] & 0x20
+    assert not bytes(cramjam.lz4.compress(SAMPLES[2]))[4] & 0x20
+
+
+def test_linked_lz4_blocks_of_other_writers_are_read() -> None:
+    assert decompress(LZ4, bytes(cramjam.lz4.compress(SAMPLES[2]))) == SAMPLES[2]
+
+
+@pytest.mark.parametrize("store_size", [False, True])
+def test_lz4_header_checksum_of_old_clients_is_mended(store_size: bool) -> None:
+    frame = kafka_codec.lz4_encode(b"old " * 1000, store_size=store_size)
+    broken = bytearray(frame)
+    broken[14 if store_size else 6] ^= 0xFF
+    with pytest.raises(BatchError):
+        decompress(LZ4, broken)
+    assert mend_lz4_header(broken) == frame
+
+
+@pytest.mark.parametrize("codec", WRITERS)
+def test_cut_off_or_foreign_payloads_are_refused(codec: int) -> None:
+    packed = WRITERS[codec](SAMPLES[2])
+    for bad in (packed[:-3], packed[: len(packed) // 2], b"not compressed at all"):
+        with pytest.raises(BatchError, match="cannot be unpacked"):
+            decompress(codec, bad)
+
+
+def test_snappy_block_lengths_beyond_the_payload_are_refused() -> None:
+    packed = bytearray(compress(SNAPPY, b"value"))
+    for length in (-1, 1 << 30):
+        struct.pack_into(">i", packed, 16, length)
+        with pytest.raises(BatchError, match="cannot be unpacked"):
+            decompress(SNAPPY, packed)
+
+
+@pytest.mark.parametrize("codec", WRITERS)
+def test_payloads_that_would_fill_a_workers_memory_are_refused(codec: int) -> None:
+    packed = WRITERS[codec](bytes(2 << 20))
+    assert len(decompress(codec, packed, limit=2 << 20)) == 2 << 20
+    with pytest.raises(BatchError, match="at most 1 MB"):
+        decompress(codec, packed, limit=1 << 20)
+
+
+def test_unknown_codecs_are_named() -> None:
+    with pytest.raises(BatchError, match="codec 5"):
+        compress(5, b"")
+    with pytest.raises(BatchError, match="codec 7"):
+        decompress(7, b"")
+
+
+def test_gzip_carries_no_clock_so_that_a_retry_writes_the_same_bytes() -> None:
+    assert compress(GZIP, b"same")[4:8] == bytes(4)
+    assert zlib.decompress(compress(GZIP, b"same"), 31) == b"same"

@@ -1,0 +1,148 @@
+"""Messages of magic 0 and 1, built and judged by kafka-python, and whole ones built by hand where it cannot."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import List, Optional, Sequence, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from mirror_lib.errors import BatchError
+from mirror_lib.log.batch import Record, split_batches
+from mirror_lib.log.codecs import compress
+from mirror_lib.log.reencode import build_batches, read_records
+
+from .test_batch import rows_of
+
+Row = Tuple[int, Optional[bytes], Optional[bytes]]  # timestamp, key, value
+
+payloads = st.one_of(st.none(), st.just(b""), st.binary(max_size=100))
+ROWS: List[Row] = [(1_000, b"k", b"v"), (900, None, b""), (1_100, b"", None)]
+
+
+def message(offset: int, magic: int, attributes: int, row: Row) -> bytes:
+    timestamp, key, value = row
+    rest = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
+    for part in (key, value):
+        rest += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
+    return struct.pack(">qiI", offset, len(rest) + 4, zlib.crc32(rest)) + rest
+
+
+def wrapper(offset: int, magic: int, codec: int, inner: bytes, timestamp: int = 0, attributes: int = 0) -> bytes:
+    return message(offset, magic, codec | attributes, (timestamp, None, compress(codec, inner)))
+
+
+def inner_of(offsets: Sequence[int], magic: int, rows: Sequence[Row] = ROWS) -> bytes:
+    return b"".join(message(offset, magic, 0, row) for offset, row in zip(offsets, rows))
+
+
+def read(data: bytes) -> List[Record]:
+    return [record for entry in split_batches(data) for record in read_records(entry)]
+
+
+def rows(records: Sequence[Record]) -> List[Row]:
+    """Timestamp, key and value after a trip through a batch of format v2, by kafka-python."""
+    data = build_batches(records, 0, -1, -1, -1, 1 << 24)[0].data
+    assert all(row[3] == [] for _, row in rows_of(data))
+    return [row[:3] for _, row in rows_of(data)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 60), payloads, payloads), min_size=1, max_size=10),
+    # kafka-python cannot build lz4 of magic 0 by itself; it has a test of its own below.
+    st.sampled_from([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)]),
+)
+def test_messages_become_records_of_format_v2(given_rows: List[Row], magic_and_codec: Tuple[int, int]) -> None:
+    magic, codec = magic_and_codec
+    builder = MemoryRecordsBuilder(magic, codec, 1 << 24)
+    for row in given_rows:
+        assert builder.append(*row)
+    builder.close()
+    records = read(bytes(builder.buffer()))
+    assert [record.offset for record in records] == list(range(len(given_rows)))
+    assert rows(records) == [(row[0] if magic else -1, row[1], row[2]) for row in given_rows]
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3])
+def test_relative_offsets_of_magic_1_end_at_the_wrappers(codec: int) -> None:
+    assert [r.offset for r in read(wrapper(102, 1, codec, inner_of([0, 1, 2], 1)))] == [100, 101, 102]
+
+
+def test_gaps_of_a_compacted_wrapper_are_kept() -> None:
+    assert [r.offset for r in read(wrapper(109, 1, 1, inner_of([0, 4, 9], 1)))] == [100, 104, 109]
+
+
+def test_a_wrapper_at_offset_0_leaves_inner_offsets_alone() -> None:
+    assert [r.offset for r in read(wrapper(0, 1, 1, inner_of([0, 1, 2], 1)))] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3])
+def test_absolute_offsets_of_magic_0_are_kept(codec: int) -> None:
+    records = read(wrapper(102, 0, codec, inner_of([100, 101, 102], 0)))
+    assert [r.offset for r in records] == [100, 101, 102]
+    assert rows(records) == [(-1, key, value) for _, key, value in ROWS]
+
+
+def test_lz4_of_magic_0_with_the_old_header_checksum_is_read() -> None:
+    packed = bytearray(compress(3, inner_of([0, 1, 2], 0)))
+    packed[6] ^= 0x55
+    assert len(read(message(2, 0, 3, (0, None, bytes(packed))))) == 3
+    with pytest.raises(BatchError):
+        read(message(2, 1, 3, (0, None, bytes(packed))))
+
+
+def test_log_append_time_of_the_wrapper_holds_for_all() -> None:
+    records = read(wrapper(2, 1, 1, inner_of([0, 1, 2], 1), timestamp=7_777, attributes=0x08))
+    assert [r.timestamp for r in records] == [7_777] * 3
+    assert [r.timestamp for r in read(wrapper(2, 1, 1, inner_of([0, 1, 2], 1), 7_777))] == [1_000, 900, 1_100]
+
+
+def test_log_append_time_of_a_plain_message_is_its_own() -> None:
+    assert [r.timestamp for r in read(message(5, 1, 0x08, (4_242, b"k", b"v")))] == [4_242]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_flipped_bit_is_refused_with_the_offset(magic: int) -> None:
+    source = bytearray(message(31, magic, 0, (1_000, b"key", b"value")))
+    for at in [*range(12, 16), *range(17, len(source))]:
+        source[at] ^= 0x04
+        with pytest.raises(BatchError, match="offset 31"):
+            read_records(source)
+        source[at] ^= 0x04
+    assert len(read_records(source)) == 1
+
+
+def test_a_flipped_bit_inside_a_wrapper_is_refused_although_the_wrappers_crc_holds() -> None:
+    inner = bytearray(inner_of([0, 1, 2], 1))
+    inner[-1] ^= 1
+    with pytest.raises(BatchError, match="CRC or length"):
+        read(wrapper(2, 1, 1, bytes(inner)))
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (wrapper(2, 1, 1, b""), "cut off"),
+        (wrapper(2, 1, 1, inner_of([0, 1, 2], 1)[:-1]), "cut off"),
+        (wrapper(2, 1, 1, inner_of([0, 1, 2], 0)), "another kind"),
+        (wrapper(2, 1, 1, wrapper(2, 1, 1, inner_of([0, 1, 2], 1))), "another kind"),
+        (wrapper(1, 1, 1, inner_of([0, 1, 2], 1)), "lie past it"),
+        (message(2, 1, 5, (0, None, b"x")), "codec 5"),
+    ],
+    ids=["empty", "cut off", "magic mixed", "nested", "offset too small", "codec"],
+)
+def test_wrappers_that_no_kafka_writes_are_refused(entry: bytes, reason: str) -> None:
+    with pytest.raises(BatchError, match=reason):
+        read(entry)
+
+
+def test_key_and_value_lengths_beyond_the_message_are_refused() -> None:
+    for lengths in (struct.pack(">ii", 900, -1), struct.pack(">ii", -1, 5), struct.pack(">iib", -1, -1, 0)):
+        rest = struct.pack(">bbq", 1, 0, 0) + lengths
+        with pytest.raises(BatchError, match="offset 9 is corrupt"):
+            read_records(struct.pack(">qiI", 9, len(rest) + 4, zlib.crc32(rest)) + rest)

@@ -1,0 +1,264 @@
+"""Records out of batches and batches out of records; kafka-python's own reader and builder are the judges."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import List, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecordsBuilder
+from kafka.record.util import encode_varint as kafkas_varint
+
+from mirror_lib.errors import BatchError
+from mirror_lib.log.batch import Record, check_crc, new_batch, read_header, rehead, split_batches
+from mirror_lib.log.reencode import RecordTooLarge, build_batches, read_records, same_records
+from mirror_lib.log.varint import SMALL_VARINTS, decode_varint, encode_varint
+
+from .test_batch import Header, Row, rows_of, with_field
+
+DATA = Path(__file__).parent / "data"
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+LONG_MAX = (1 << 63) - 1
+LONG_MIN = -(1 << 63)
+
+payloads = st.one_of(st.none(), st.just(b""), st.binary(max_size=300))
+rows_of_any_kind = st.tuples(
+    st.one_of(st.sampled_from([-1, 0, -5, 4_102_444_800_000]), st.integers(-(1 << 61), 1 << 61)),
+    payloads,
+    payloads,
+    st.lists(st.tuples(st.sampled_from(["h", "", "ключ"]), payloads), max_size=3),
+)
+
+
+def built(rows: List[Tuple[int, Row]], codec: int = 0) -> bytes:
+    """What a broker would hold: records at given offsets, gaps included, built by kafka-python."""
+    builder = MemoryRecordsBuilder(2, codec, 1 << 26, offset=0)
+    for offset, (timestamp, key, value, headers) in rows:
+        builder.skip(offset - builder.next_offset())
+        assert builder.append(timestamp, key, value, headers)
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def body(value: bytes) -> bytes:
+    return encode_varint(-1) + encode_varint(len(value)) + value + b"\x00"
+
+
+def log_of(name: str) -> List[memoryview]:
+    return list(split_batches((DATA / f"{name}.log").read_bytes()))
+
+
+def plain(record: Record) -> Tuple[int, Row]:
+    """The record, read by kafka-python."""
+    [batch] = build_batches([record], 0, -1, -1, -1, 1 << 24)
+    [(_, row)] = rows_of(batch.data)
+    return record.offset, row
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(rows_of_any_kind, min_size=1, max_size=30), st.integers(0, 4), st.data())
+def test_reencoded_records_are_what_the_source_held_without_the_gaps(
+    rows: List[Row], codec: int, data: st.DataObject
+) -> None:
+    steps = data.draw(st.lists(st.integers(1, 300), min_size=len(rows), max_size=len(rows)))
+    offsets = [sum(steps[: i + 1]) - 1 for i in range(len(rows))]
+    source = built(list(zip(offsets, rows)), codec)
+    records = read_records(memoryview(source))
+    assert [r.offset for r in records] == offsets
+    [copy] = build_batches(records, codec, 5, 1, 70, 1 << 24)
+    assert rows_of(copy.data) == list(enumerate(rows))
+    assert [o for start, count in copy.runs for o in range(start, start + count)] == offsets
+    header = read_header(copy.data)
+    assert check_crc(copy.data, header) and header.contiguous and not header.log_append_time
+    assert (header.codec, header.base_offset, header.record_count) == (codec, 0, len(rows))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 70)
+    assert (header.base_timestamp, header.max_timestamp) == (rows[0][0], max(row[0] for row in rows))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([LONG_MIN, LONG_MIN + 1, -(1 << 62), -1, 0, 63, 64, 1 << 62, LONG_MAX]), min_size=1),
+    st.integers(0, 4),
+)
+def test_timestamps_at_the_ends_of_a_long_survive(timestamps: List[int], codec: int) -> None:
+    records = [Record(i, timestamp, body(b"v")) for i, timestamp in enumerate(timestamps)]
+    [copy] = build_batches(records, codec, 1, 1, 0, 1 << 24)
+    assert read_records(copy.data) == records
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.binary(max_size=400), min_size=1, max_size=60),
+    st.integers(0, 4),
+    st.integers(600, 2000),
+    st.integers(0, 0x7FFFFFFF),
+)
+def test_split_batches_fit_and_together_hold_every_record(
+    values: List[bytes], codec: int, max_bytes: int, sequence: int
+) -> None:
+    records = [Record(3 * i // 2, 1_000 + i, body(value)) for i, value in enumerate(values)]
+    batches = build_batches(records, codec, 1, 1, sequence, max_bytes)
+    assert same_records([r for b in batches for r in read_records(b.data)], records)
+    assert [o for b in batches for start, n in b.runs for o in range(start, start + n)] == [r.offset for r in records]
+    for batch in batches:
+        header = read_header(batch.data)
+        assert len(batch.data) <= max_bytes
+        assert (header.base_sequence, header.record_count) == (sequence, batch.record_count)
+        sequence = (sequence + batch.record_count) & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_record_too_large_even_alone_is_named(codec: int) -> None:
+    noise = random.Random(7).getrandbits(8 * 5000).to_bytes(5000, "big")
+    records = [Record(10 + i, 0, body(noise if i == 3 else b"small")) for i in range(6)]
+    with pytest.raises(RecordTooLarge, match="offset 13") as caught:
+        build_batches(records, codec, 1, 1, 0, 4000)
+    assert caught.value.upstream_offset == 13
+    assert len(build_batches(records, codec, 1, 1, 0, caught.value.size)) >= 1
+    with pytest.raises(RecordTooLarge):
+        build_batches(records, codec, 1, 1, 0, caught.value.size - 1)
+
+
+def test_compressed_batches_are_not_split_before_they_must() -> None:
+    records = [Record(i, 0, body(b"same value " * 20)) for i in range(500)]
+    assert len(build_batches(records, 4, 1, 1, 0, 10_000)) == 1
+    assert len(build_batches(records, 0, 1, 1, 0, 10_000)) > 10
+
+
+def test_tiny_batches_join_into_one() -> None:
+    tiny = [built([(0, (i, b"k", b"%d" % i, []))], codec=3) for i in range(300)]
+    records = [r._replace(offset=50 + i) for i, batch in enumerate(tiny) for r in read_records(batch)]
+    [joined] = build_batches(records, 3, 1, 1, 0, 1 << 20)
+    assert joined.runs == ((50, 300),)
+    assert [row[2] for _, row in rows_of(joined.data)] == [b"%d" % i for i in range(300)]
+
+
+def test_nothing_to_build_is_no_batch() -> None:
+    assert build_batches([], 0, 1, 1, 0, 1000) == []
+
+
+def test_log_append_time_becomes_each_records_timestamp() -> None:
+    source = built([(i, (1_000 + i, None, b"v", [])) for i in range(3)])
+    stamped = with_field(with_field(source, 35, ">q", 1_700_000_000_000), 21, ">h", 0x08)
+    records = read_records(stamped)
+    assert [r.timestamp for r in records] == [1_700_000_000_000] * 3
+    [copy] = build_batches(records, 0, 1, 1, 0, 1 << 20)
+    assert [row[0] for _, row in rows_of(copy.data)] == [1_700_000_000_000] * 3
+    assert not read_header(copy.data).log_append_time
+
+
+def test_attributes_of_a_record_are_kept() -> None:
+    records = [Record(0, 5, body(b"v"), 0x81), Record(1, 6, body(b"w"))]
+    assert read_records(build_batches(records, 0, 1, 1, 0, 1000)[0].data) == records
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_flipped_bit_is_refused_with_the_offset(codec: int) -> None:
+    source = bytearray(with_field(built([(i, (i, b"k", b"value", [])) for i in range(4)], codec), 0, ">q", 90))
+    for at in range(21, len(source)):
+        source[at] ^= 0x10
+        with pytest.raises(BatchError, match="offset 90 is corrupt"):
+            read_records(source)
+        source[at] ^= 0x10
+    assert len(read_records(source)) == 4
+
+
+@pytest.mark.parametrize("change", [-1, 1, 40, -64], ids=lambda n: f"length{n:+}")
+def test_a_record_with_a_wrong_length_is_refused_although_the_crc_holds(change: int) -> None:
+    record = b"\x00\x00\x00" + body(b"value")
+    payload = encode_varint(len(record) + change) + record
+    batch = new_batch(0, 1, 0, 0, -1, -1, -1, payload)
+    assert check_crc(batch, read_header(batch))
+    with pytest.raises(BatchError, match="cannot be read"):
+        read_records(batch)
+
+
+@pytest.mark.parametrize("count", [1, 3], ids=["too few", "too many"])
+def test_a_record_count_that_is_not_the_payloads_is_refused(count: int) -> None:
+    record = b"\x00\x00\x00" + body(b"value")
+    with pytest.raises(BatchError, match="cannot be read"):
+        read_records(new_batch(0, count, 0, 0, -1, -1, -1, 2 * (encode_varint(len(record)) + record)))
+
+
+def test_same_records_sees_each_kind_of_difference() -> None:
+    one = [Record(0, 5, body(b"a")), Record(1, 6, body(b"b"))]
+    assert same_records(one, [r._replace(offset=r.offset + 70) for r in one])
+    assert not same_records(one, one[:1])
+    assert not same_records(one, one[::-1])
+    assert not same_records(one, [one[0], one[1]._replace(timestamp=7)])
+    assert not same_records(one, [one[0], one[1]._replace(body=body(b"c"))])
+
+
+@given(st.integers(LONG_MIN, LONG_MAX))
+def test_varints_of_every_long_are_read_back(value: int) -> None:
+    assert decode_varint(encode_varint(value) + b"\xff", 0) == (value, len(encode_varint(value)))
+
+
+def test_varints_are_kafkas() -> None:
+    for value in (0, -1, 63, 64, -64, -65, 8191, 8192, LONG_MAX, LONG_MIN):
+        out = bytearray()
+        kafkas_varint(value, out.append)
+        assert encode_varint(value) == out
+    assert SMALL_VARINTS[300] == encode_varint(300)
+
+
+def test_a_varint_without_an_end_is_refused() -> None:
+    with pytest.raises(BatchError, match="no end"):
+        decode_varint(b"\xff" * 11, 0)
+
+
+def _producer_record(i: int, first_timestamp: int) -> Tuple[int, Row]:
+    headers: List[Header] = [("h", b"v%d" % i), ("h", None), ("h", b"")] if i % 3 == 0 else []
+    value = b"0123456789" * 7000 if i == 20 else b"value of record %d" % i
+    return i, (
+        1_700_000_000_000 + 37 * i - 1000 * (i % 13) if i else first_timestamp,
+        None if i % 5 == 0 else b"" if i % 5 == 1 else b"key%d" % (i % 4),
+        None if i % 7 == 0 else b"" if i % 7 == 1 else value,
+        headers,
+    )
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(("client", "first_timestamp"), [("java", 0), ("librdkafka", 1)])
+def test_a_real_brokers_log_reads_as_produced(client: str, first_timestamp: int, codec: str) -> None:
+    [batch] = log_of(f"{client}-{codec}")
+    assert read_header(batch).codec == 1 + CODECS.index(codec)
+    records = read_records(batch)
+    expected = [_producer_record(i, first_timestamp) for i in range(40)]
+    assert [plain(record) for record in records] == expected
+    assert rows_of(rehead(batch, 7, 0, 0)) == expected
+    [copy] = build_batches(records, read_header(batch).codec, 7, 0, 0, 1 << 20)
+    assert rows_of(copy.data) == expected
+
+
+def test_a_real_compacted_log_reads_with_its_gaps_and_its_empty_batch() -> None:
+    empty, holed, last = log_of("compacted")
+    assert read_records(empty) == []
+    assert read_header(empty).last_offset == 19 and not read_header(empty).can_rehead
+    header, records = read_header(holed), read_records(holed)
+    assert header.attributes & 0x40 and header.codec == 4 and not header.contiguous
+    expected: List[Tuple[int, Row]] = [
+        (20 + i, (1_700_000_000_001 + 40 * i, b"k%d" % (i % 8), None if i % 8 == 3 else b"v1-%d" % i, []))
+        for i in range(12, 20)
+    ]
+    assert [plain(record) for record in records] == expected
+    [joined] = build_batches([*records, *read_records(last)], 4, 1, 1, 0, 1 << 20)
+    assert joined.runs == ((32, 9),)
+    assert [row for _, row in rows_of(joined.data)][:8] == [row for _, row in expected]
+
+
+def test_a_real_transactions_markers_are_refused_as_data() -> None:
+    values = []
+    for batch in log_of("transactions"):
+        header = read_header(batch)
+        if header.control:
+            for copy in (lambda b: rehead(b, 1, 1, 0), read_records):
+                with pytest.raises(BatchError):
+                    copy(batch)
+        else:
+            assert header.transactional and not read_header(rehead(batch, 1, 1, 0)).transactional
+            values += [row[2] for _, row in rows_of(rehead(batch, 1, 1, 0))]
+    assert values == [b"%d-%d" % (i, j) for i in range(3) for j in range(5)]

@@ -56,19 +56,10 @@ java=java
 command -v "$java" >/dev/null || fail "Java was not found: install Java 17, or set JAVA_HOME"
 
 core=$(basename "$(first "$SPARK_HOME"/jars/spark-core_*.jar)" .jar) || fail "no Spark in $SPARK_HOME: it has no jars/spark-core"
-[[ $core =~ ^spark-core_([0-9.]+)-(([0-9]+\.[0-9]+)\.[0-9]+) ]] || fail "cannot read Spark's version from $core.jar"
-scala=${BASH_REMATCH[1]} spark=${BASH_REMATCH[2]} line=${BASH_REMATCH[3]}
+[[ $core =~ ^spark-core_([0-9.]+)-([0-9]+\.[0-9]+\.[0-9]+) ]] || fail "cannot read Spark's version from $core.jar"
+scala=${BASH_REMATCH[1]} spark=${BASH_REMATCH[2]}
 
-# --- connector and Delta: the pairs that were released for each other ---
-case $line in
-    3.3) delta=io.delta:delta-core_$scala:2.3.0 ;;
-    3.4) delta=io.delta:delta-core_$scala:2.4.0 ;;
-    3.5) delta=io.delta:delta-spark_$scala:3.3.2 ;;
-    4.0) delta=io.delta:delta-spark_$scala:4.0.0 ;;
-    4.1) delta=io.delta:delta-spark_4.1_$scala:4.1.0 ;;
-    4.2) delta=io.delta:delta-spark_4.2_$scala:4.4.0 ;;
-    *) fail "Spark $spark is not supported: use 3.3 to 4.2" ;;
-esac
+# --- connector and Delta: the table of versions is mirror_lib's, the Scala is that of the Spark that runs ---
 fetched=${MIRROR_JARS_DIR:-$home/.cache/spark-$spark-jars}
 if [[ -d $fetched ]]; then
     found=$(printf '%s,' "$fetched"/*.jar)
@@ -77,7 +68,9 @@ if [[ -d $fetched ]]; then
 elif [[ -n ${MIRROR_JARS_DIR:-} ]]; then
     fail "MIRROR_JARS_DIR=$MIRROR_JARS_DIR is not a folder"
 else
-    packages=${packages:+$packages,}org.apache.spark:spark-sql-kafka-0-10_$scala:$spark,$delta
+    fitting=$(cd "$home" && "$python" -m mirror_lib.session "$spark" 2>/dev/null) ||
+        fail "no connector is known for Spark $spark in $SPARK_HOME: use 3.3 to 4.2, or name a folder of jars in MIRROR_JARS_DIR"
+    packages=${packages:+$packages,}$(sed -E "s/_2\.1[23]:/_$scala:/g" <<<"$fitting")
 fi
 
 # --- master: local[N] never tries a task again, so ask for four attempts ---
@@ -112,6 +105,8 @@ command+=(
     --conf spark.python.worker.reuse=true
     --conf "spark.ui.enabled=$([[ -n ${MIRROR_UI:-} ]] && echo true || echo false)"
     --conf 'spark.redaction.regex=(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential'
+    --conf 'spark.sql.redaction.options.regex=(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential'
+    --conf spark.ui.showConsoleProgress=false
 )
 if [[ $deploy_mode == client ]]; then
     command+=(--driver-java-options "-Dlog4j2.configurationFile=file:$home/conf/log4j2.properties")

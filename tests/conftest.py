@@ -8,12 +8,14 @@ import shutil
 import sys
 import tempfile
 import uuid
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator
 
 import pytest
 
-from tests.lab.brokers import ROOT, KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.checkout import CACHE, ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +68,7 @@ def spark(lab_directory: Path) -> Iterator[SparkSession]:
     session.stop()
 
 
-# Spark's Python workers are new processes: they must find mirror_lib and this very Python.
+# Spark's Python workers are new processes that must find mirror_lib and this very Python. No session fetches jars.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+os.environ.setdefault("MIRROR_JARS_DIR", str(CACHE / f"spark-{version('pyspark')}-jars"))
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Callable
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.lab.brokers import ROOT, KafkaBroker, clusters
-from tests.lab.ports import LabError, free_ports
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.checkout import ROOT, LabError
+from tests.lab.ports import free_ports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import Dict, List
 
 import pytest
 
-from tests.lab.brokers import ROOT
+from tests.lab.checkout import ROOT
 
 SCRIPT = str(ROOT / "spark-submit.sh")
 
@@ -38,7 +38,8 @@ sys.exit(7)
 
 def environment(**changes: str) -> Dict[str, str]:
     """This Python and its Spark, as the environment that the script uses."""
-    return {**os.environ, "MIRROR_VENV": sys.prefix, **changes}
+    inherited = {name: value for name, value in os.environ.items() if name != "MIRROR_JARS_DIR"}
+    return {**inherited, "MIRROR_VENV": sys.prefix, **changes}
 
 
 def fake_spark(home: Path, version: str, scala: str) -> Dict[str, str]:

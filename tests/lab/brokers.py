@@ -22,11 +22,11 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.lab.ports import LabError, free_ports, is_listening, require_free
+from tests.lab.checkout import CACHE, LabError
+from tests.lab.ports import free_ports, is_listening, require_free
 
-ROOT = Path(__file__).resolve().parents[2]
 KAFKA_VERSION = os.environ.get("KAFKA_VERSION", "4.3.1")
-JARS = Path(os.environ.get("LAB_KAFKA_JARS", str(ROOT / ".cache" / f"kafka-{KAFKA_VERSION}")))
+JARS = Path(os.environ.get("LAB_KAFKA_JARS", str(CACHE / f"kafka-{KAFKA_VERSION}")))
 READY_SECONDS = 90.0
 
 # One broker, so every internal topic has one replica; few partitions and short waits, so that tests are quick.

@@ -6,13 +6,11 @@ import random
 import socket
 from typing import Tuple
 
+from tests.lab.checkout import LabError
+
 # Below the range Linux gives to outgoing connections: a client that keeps knocking at a stopped broker's port from that
 # range can end up connected to itself, and the port is then taken when the broker wants it back.
 FIRST, LAST = 20000, 32000
-
-
-class LabError(Exception):
-    """Why the lab cannot go on, in one sentence."""
 
 
 def is_free(port: int) -> bool:

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyspark
 from pyspark.sql import SparkSession
 
-from tests.lab.brokers import ROOT
-from tests.lab.ports import LabError
-
-
-def spark_jars() -> str:
-    """Comma list of the jars that `make setup` fetched for the Spark that runs."""
-    folder = ROOT / ".cache" / f"spark-{pyspark.__version__}-jars"
-    jars = sorted(str(jar) for jar in folder.glob("*.jar"))
-    if not jars:
-        raise LabError(f"no connector jars in {folder}: run `make setup`")
-    return ",".join(jars)
+from tests.lab.checkout import jars_folder
 
 
 def build_session(directory: Path, master: str = "local[2,4]") -> SparkSession:
     builder = SparkSession.Builder().master(master).appName("mirror-tests")
     settings = {
-        "spark.jars": spark_jars(),
+        "spark.jars": ",".join(sorted(str(jar) for jar in jars_folder().glob("*.jar"))),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),

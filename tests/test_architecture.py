@@ -1,0 +1,178 @@
+"""The house rules as tests: who may import whom, the syntax floor, sizes, logging, contracts. Prints its measures."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Dict, Iterator, List, Tuple, Union
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SYNTAX_FLOOR = (3, 8)
+MODULE_LINES, FUNCTION_LINES = 300, 40
+Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+
+# One door for each outside system: the modules, or whole packages, that may import it.
+ONLY_IN: Dict[str, Tuple[str, ...]] = {
+    "kafka": ("cluster", "log"),
+    "delta": ("state",),
+    "yaml": ("config",),
+    "javaproperties": ("config",),
+}
+# Decisions and record batches are tested without a JVM, so they cannot see Spark.
+WITHOUT_SPARK = ("errors", "config", "policy", "plan", "facts", "cluster", "remote_topics", "log", "state.records")
+# The verifier proves what the copying code did, so it reads by a path of its own.
+NEVER = (
+    ("verify", "log"),
+    ("verify", "replicate"),
+    ("config", "cluster"),
+    ("log", "replicate"),
+    ("state", "replicate"),
+)
+NAMES_TO_AVOID = re.compile(r"utils?|common|helpers?|base|manager")
+
+
+def sources(*folders: str) -> List[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+PRODUCT = sources("mirror_lib", "jobs")
+EVERYTHING = [*PRODUCT, *sources("tests"), ROOT / "setup.py"]
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def module_of(path: Path) -> str:
+    """`mirror_lib/log/batch.py` is `log.batch`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[1:] if parts[0] == "mirror_lib" else parts)
+
+
+def within(module: str, packages: Tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Names of every imported module, wherever the import stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def breaches(module: str, tree: ast.Module) -> List[str]:
+    """Every import in `tree` that the rules forbid to `module`."""
+    found = []
+    for name in imports(tree):
+        top, _, rest = name.partition(".")
+        if not within(module, ONLY_IN.get(top, (module,))):
+            found.append(f"{module} imports {name}: only {' and '.join(ONLY_IN[top])} may")
+        if top == "pyspark" and within(module, WITHOUT_SPARK):
+            found.append(f"{module} imports {name}, but is tested without Spark")
+        if top == "mirror_lib" and any(within(module, (a,)) and within(rest, (b,)) for a, b in NEVER):
+            found.append(f"{module} imports {name}, which it must not know")
+    return found
+
+
+def functions(tree: ast.Module) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def length(function: Function) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def logs_f_string(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("log", "logger", "logging")
+        and any(isinstance(argument, ast.JoinedStr) for argument in node.args)
+    )
+
+
+def public_without_contract(tree: ast.Module) -> List[str]:
+    """Public classes and functions, and public methods of public classes, that say nothing about themselves."""
+    top = [node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))]
+    found = []
+    for node in (n for n in top if not n.name.startswith("_")):
+        members = node.body if isinstance(node, ast.ClassDef) else []
+        methods = [m for m in members if isinstance(m, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        found += [f"{n.name}:{n.lineno}" for n in (node, *methods) if n.name[0] != "_" and not ast.get_docstring(n)]
+    return found
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
+def test_imports_keep_to_their_doors(path: Path) -> None:
+    assert not breaches(module_of(path), tree_of(path))
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("plan", "import kafka.admin"),
+        ("verify", "from mirror_lib.log import batch"),
+        ("replicate.query", "from delta import DeltaTable"),
+        ("cli", "def f():\n    import yaml"),
+        ("config.loader", "from pyspark.sql import SparkSession"),
+        ("state.records", "import pyspark"),
+    ],
+)
+def test_forbidden_import_is_seen(module: str, line: str) -> None:
+    assert breaches(module, ast.parse(line))
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_file_parses_on_the_oldest_supported_python(path: Path) -> None:
+    ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=SYNTAX_FLOOR)
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
+def test_annotations_are_not_evaluated_on_the_oldest_python(path: Path) -> None:
+    tree = tree_of(path)
+    annotated = any(isinstance(node, (ast.FunctionDef, ast.AnnAssign)) for node in ast.walk(tree))
+    assert not annotated or "__future__.annotations" in imports(tree)
+
+
+def test_modules_and_functions_stay_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    rows, too_long = [], []
+    for path in PRODUCT:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        spans = {f.name: length(f) for f in functions(tree_of(path))}
+        worst = max(spans, key=lambda name: spans[name], default="-")
+        comments = sum(line.lstrip().startswith("#") for line in lines)
+        rows.append(f"{module_of(path):28}{len(lines):6}{comments:9}{len(spans):10}{spans.get(worst, 0):6}  {worst}")
+        too_long += [f"{module_of(path)} has {len(lines)} lines"] * (len(lines) > MODULE_LINES)
+        too_long += [f"{module_of(path)}.{n} has {size} lines" for n, size in spans.items() if size > FUNCTION_LINES]
+    with capsys.disabled():
+        print(f"\n{'module':28}{'lines':>6}{'comments':>9}{'functions':>10}{'max':>6}  longest", *rows, sep="\n")
+    assert not too_long
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
+def test_log_calls_leave_formatting_to_logging(path: Path) -> None:
+    assert not [node.lineno for node in ast.walk(tree_of(path)) if logs_f_string(node) and isinstance(node, ast.Call)]
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
+def test_public_names_have_a_contract(path: Path) -> None:
+    assert not public_without_contract(tree_of(path))
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
+def test_modules_say_what_they_take_and_give(path: Path) -> None:
+    docstring = ast.get_docstring(tree_of(path))
+    if path.name != "__init__.py":
+        assert docstring, "no module docstring"
+    assert len([line for line in (docstring or "").splitlines() if line.strip()]) <= 4
+
+
+def test_modules_are_named_after_what_they_are() -> None:
+    assert not [module_of(path) for path in PRODUCT if NAMES_TO_AVOID.fullmatch(path.stem)]

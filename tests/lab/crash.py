@@ -1,0 +1,108 @@
+"""Runs a driver in a process of its own that dies, by SIGKILL, exactly before or after the n-th call of a function.
+
+Works in drivers and in Spark's Python workers, because each of their Pythons imports `crash_site/sitecustomize.py`
+first. Nothing in the product knows of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Iterator, Mapping, Optional, Sequence
+
+from tests.lab.brokers import die_with_parent
+from tests.lab.checkout import ROOT, LabError
+
+SITE = Path(__file__).with_name("crash_site")
+
+
+@dataclass(frozen=True)
+class CrashPoint:
+    """Where to die. `function` is `package.module:Class.function`; `call` counts from 1, in each process by itself.
+
+    `token` is a file that does not exist yet: the first process to die creates it, and no other dies after that.
+    Without one, every process that reaches the point dies.
+    """
+
+    function: str
+    when: str = "before"
+    call: int = 1
+    token: Optional[Path] = None
+
+    def environment(self, inherited: Mapping[str, str] = os.environ) -> Dict[str, str]:
+        """`inherited`, with the point armed in every Python process that gets it."""
+        if self.when not in ("before", "after") or self.call < 1 or ":" not in self.function:
+            raise LabError(f"{self} is not a point: name module:function, before or after, and a call from 1 on")
+        armed = {**inherited, "LAB_CRASH": f"{self.function}@{self.when}#{self.call}"}
+        armed["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), str(ROOT), inherited.get("PYTHONPATH")]))
+        if self.token is not None:
+            armed["LAB_CRASH_TOKEN"] = str(self.token)
+        return armed
+
+    @property
+    def reached(self) -> bool:
+        """Whether a process died here; needs `token`."""
+        if self.token is None:
+            raise LabError("a crash point without a token cannot say whether it was reached")
+        return self.token.exists()
+
+
+class Driver:
+    """A running driver, with the JVM and the workers that it started: one process group."""
+
+    def __init__(self, arguments: Sequence[str], crash: Optional[CrashPoint] = None, **environment: str) -> None:
+        inherited = {**os.environ, **environment}
+        self.process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=crash.environment(inherited) if crash else inherited,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait(self, seconds: float = 180.0) -> int:
+        """The exit code, negative for the signal that ended it. Its output is then in `output`."""
+        self.output, _ = self.process.communicate(timeout=seconds)
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """`kill -9` to the driver's Python alone; its JVM and workers notice by themselves, a moment later."""
+        self.process.kill()
+
+    def end(self) -> None:
+        """`kill -9` to the driver and to all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def driver(arguments: Sequence[str], crash: Optional[CrashPoint] = None, **environment: str) -> Iterator[Driver]:
+    """A driver that has ended, with all that it started, when the block is left.
+
+    `arguments` are Python's, such as `["-m", "mirror_lib.cli", "run", config]`.
+    """
+    running = Driver(arguments, crash, **environment)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+def run_mirror(config: Path, *options: str, crash: Optional[CrashPoint] = None, seconds: float = 180.0) -> int:
+    """`mirror run CONFIG` to its end: the exit code, -9 when it was killed."""
+    with driver(["-m", "mirror_lib.cli", "run", str(config), *options], crash) as running:
+        return running.wait(seconds)

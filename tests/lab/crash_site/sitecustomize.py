@@ -1,0 +1,97 @@
+"""Python imports this first when its folder is on PYTHONPATH. It kills its own process where LAB_CRASH says.
+
+LAB_CRASH is `module:Class.function@before#2`, several joined by `;`. See tests/lab/crash.py, which sets it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+import signal
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Callable, List, Match, Optional, Tuple
+
+POINT = re.compile(r"(?P<module>[\w.]+):(?P<path>[\w.]+)@(?P<when>before|after)#(?P<call>\d+)")
+
+Point = Tuple[str, Match[str]]
+
+
+def die(point: str) -> None:
+    """SIGKILL to this process, once for each token file if there is one, so that a retry lives."""
+    token = os.environ.get("LAB_CRASH_TOKEN")
+    if token:
+        try:
+            with open(token, "x") as written:
+                written.write(f"{os.getpid()} {point}")
+        except FileExistsError:
+            return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def deadly(function: Callable[..., Any], point: str, when: str, call: int) -> Callable[..., Any]:
+    """`function`, except that this process ends before or after its `call`-th call."""
+    calls = {"before": 0, "after": 0}
+
+    def reached(here: str) -> None:
+        calls[here] += 1
+        if here == when and calls[here] == call:
+            die(point)
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        reached("before")
+        result = function(*args, **kwargs)
+        reached("after")
+        return result
+
+    @functools.wraps(function)
+    def generating(*args: Any, **kwargs: Any) -> Any:
+        reached("before")
+        yield from function(*args, **kwargs)
+        reached("after")
+
+    return generating if inspect.isgeneratorfunction(function) else plain
+
+
+def arm(module: ModuleType, points: List[Point]) -> None:
+    """Replace every function of `module` that a point names."""
+    for text, match in points:
+        *outer, name = match["path"].split(".")
+        owner = functools.reduce(getattr, outer, module)
+        found = vars(owner)[name]
+        kind = type(found) if isinstance(found, (staticmethod, classmethod)) else None
+        function = deadly(found.__func__ if kind else found, text, match["when"], int(match["call"]))
+        setattr(owner, name, kind(function) if kind else function)
+
+
+class Armoury:
+    """A finder that lets the others find, and arms what they load."""
+
+    def __init__(self, points: List[Point]) -> None:
+        self.points = points
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        points = [(text, match) for text, match in self.points if match["module"] == name]
+        if not points:
+            return None
+        finders = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
+        if spec is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            arm(module, points)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # this loader is of this module alone
+        return spec
+
+
+if os.environ.get("LAB_CRASH"):
+    found = [(text, POINT.fullmatch(text)) for text in os.environ["LAB_CRASH"].split(";")]
+    sys.meta_path.insert(0, Armoury([(text, match) for text, match in found if match]))

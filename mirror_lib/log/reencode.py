@@ -71,8 +71,8 @@ def read_records(batch: Buffer) -> List[Record]:
     if header.control:
         raise BatchError(f"the batch at offset {header.base_offset} is a transaction marker and holds no records")
     try:
-        # Compaction leaves an empty batch as a bare header, whatever its codec.
-        payload = decompress(header.codec, batch[HEADER_SIZE:]) if header.record_count else b""
+        # A batch that compaction emptied is a bare header: there is nothing to unpack, whatever its codec.
+        payload = decompress(header.codec, batch[HEADER_SIZE:]) if len(batch) > HEADER_SIZE else b""
         return _with_timestamps(header, _decode(payload, header))
     except (BatchError, IndexError) as error:
         raise BatchError(f"the record batch at offset {header.base_offset} cannot be read: {error}") from error

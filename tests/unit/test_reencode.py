@@ -176,7 +176,18 @@ def test_a_record_with_a_wrong_length_is_refused_although_the_crc_holds(change: 
         read_records(batch)
 
 
-@pytest.mark.parametrize("count", [1, 3], ids=["too few", "too many"])
+def test_records_that_overlap_are_refused_although_they_end_where_the_payload_does() -> None:
+    overlapping = bytes.fromhex("04 00 00 06 00 00 00")  # the first record's last field is the second one's length
+    with pytest.raises(BatchError, match="shorter than its own fields"):
+        read_records(new_batch(0, 2, 0, 0, -1, -1, -1, overlapping))
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_batch_that_compaction_emptied_has_no_records(codec: int) -> None:
+    assert read_records(new_batch(codec, 0, 0, 0, -1, -1, -1, b"")) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 3], ids=["none", "too few", "too many"])
 def test_a_record_count_that_is_not_the_payloads_is_refused(count: int) -> None:
     record = b"\x00\x00\x00" + body(b"value")
     with pytest.raises(BatchError, match="cannot be read"):

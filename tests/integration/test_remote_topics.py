@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterator, List
+
+import pytest
+from confluent_kafka import Message, Producer
+from kafka import KafkaAdminClient
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.facts import NewTopic, OffsetRange
+from mirror_lib.remote_topics import apply_plan, plan_flow
+from tests.lab.brokers import KafkaBroker
+from tests.lab.ports import free_ports
+
+NO_LIMIT = "9223372036854775807"
+Names = Callable[[str], str]
+
+
+def connect(alias: str, broker: KafkaBroker) -> KafkaCluster:
+    return KafkaCluster(ClusterConfig(alias, {"bootstrap.servers": broker.bootstrap}))
+
+
+@pytest.fixture(scope="module")
+def source(source_cluster: KafkaBroker) -> Iterator[KafkaCluster]:
+    with connect("primary", source_cluster) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def target(target_cluster: KafkaBroker) -> Iterator[KafkaCluster]:
+    with connect("backup", target_cluster) as cluster:
+        yield cluster
+
+
+def flow(*topics: str, **settings: Any) -> ReplicationFlow:
+    settings = {"replication_factor": 1, "heartbeats_replication": False, **settings}
+    return ReplicationFlow(ClusterConfig("primary", {}), ClusterConfig("backup", {}), topics=topics, **settings)
+
+
+def write(bootstrap: str, topic: str, timestamp: int) -> str:
+    """Write one record; the broker's refusal, or `""`."""
+    refusals: List[str] = []
+
+    def note(error: Any, _: Message) -> None:
+        refusals.append("" if error is None else error.name())
+
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    producer.produce(topic, b"value", partition=0, timestamp=timestamp, on_delivery=note)
+    producer.flush(20)
+    return "".join(refusals) if refusals else "no answer"
+
+
+def test_planning_changes_nothing(source: KafkaCluster, target: KafkaCluster, topic_name: Names) -> None:
+    name = topic_name("orders")
+    source.create_topics([NewTopic(name, 2, 1)])
+    before = target.topics()
+    (planned,) = plan_flow(flow(name), source, target).copied
+    assert planned.create is not None
+    assert target.topics() == before
+
+
+def test_remote_topics_are_created_with_the_sources_partitions_and_configs(
+    source: KafkaCluster, target: KafkaCluster, topic_name: Names
+) -> None:
+    name = topic_name("orders")
+    configs = {"cleanup.policy": "compact", "retention.ms": "1234567", "min.insync.replicas": "1",
+               "message.timestamp.type": "LogAppendTime"}  # fmt: skip
+    assert source.create_topics([NewTopic(name, 3, 1, configs)]) == {name: None}
+    done = apply_plan(plan_flow(flow(name), source, target), target)
+    (copied,) = done.copied
+    remote = target.topics()[f"primary.{name}"]
+    assert (remote.partitions, remote.topic_id) == (3, copied.remote_topic_id)
+    assert (copied.create, copied.grow_to) == (None, None)
+    assert len(remote.topic_id) == 22
+    found = {key: entry.value for key, entry in target.topic_configs([remote.name])[remote.name].items()}
+    assert {key: found[key] for key in ("cleanup.policy", "retention.ms", "message.timestamp.type")} == {
+        "cleanup.policy": "compact", "retention.ms": "1234567", "message.timestamp.type": "CreateTime",
+    }  # fmt: skip
+    assert found["message.timestamp.before.max.ms"] == found["message.timestamp.after.max.ms"] == NO_LIMIT
+
+
+def test_a_created_remote_topic_takes_timestamps_that_an_ordinary_topic_refuses(
+    source: KafkaCluster, target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names
+) -> None:
+    name, ordinary = topic_name("orders"), topic_name("ordinary")
+    source.create_topics([NewTopic(name, 1, 1, {"message.timestamp.after.max.ms": NO_LIMIT})])
+    apply_plan(plan_flow(flow(name), source, target), target)
+    target.create_topics([NewTopic(ordinary, 1, 1)])
+    in_ten_years = int((time.time() + 10 * 365 * 86400) * 1000)
+    assert write(target_cluster.bootstrap, f"primary.{name}", in_ten_years) == ""
+    assert write(target_cluster.bootstrap, ordinary, in_ten_years) == "INVALID_TIMESTAMP"
+
+
+def test_remote_topics_follow_growth_and_are_never_shrunk(
+    source: KafkaCluster, target: KafkaCluster, topic_name: Names
+) -> None:
+    grows, larger = topic_name("grows"), topic_name("larger")
+    source.create_topics([NewTopic(grows, 1, 1), NewTopic(larger, 1, 1)])
+    target.create_topics([NewTopic(f"primary.{larger}", 5, 1)])
+    both = flow(grows, larger)
+    apply_plan(plan_flow(both, source, target), target)
+    source.create_partitions({grows: 4})
+    plan = plan_flow(both, source, target)
+    assert {each.source.name: each.grow_to for each in plan.copied} == {grows: 4, larger: None}
+    apply_plan(plan, target)
+    found = target.topics()
+    assert (found[f"primary.{grows}"].partitions, found[f"primary.{larger}"].partitions) == (4, 5)
+    again = plan_flow(both, source, target)
+    assert [(each.create, each.grow_to) for each in again.copied] == [(None, None), (None, None)]
+
+
+def test_carrying_a_plan_out_twice_does_no_harm(source: KafkaCluster, target: KafkaCluster, topic_name: Names) -> None:
+    name = topic_name("orders")
+    source.create_topics([NewTopic(name, 2, 1)])
+    plan = plan_flow(flow(name), source, target)
+    assert apply_plan(plan, target) == apply_plan(plan, target)
+
+
+def test_a_remote_topic_that_appeared_after_planning_with_too_few_partitions_is_grown(
+    source: KafkaCluster, target: KafkaCluster, topic_name: Names
+) -> None:
+    name = topic_name("orders")
+    source.create_topics([NewTopic(name, 3, 1)])
+    plan = plan_flow(flow(name), source, target)
+    target.create_topics([NewTopic(f"primary.{name}", 1, 1)])
+    (copied,) = apply_plan(plan, target).copied
+    remote = target.topics()[copied.remote_topic]
+    assert (remote.partitions, remote.topic_id) == (3, copied.remote_topic_id)
+
+
+def test_a_refused_remote_topic_is_skipped_with_the_brokers_reason_and_the_others_go_on(
+    source: KafkaCluster, target: KafkaCluster, topic_name: Names
+) -> None:
+    bad, good = topic_name("a.bad"), topic_name("b.good")
+    source.create_topics([NewTopic(bad, 1, 1), NewTopic(good, 1, 1)])
+    plan = plan_flow(flow(bad, good), source, target)
+    collides = f"primary.{bad}".replace(".", "_")
+    target.create_topics([NewTopic(collides, 1, 1)])
+    done = apply_plan(plan, target)
+    assert [each.source.name for each in done.copied] == [good]
+    (blocked,) = done.blocked
+    assert blocked.name == bad
+    assert blocked.reason.startswith(f"cannot create primary.{bad} on backup: INVALID_TOPIC")
+    assert "collides with existing topic" in blocked.reason
+    replanned = plan_flow(flow(bad, good), source, target)
+    assert [each.reason for each in replanned.blocked] == [
+        f"collides with existing topic {collides}: Kafka treats . and _ alike in metric names"
+    ]
+
+
+def test_a_replication_factor_that_one_broker_cannot_hold_is_blocked_as_the_broker_would_refuse_it(
+    source: KafkaCluster, target: KafkaCluster, topic_name: Names
+) -> None:
+    name = topic_name("orders")
+    source.create_topics([NewTopic(name, 1, 1)])
+    plan = plan_flow(flow(name, replication_factor=2), source, target)
+    assert "replication.factor 2: backup has 1 broker(s)" in plan.blocked[0].reason
+    refused = target.create_topics([NewTopic(f"primary.{name}", 1, 2)])
+    assert (refused[f"primary.{name}"] or "").startswith("INVALID_REPLICATION_FACTOR")
+    # -1 leaves it to the broker.
+    assert apply_plan(plan_flow(flow(name, replication_factor=-1), source, target), target).blocked == ()
+
+
+def test_an_identity_flow_onto_the_same_cluster_is_refused(source: KafkaCluster) -> None:
+    with pytest.raises(RefusedError, match="same cluster"):
+        plan_flow(flow(".*", replication_policy=IDENTITY_POLICY), source, source)
+
+
+def test_a_recreated_topic_has_another_id(target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    name = topic_name("orders")
+    target.create_topics([NewTopic(name, 1, 1)])
+    first = target.topics()[name].topic_id
+    client = AdminClient({"bootstrap.servers": target_cluster.bootstrap})
+    client.delete_topics([name])[name].result(20)
+    while name in target.topics():
+        time.sleep(0.05)
+    target.create_topics([NewTopic(name, 1, 1)])
+    assert target.topics()[name].topic_id not in ("", first)
+
+
+def test_single_configs_are_set_and_deleted_and_the_others_stay(target: KafkaCluster, topic_name: Names) -> None:
+    name = topic_name("orders")
+    target.create_topics([NewTopic(name, 1, 1, {"retention.ms": "1000", "segment.ms": "2000"})])
+    assert target.alter_topic_configs({name: {"retention.ms": None, "max.message.bytes": "3000"}}) == {name: None}
+    found = target.topic_configs([name], ["retention.ms", "segment.ms", "max.message.bytes"])[name]
+    assert {key: (entry.value, entry.is_default) for key, entry in found.items()} == {
+        "retention.ms": ("604800000", True), "segment.ms": ("2000", False), "max.message.bytes": ("3000", False),
+    }  # fmt: skip
+    assert "Not a number" in (target.alter_topic_configs({name: {"segment.ms": "soon"}})[name] or "")
+
+
+def test_the_end_is_before_an_open_transaction_for_read_committed_only(
+    source: KafkaCluster, source_cluster: KafkaBroker, topic_name: Names
+) -> None:
+    name = topic_name("orders")
+    source.create_topics([NewTopic(name, 2, 1)])
+    assert write(source_cluster.bootstrap, name, timestamp=1) == ""
+    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "transactional.id": name})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(name, b"not yet", partition=0)
+    producer.flush(20)
+    both = [(name, 0), (name, 1)]
+    assert source.offsets(both, "read_committed") == {(name, 0): OffsetRange(0, 1), (name, 1): OffsetRange(0, 0)}
+    assert source.offsets(both, "read_uncommitted") == {(name, 0): OffsetRange(0, 2), (name, 1): OffsetRange(0, 0)}
+    producer.abort_transaction(20)
+    # The marker is written shortly after the coordinator has promised it.
+    while source.offsets(both[:1], "read_committed") != {(name, 0): OffsetRange(0, 3)}:
+        time.sleep(0.05)
+
+
+def test_offsets_of_unknown_partitions_are_left_out_and_named(
+    source: KafkaCluster, topic_name: Names, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topic_name("orders")
+    source.create_topics([NewTopic(name, 1, 1)])
+    found = source.offsets([(name, 0), (name, 7), ("nowhere", 0)], "read_committed")
+    assert found == {(name, 0): OffsetRange(0, 0)}
+    assert f"nowhere-0, {name}-7" in caplog.text
+    assert source.topic_configs(["nowhere"]) == {}
+
+
+def test_a_cluster_that_does_not_answer_is_one_clear_sentence() -> None:
+    (port,) = free_ports(1)
+    config = ClusterConfig("backup", {"bootstrap.servers": f"127.0.0.1:{port}"})
+    with pytest.raises(ClusterError, match=f"cannot reach the cluster backup at 127.0.0.1:{port}"):
+        KafkaCluster(config, answer_seconds=1)
+
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PLAIN_LOGIN = (
+    f'{PLAIN_MODULE} required username="admin" password="admin-secret" '
+    'user_admin="admin-secret" user_mirror="mirror-secret";'
+)
+
+
+class GuardedBroker(KafkaBroker):
+    """A broker with passwords and ACLs. `admin` may do everything, `mirror` only what a test grants."""
+
+    def answers(self) -> bool:
+        try:
+            with login(self, "admin", answer_seconds=2) as cluster:
+                return cluster.cluster_id() == self.cluster_id
+        except ClusterError:
+            return False
+
+
+@pytest.fixture(scope="module")
+def guarded(lab_directory: Path) -> Iterator[GuardedBroker]:
+    properties = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": PLAIN_LOGIN,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
+    port, controller_port = free_ports(2)
+    broker = GuardedBroker("guarded", lab_directory / "guarded", port, controller_port, properties)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+def login(broker: KafkaBroker, user: str, answer_seconds: float = 60) -> KafkaCluster:
+    jaas = f'{PLAIN_MODULE} required username="{user}" password="{user}-secret";'
+    secured = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
+    return KafkaCluster(ClusterConfig("guarded", {"bootstrap.servers": broker.bootstrap, **secured}), answer_seconds)
+
+
+def allow(broker: GuardedBroker, topic: str, operation: ACLOperation) -> None:
+    client = KafkaAdminClient(
+        bootstrap_servers=broker.bootstrap, security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN",
+        sasl_plain_username="admin", sasl_plain_password="admin-secret",
+    )  # fmt: skip
+    pattern = ResourcePattern(ResourceType.TOPIC, topic)
+    granted = client.create_acls([ACL("User:mirror", "*", operation, ACLPermissionType.ALLOW, pattern)])
+    client.close()
+    assert granted["failed"] == []
+
+
+def test_a_missing_right_is_named_and_nothing_is_guessed(guarded: GuardedBroker, topic_name: Names) -> None:
+    name = topic_name("orders")
+    with login(guarded, "admin") as admin, login(guarded, "mirror") as mirror:
+        admin.create_topics([NewTopic(name, 1, 1, {"cleanup.policy": "compact"})])
+        assert name not in mirror.topics()
+        allow(guarded, name, ACLOperation.DESCRIBE)
+        while name not in mirror.topics():
+            time.sleep(0.05)
+        # Without this right the broker's answer holds no configs, which must not pass for a topic without any.
+        with pytest.raises(ClusterError, match=f"not allowed to read the configs of {name}.*DescribeConfigs"):
+            mirror.topic_configs([name])
+        outcome = mirror.create_topics([NewTopic(topic_name("new"), 1, 1)])
+        assert ["grant Create on the topic" in (reason or "") for reason in outcome.values()] == [True]
+        assert "grant Alter on the topic" in (mirror.create_partitions({name: 2})[name] or "")
+
+
+def test_passwords_stay_out_of_the_log_at_every_level(
+    guarded: GuardedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    with login(guarded, "mirror") as mirror:
+        mirror.topics()
+    assert "-secret" not in caplog.text
+
+
+def test_a_broker_that_is_restarted_meanwhile_is_waited_for(guarded: GuardedBroker, topic_name: Names) -> None:
+    name = topic_name("orders")
+    with login(guarded, "admin") as admin:
+        admin.create_topics([NewTopic(name, 1, 1)])
+        guarded.kill()
+        guarded.start(wait=False)
+        assert admin.offsets([(name, 0)], "read_committed") == {(name, 0): OffsetRange(0, 0)}
+        guarded.wait_ready()

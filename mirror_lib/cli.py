@@ -36,6 +36,7 @@ exit codes:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Errors become one line on standard error."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.getLogger("kafka").setLevel(logging.WARNING)  # sets itself to INFO: a line for every connection
     arguments = _parser().parse_args(argv)
     try:
         config = load(arguments.config)

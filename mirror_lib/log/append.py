@@ -12,7 +12,7 @@ from typing import Any, Deque, Dict, Iterator, List, Protocol, Sequence, Tuple, 
 
 from kafka.protocol.producer import ProduceRequest
 
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition
+from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
 
 IN_FLIGHT = 5
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -64,7 +64,7 @@ class Appender:
             if partition.ready_bytes():
                 node = self._client.leader(partition.remote)
                 if node is None:
-                    raise Disconnected(f"{self._client.alias}: {partition.remote[0]}-{partition.remote[1]} has no leader")
+                    raise Disconnected(f"{self._client.alias}: {name_of(partition.remote)} has no leader")
                 by_node.setdefault(node, []).append(partition)
         for node, ready in by_node.items():
             requests = self._in_flight.setdefault(node, deque())

@@ -69,9 +69,14 @@ class LogClient:
         try:
             self._manager.bootstrap(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
         except SaslAuthenticationFailedError as error:
-            raise ClusterError(f"{self.alias}: authentication failed", "check the cluster's sasl.* and ssl.*") from error
+            raise ClusterError(
+                f"{self.alias}: authentication failed", "check its sasl.* and ssl.* properties"
+            ) from error
         except KafkaError as error:
-            raise ClusterError(f"{self.alias}: no broker answers", "check bootstrap.servers and the network") from error
+            raise ClusterError(
+                f"{self.alias}: no broker answers",
+                "check bootstrap.servers, credentials and the network",
+            ) from error
 
     def send(self, node: int, request: Any) -> Future:
         """Send without waiting. The future fails if the node is not connected or the connection breaks."""
@@ -186,3 +191,8 @@ def error_name(code: int) -> str:
 def is_retriable(code: int) -> bool:
     """True where Kafka says that the same request may succeed later."""
     return bool(for_code(code).retriable)
+
+
+def name_of(partition: Partition) -> str:
+    """`topic-0`, as Kafka prints a partition."""
+    return f"{partition[0]}-{partition[1]}"

@@ -23,7 +23,9 @@ FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 TRANSACTION_TIMEOUT_MS = 60_000
 
 
-def fence(client: LogClient, transactional_id: str, partitions: Mapping[str, Sequence[int]], deadline: float) -> Producer:
+def fence(
+    client: LogClient, transactional_id: str, partitions: Mapping[str, Sequence[int]], deadline: float
+) -> Producer:
     """Fence `partitions` (remote topic to partition numbers) and return the lane's new producer.
 
     Costs one offset (the abort marker) in each partition. Raises `FencedError` when somebody else fences the same
@@ -55,7 +57,11 @@ def init_producer(client: LogClient, transactional_id: str, deadline: float) -> 
 def idempotent_producer(client: LogClient, deadline: float) -> Producer:
     """A producer id without a transactional id: retries are recognised, zombies are not (`at-least-once`)."""
     request = InitProducerIdRequest(
-        transactional_id=None, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, producer_id=-1, producer_epoch=-1, max_version=4
+        transactional_id=None,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        producer_id=-1,
+        producer_epoch=-1,
+        max_version=4,
     )
     answer = client.retry(request, lambda: None, lambda reply: int(reply.error_code), deadline)
     _refuse(answer.error_code, "idempotent producer")
@@ -77,7 +83,11 @@ def transactional_ids(client: LogClient, prefix: str) -> Set[str]:
 
 
 def _add_partitions(
-    client: LogClient, transactional_id: str, producer: Producer, partitions: Mapping[str, Sequence[int]], deadline: float
+    client: LogClient,
+    transactional_id: str,
+    producer: Producer,
+    partitions: Mapping[str, Sequence[int]],
+    deadline: float,
 ) -> None:
     topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     request = AddPartitionsToTxnRequest(
@@ -117,7 +127,11 @@ def _abort(client: LogClient, transactional_id: str, producer: Producer, deadlin
 
 
 def _ask(
-    client: LogClient, transactional_id: str, request: Any, deadline: float, error_code: Any = lambda answer: answer.error_code
+    client: LogClient,
+    transactional_id: str,
+    request: Any,
+    deadline: float,
+    error_code: Any = lambda answer: answer.error_code,
 ) -> Any:
     return client.retry(
         request,

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Protocol, Seque
 
 from kafka.protocol.consumer import FetchRequest
 
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition
+from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -32,7 +32,11 @@ class Fetched:
 
 
 def fetch_request(
-    positions: Mapping[Partition, int], isolation: int, max_bytes: int, partition_max_bytes: int, max_wait_ms: int = MAX_WAIT_MS
+    positions: Mapping[Partition, int],
+    isolation: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+    max_wait_ms: int = MAX_WAIT_MS,
 ) -> FetchRequest:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
@@ -122,7 +126,7 @@ class Fetcher:
             if node in self._in_flight or not partition.hungry():
                 continue
             if node is None:
-                raise Disconnected(f"{self._client.alias}: {partition.source[0]}-{partition.source[1]} has no leader")
+                raise Disconnected(f"{self._client.alias}: {name_of(partition.source)} has no leader")
             wanted.setdefault(node, {})[partition.source] = partition.fetch_position
         for node, positions in wanted.items():
             request = fetch_request(positions, self._isolation, self._max_bytes, self._partition_max_bytes)

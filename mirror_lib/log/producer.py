@@ -11,4 +11,3 @@ class Producer:
 
     producer_id: int
     epoch: int
-

@@ -60,11 +60,17 @@ class LogEntries(Iterator[Entry]):
         )
         found = fetched(client.call(node, request), self._isolation)[self._partition]
         if found.error_code == OFFSET_OUT_OF_RANGE:
-            raise RefusedError(f"{client.alias}: {name} does not hold offset {self._position}", "retention or truncation")
+            raise RefusedError(
+                f"{client.alias}: {name} does not hold offset {self._position}",
+                "its log was truncated, or retention removed what was not looked at yet",
+            )
         if is_retriable(found.error_code):
             raise Disconnected(f"{client.alias}: {name}: {error_name(found.error_code)}")
         if found.error_code:
-            raise ClusterError(f"{client.alias}: cannot read {name}: {error_name(found.error_code)}", "check Read rights")
+            raise ClusterError(
+                f"{client.alias}: cannot read {name}: {error_name(found.error_code)}",
+                "the principal needs Read on the topic",
+            )
         return found
 
 

@@ -17,6 +17,7 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
+from mirror_lib.replicate.journal import BatchRef
 from mirror_lib.replicate.query import AVAILABLE_NOW, start_query
 from mirror_lib.replicate.stale_lanes import fence_stale_lanes
 from mirror_lib.state.records import MirrorRun
@@ -24,7 +25,7 @@ from mirror_lib.state.runs import RunTable
 
 log = logging.getLogger(__name__)
 
-NO_BATCH = -1
+NO_BATCH = BatchRef("", -1)
 # SIGTERM must end the job within 30 s: a pass ends by itself in `batch.max.seconds`, else its stage is cancelled.
 GRACE_SECONDS = 20.0
 RESTART_SECONDS = 5.0
@@ -77,13 +78,11 @@ class FlowRun:
             log.warning("%s; starting the flow again", error)
         self.outcome = FlowOutcome(self._flow.name, records, nbytes, None if self._stop.is_set() and again else error)
 
-    def _life(self) -> "tuple[Optional[MirrorError], Optional[FlowMirror]]":
+    def _life(self) -> tuple[Optional[MirrorError], Optional[FlowMirror]]:
         mirror: Optional[FlowMirror] = None
         try:
             with KafkaCluster(self._flow.source) as source, KafkaCluster(self._flow.target) as target:
-                mirror = FlowMirror(
-                    self._config, self._flow, self._spark, source, target, self._watcher, self._stop
-                )
+                mirror = FlowMirror(self._config, self._flow, self._spark, source, target, self._watcher, self._stop)
                 return self._mirror(mirror, source, target), mirror
         except MirrorError as error:
             return error, mirror
@@ -91,8 +90,8 @@ class FlowRun:
     def _mirror(self, mirror: FlowMirror, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
         runs = RunTable(self._spark, self._config.state)
         last = runs.latest(self._flow.name)
-        remote = mirror.load()
-        fence_stale_lanes(self._config.name, self._flow, remote, last.lanes if last is not None else None)
+        last_lanes = last.lanes if last is not None else None
+        fence_stale_lanes(self._config.name, self._flow, mirror.remote_partitions(), last_lanes)
         run = MirrorRun(
             run_id=mirror.run_id,
             flow=self._flow.name,
@@ -111,12 +110,12 @@ class FlowRun:
     def _query(self, mirror: FlowMirror) -> Optional[MirrorError]:
         available_now = self._config.trigger == AVAILABLE_NOW
         try:
-            if not available_now and mirror.known_positions():
+            if not available_now and mirror.has_history():
                 # Spark fires a batch only for new records; what an earlier run left behind must not wait for one.
-                self._copy(mirror, self._spark, "", NO_BATCH)
+                self._copy(mirror, self._spark, NO_BATCH)
             self._await(mirror)
             if available_now and not self._stop.is_set():
-                self._copy(mirror, self._spark, "", NO_BATCH)
+                self._copy(mirror, self._spark, NO_BATCH)
         except MirrorError as error:
             return error
         return _left_over(mirror)
@@ -126,7 +125,7 @@ class FlowRun:
 
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
             try:
-                self._copy(mirror, spark, query_id, batch_id)
+                self._copy(mirror, spark, BatchRef(query_id, batch_id))
             except BaseException as error:
                 self._failure = error
                 raise
@@ -134,9 +133,9 @@ class FlowRun:
         query = start_query(self._spark, self._flow, f"{state}/checkpoints/{name}", self._config.trigger, copy_batch)
         self._watch(query)
 
-    def _copy(self, mirror: FlowMirror, spark: SparkSession, query_id: str, batch_id: int) -> None:
+    def _copy(self, mirror: FlowMirror, spark: SparkSession, batch: BatchRef) -> None:
         with self._busy:
-            mirror.copy_batch(spark, query_id, batch_id)
+            mirror.copy_batch(spark, batch)
 
     def _watch(self, query: StreamingQuery) -> None:
         while query.isActive and not self._stop.wait(0.2):

@@ -68,7 +68,8 @@ class LanePlan:
 @dataclass(frozen=True)
 class PartitionReport:
     """Where a partition stands after a pass. `stopped` is the reason it cannot go on, None if it
-    can; `refused` says that the reason is safety, not failure.
+    can; `refused` says that the reason is safety, not failure; the target refused what lies between the `rejected`
+    offsets (upstream, end exclusive).
 
     `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
     `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one.
@@ -83,6 +84,8 @@ class PartitionReport:
     last_timestamp: int
     stopped: Optional[str] = None
     refused: bool = False
+    rejected_from: Optional[int] = None
+    rejected_until: int = -1
     incidents: Tuple[Incident, ...] = ()
 
 

@@ -15,6 +15,7 @@ from mirror_lib.log.connection import Disconnected, error_name, is_retriable
 from mirror_lib.log.fence import FENCED
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
+from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import Encoder, Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
 from mirror_lib.state.records import Incident, OffsetSync
@@ -48,11 +49,12 @@ class PartitionCopy:
         self.incidents: List[Incident] = []
         self.stopped: Optional[str] = None
         self.refused = False
+        self._rejected: Tuple[Optional[int], int] = (None, -1)
         self.last_timestamp = -1
         self.records = 0
         self.bytes = 0
         self.re_encoded = 0
-        self.started = False
+        self._last_words: Optional[Tuple[str, int, int]] = None
         self._encoder: Optional[Encoder] = None
         self._expected = task.downstream_offset
         self._queue: Deque[Outgoing] = deque()
@@ -70,7 +72,7 @@ class PartitionCopy:
         self._queued_bytes = 0
         self._proven = False
         self._empty_answers = 0
-        self.started = True
+        self._last_words = None
 
     @property
     def source(self) -> Tuple[str, int]:
@@ -89,12 +91,15 @@ class PartitionCopy:
 
     def hungry(self) -> bool:
         """True while the range is not fetched and the queue has room."""
-        return self.stopped is None and self.fetch_position < self.task.end and self._queued_bytes < QUEUE_BYTES
+        stopping = self.stopped is not None or self._last_words is not None
+        return not stopping and self.fetch_position < self.task.end and self._queued_bytes < QUEUE_BYTES
 
     def finished(self, no_more: bool) -> bool:
         """True when nothing is queued or in flight, and all is fetched or nothing more shall be (`no_more`)."""
         if self._in_flight or (self._queue and self.stopped is None):
             return False
+        if self._last_words is not None and self.stopped is None:
+            return no_more and not self._queue
         return no_more or self.stopped is not None or self.fetch_position >= self.task.end
 
     def take(self, position: int, alone: bool, found: Fetched) -> None:
@@ -112,10 +117,21 @@ class PartitionCopy:
             for outgoing in encoder.encode(found):
                 self._queue.append(outgoing)
                 self._queued_bytes += len(outgoing.data)
+        except RecordTooLarge as error:
+            self._rejected = (error.upstream_offset, error.upstream_offset + 1)
+            self._drain_then_stop(str(error), *self._rejected)
         except BatchError as error:
-            self.stop(str(error), encoder.position)
-            return
+            self._drain_then_stop(str(error), encoder.position)
         self._skip_gap(encoder, position, alone, found)
+
+    def _drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
+        """Stop once what lies before the trouble is acknowledged: skipping the record must not skip those."""
+        self._last_words = (reason, from_offset, until_offset)
+        self._stop_if_drained()
+
+    def _stop_if_drained(self) -> None:
+        if self._last_words is not None and not self._queue and not self._in_flight and self.stopped is None:
+            self.stop(*self._last_words)
 
     def _skip_gap(self, encoder: Encoder, position: int, alone: bool, found: Fetched) -> None:
         # A compacted log may end in offsets that hold nothing: the broker then answers with no data for ever.
@@ -167,9 +183,9 @@ class PartitionCopy:
             raise Disconnected(f"{self.remote[0]}-{self.remote[1]}: {error_name(ack.error_code)}")
         elif ack.base_offset != expected and not self.task.shared:
             self.refuse(
-                f"the batch expected at offset {expected} of {self.task.remote_topic} was written at {ack.base_offset}, "
-                "so somebody else writes to this remote topic; stop the other writer, or set shared.remote.topics: true "
-                "if several flows may share the topic"
+                f"the batch expected at offset {expected} of {self.task.remote_topic} was written at "
+                f"{ack.base_offset}, so somebody else writes to this remote topic; stop the other writer, or set "
+                "shared.remote.topics: true if several flows may share the topic"
             )
         else:
             self._accept(outgoing, ack.base_offset)
@@ -186,6 +202,7 @@ class PartitionCopy:
         self.records += outgoing.record_count
         self.bytes += len(outgoing.data)
         self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
+        self._stop_if_drained()
 
     def recover(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
         """Take over what reconciliation found on the remote log; a count of 0 is a position only."""
@@ -200,7 +217,8 @@ class PartitionCopy:
         self.stop(reason, self.acknowledged)
 
     def _reject(self, outgoing: Outgoing, reason: str) -> None:
-        self.stop(reason, outgoing.runs[0][0], outgoing.next_upstream)
+        self._rejected = (outgoing.runs[0][0], outgoing.next_upstream)
+        self.stop(reason, *self._rejected)
 
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
         """This partition cannot go on; the others do. The offsets name what it stopped at."""
@@ -210,7 +228,7 @@ class PartitionCopy:
         )
 
     def add_sync(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
-        """Note that `count` records lie on both sides from these offsets on; joins the run before if it continues it."""
+        """Note that `count` records lie on both sides from these offsets on, as one run with those before if it can."""
         task, last = self.task, self.syncs[-1] if self.syncs else None
         if (
             last is not None
@@ -236,5 +254,7 @@ class PartitionCopy:
             last_timestamp=self.last_timestamp,
             stopped=self.stopped,
             refused=self.refused,
+            rejected_from=self._rejected[0],
+            rejected_until=self._rejected[1],
             incidents=tuple(self.incidents),
         )

@@ -66,7 +66,7 @@ class TopicWatch:
         self._target = target
         self._seen: Tuple[Mapping[str, TopicDescription], Mapping[str, TopicDescription]] = ({}, {})
         self._looked_at: Optional[float] = None
-        self._partitions: Dict[PartitionKey, CopiedPartition] = {}
+        self.partitions: Mapping[PartitionKey, CopiedPartition] = {}
         self.plan = TopicPlan((), ())
 
     def refresh(self) -> Mapping[PartitionKey, CopiedPartition]:
@@ -74,14 +74,14 @@ class TopicWatch:
         `refresh.topics.interval.seconds` for what a listing does not show; never again where refreshing is off."""
         interval, now = self._flow.refresh_topics_interval, time.monotonic()
         if self._looked_at is not None and interval is None:
-            return self._partitions
+            return self.partitions
         seen = (self._source.topics(), self._target.topics())
         if self._looked_at is None or seen != self._seen or now - self._looked_at >= (interval or 0):
             self._plan()
             self._looked_at = now
             # Listed again, since making remote topics ready changes the target.
             self._seen = (seen[0], self._target.topics())
-        return self._partitions
+        return self.partitions
 
     def _plan(self) -> None:
         plan = plan_flow(self._flow, self._source, self._target, self._flows)
@@ -97,4 +97,4 @@ class TopicWatch:
                     each.source.name, each.remote_topic, number, each.source.topic_id, each.remote_topic_id, limit
                 )
                 partitions[copied.key] = copied
-        self._partitions = partitions
+        self.partitions = partitions

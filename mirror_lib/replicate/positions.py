@@ -1,0 +1,95 @@
+"""Where every partition of a flow stands: the ledger at first, then this driver's memory; and how far each must go."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import Cluster, OffsetRange
+from mirror_lib.replicate.journal import BatchRef, Journal, position_row
+from mirror_lib.replicate.ranges import Range, first_range, next_range
+from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.records import PartitionKey, Position
+
+log = logging.getLogger(__name__)
+
+Partitions = Mapping[PartitionKey, CopiedPartition]
+
+
+class Positions:
+    """`known` counts the partitions that the ledger told of."""
+
+    def __init__(self, flow: ReplicationFlow, source: Cluster, target: Cluster, journal: Journal) -> None:
+        self._flow = flow
+        self._source = source
+        self._target = target
+        self._journal = journal
+        self._in_ledger = journal.positions()
+        self._now: Dict[PartitionKey, Position] = {}
+        self.known = len(self._in_ledger)
+
+    def at(self, key: PartitionKey) -> Position:
+        """Where a partition stands that `ranges` has decided on."""
+        return self._now[key]
+
+    def move(self, key: PartitionKey, position: Position) -> None:
+        """Remember a new position; it must be in the ledger already."""
+        self._now[key] = position
+
+    def ahead(self, each: Range) -> Range:
+        """The range from where its partition stands by now."""
+        return replace(each, start=self._now.get(each.key, each.start))
+
+    def ranges(self, partitions: Partitions, batch: BatchRef) -> List[Range]:
+        """Decide for every partition, and write down what has to be true before anything is copied.
+
+        A partition whose logs cannot be listed now is left out; it is decided on in a later batch.
+        """
+        sources = self._source_ranges(list(partitions.values()))
+        new = [each.remote for key, each in partitions.items() if key not in self._now]
+        targets = self._target.offsets(new, "read_uncommitted")
+        ranges: List[Range] = []
+        for key, each in partitions.items():
+            if each.source not in sources:
+                continue
+            if key in self._now:
+                ranges.append(next_range(self._flow, key, self._now[key], sources[each.source]))
+            elif each.remote in targets:
+                decided = first_range(self._flow, key, self._in_ledger, sources[each.source], targets[each.remote])
+                ranges.append(self._heal(decided))
+        self._settle(partitions, ranges, batch)
+        return ranges
+
+    def _source_ranges(self, partitions: Sequence[CopiedPartition]) -> Mapping[Tuple[str, int], OffsetRange]:
+        found = dict(self._source.offsets([each.source for each in partitions], self._flow.isolation_level))
+        # Past the last stable offset but within the log: copied under another isolation level, not truncated.
+        beyond = {
+            each.source: self._stands(each.key).upstream_offset
+            for each in partitions
+            if each.source in found and self._stands(each.key).upstream_offset > found[each.source].end
+        }
+        if beyond:
+            for name, whole in self._source.offsets(list(beyond), "read_uncommitted").items():
+                found[name] = OffsetRange(whole.log_start, min(beyond[name], whole.end))
+        return found
+
+    def _stands(self, key: PartitionKey) -> Position:
+        return self._now.get(key) or self._in_ledger.get(key) or Position(0, 0)
+
+    def _heal(self, each: Range) -> Range:
+        if each.void_from is None:
+            return each
+        upstream = self._journal.forget_from(each.key, each.void_from)
+        start = Position(each.start.upstream_offset if upstream is None else upstream, each.void_from)
+        return replace(
+            each, start=start, incident=each.incident and replace(each.incident, from_offset=start.upstream_offset)
+        )
+
+    def _settle(self, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef) -> None:
+        going = [each for each in ranges if each.refused is None]
+        self._journal.append([position_row(partitions[each.key], each.start) for each in going if each.anchor], batch)
+        self._journal.note([each.incident for each in going if each.incident is not None], batch)
+        for each in going:
+            self._now[each.key] = each.start

@@ -80,6 +80,12 @@ def die_with_parent() -> None:
         LIBC.prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
 
 
+def end_with_parent() -> None:
+    """The same with SIGTERM, for what ends cleanly by itself."""
+    if LIBC is not None:
+        LIBC.prctl(1, signal.SIGTERM)
+
+
 @dataclass
 class KafkaBroker:
     """One broker that is its own cluster. `directory` holds its data, settings and log; it survives `kill`.

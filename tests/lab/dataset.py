@@ -1,0 +1,307 @@
+"""Fills a cluster with every kind of record that is hard to copy. In: a broker, the flow's aliases. Out: what was made.
+
+One function a case. Sizes are small enough for a demonstration and large enough for a rate to show.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kafka.net import KafkaConnectionManager, NetworkSelector
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import LabError
+
+NOON = 1_700_000_000_000
+FOREVER = str(2**63 - 1)
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+EXCLUDED = ("audit.*",)
+
+Header = Tuple[str, Optional[bytes]]
+Row = Tuple[int, Optional[bytes], Optional[bytes], List[Header]]
+"""Timestamp in milliseconds, key, value, headers."""
+
+
+@dataclass(frozen=True)
+class MadeTopic:
+    """A topic of the data set. `records` is what an ordinary reader finds in it. `copied` is what a flow should do."""
+
+    name: str
+    partitions: int
+    records: int
+    what: str
+    copied: bool = True
+
+
+class OpenTransaction:
+    """Records at the end of a partition whose transaction is neither committed nor aborted."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(30)
+
+
+def producer_of(broker: KafkaBroker, **settings: object) -> Producer:
+    properties = {key.replace("_", "."): value for key, value in settings.items()}
+    return Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "log_level": 3,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 262_144,
+            **properties,
+        }
+    )
+
+
+def write(producer: Producer, topic: str, values: Iterable[bytes], partitions: int, keyed: bool = True) -> int:
+    """Round the partitions in turn; returns how many were written, or fails."""
+    count = 0
+    for count, value in enumerate(values, start=1):
+        key = b"key-%d" % (count % 1000) if keyed else None
+        while True:
+            try:
+                producer.produce(topic, value, key, count % partitions, timestamp=NOON + count)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    flushed(producer)
+    return count
+
+
+def flushed(producer: Producer) -> None:
+    if producer.flush(60):
+        raise LabError("the source cluster did not take the data set within 60 s: is the disk full?")
+
+
+def write_batch(broker: KafkaBroker, topic: str, partition: int, rows: Sequence[Row]) -> None:
+    """Write one record batch as it is given: no client's `send` takes all that the log may hold."""
+    builder = MemoryRecordsBuilder(2, 0, 1 << 20)
+    for timestamp, key, value, headers in rows:
+        builder.append(timestamp, key, value, headers)
+    builder.close()
+    part = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=bytes(builder.buffer()))
+    data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
+    request = ProduceRequest(
+        transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[data], min_version=3, max_version=9
+    )
+    selector = NetworkSelector()
+    connections = KafkaConnectionManager(selector, bootstrap_servers=broker.bootstrap)
+    connections.bootstrap()
+    answer = connections.send(request, node_id=1)
+    selector.poll(timeout_ms=30_000, future=answer)
+    connections.close()
+    code = answer.value.responses[0].partition_responses[0].error_code
+    if code:
+        raise LabError(f"{broker.name} refused a batch for {topic}-{partition} with error {code}")
+
+
+def bulk(broker: KafkaBroker, name: str, size: int, count: int) -> MadeTopic:
+    """Plain records in number, for the rate."""
+    topic = broker.create_topic(name, 4)
+    body = bytes(range(33, 127)) * (size // 94 + 1)
+    values = (body[n % 90 : n % 90 + size] for n in range(count))
+    written = write(producer_of(broker, batch_size=262_144), topic, values, 4)
+    return MadeTopic(topic, 4, written, f"{size} B records, uncompressed")
+
+
+def compressed(broker: KafkaBroker, codec: str, count: int = 4000) -> MadeTopic:
+    """JSON documents in one codec."""
+    topic = broker.create_topic(f"json.{codec}", 2)
+    values = (json.dumps({"id": n, "name": f"n\u00famero {n}", "tags": ["a", "b"] * 5}).encode() for n in range(count))
+    written = write(producer_of(broker, compression_type=codec), topic, values, 2)
+    return MadeTopic(topic, 2, written, f"compression {codec}")
+
+
+def odd_records(broker: KafkaBroker, rounds: int = 300) -> MadeTopic:
+    """Null and empty keys and values; header values null and empty, names repeated, empty and not ASCII; odd times."""
+    topic = broker.create_topic("odd.records", 2, message_timestamp_after_max_ms=FOREVER)
+    keys_and_values = [(None, None), (b"", b""), (None, b""), (b"", None), (b"k", b"v"), (b"\x00\xff", b"\xfe" * 300)]
+    headers: List[List[Header]] = [
+        [],
+        [("h", None)],
+        [("h", b""), ("h", b"2"), ("h", None), ("h", b"1")],
+        [("", b"no name"), ("n\u00e4me \u4e2d\u6587", b"\x00\xff")],
+    ]
+    # Before 1970, no timestamp at all, 1970, and far ahead.
+    times = [NOON, -86_400_000, -1, 0, 4_102_444_800_000]
+    rows = [(times[n % 5], key, value, headers[n % 4]) for n in range(rounds) for key, value in keys_and_values]
+    count = len(rows)
+    for first in range(0, count, 50):
+        write_batch(broker, topic, first // 50 % 2, rows[first : first + 50])
+    return MadeTopic(topic, 2, count, "null and empty keys and values, odd headers, negative, zero and future times")
+
+
+def append_time(broker: KafkaBroker, count: int = 3000) -> MadeTopic:
+    """Records whose time the broker sets."""
+    topic = broker.create_topic("append.time", 2, message_timestamp_type="LogAppendTime")
+    values = (b"value %d" % n for n in range(count))
+    written = write(producer_of(broker, compression_type="lz4"), topic, values, 2)
+    return MadeTopic(topic, 2, written, "LogAppendTime")
+
+
+def transactions(broker: KafkaBroker, rounds: int = 20, each: int = 100) -> Tuple[MadeTopic, OpenTransaction]:
+    """Committed and aborted transactions in turn, and one left open at the end of partition 0."""
+    topic = broker.create_topic("transactions", 2)
+    producer = producer_of(broker, transactional_id="lab-writer", transaction_timeout_ms=600_000)
+    producer.init_transactions(30)
+    for n in range(rounds):
+        producer.begin_transaction()
+        for i in range(each):
+            producer.produce(topic, b"round %d, record %d" % (n, i), b"%d" % n, i % 2, timestamp=NOON + i)
+        if n % 3 == 1:
+            flushed(producer)  # or nothing of it would be in the log
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    producer.begin_transaction()
+    write(producer, topic, [b"still open"] * 10, 1)
+    kept = each * sum(n % 3 != 1 for n in range(rounds))
+    what = "committed and aborted transactions, one still open"
+    return MadeTopic(topic, 2, kept, what), OpenTransaction(producer)
+
+
+COMPACT_QUICKLY = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+
+
+def to_be_compacted(broker: KafkaBroker, keys: int = 300, rounds: int = 10) -> str:
+    """A topic whose cleaner will leave gaps inside its batches: old values of a key go, tombstones stay."""
+    configs = {name.replace(".", "_"): value for name, value in COMPACT_QUICKLY.items()}
+    topic = broker.create_topic("compacted", 1, cleanup_policy="compact", **configs)
+    producer = producer_of(broker, compression_type="zstd")
+    for n in range(rounds):
+        now = int(time.time() * 1000)  # segments roll by the records' time
+        for key in range(keys):
+            if key % rounds >= n:  # keys stop changing one after another, so every batch keeps some records
+                value = None if n == key % rounds == 3 else b"round %d of key %d" % (n, key)
+                producer.produce(topic, value, b"key-%d" % key, 0, timestamp=now)
+        flushed(producer)
+        time.sleep(0.15)
+    return topic
+
+
+def compacted(broker: KafkaBroker, topic: str) -> MadeTopic:
+    """`to_be_compacted`, once the cleaner is through with it."""
+    left = wait_compacted(broker, topic)
+    # A remote topic takes these configs over: its own cleaner would then run while the copy is being verified.
+    set_configs(broker, topic, {name: None for name in COMPACT_QUICKLY})
+    return MadeTopic(topic, 1, left, "compacted, with gaps")
+
+
+def wait_compacted(broker: KafkaBroker, topic: str, seconds: float = 60.0) -> int:
+    """Records left once the cleaner has removed some and is at rest."""
+    deadline, before = time.monotonic() + seconds, -1
+    while time.monotonic() < deadline:
+        offsets = read_offsets(broker, topic)
+        if len(offsets) <= offsets[-1] and len(offsets) == before:
+            return before
+        before = len(offsets)
+        time.sleep(1.2)
+    raise LabError(f"the cleaner of {broker.name} did not compact {topic} within {seconds:.0f} s (log: {broker.log})")
+
+
+def read_offsets(broker: KafkaBroker, topic: str, partition: int = 0) -> List[int]:
+    """Offsets of every record an ordinary reader finds."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "lab", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    found: List[int] = []
+    deadline = time.monotonic() + 30
+    while not found or found[-1] < end - 1:
+        if time.monotonic() > deadline:
+            raise LabError(f"{topic}-{partition} of {broker.name} could not be read to its end, {end}")
+        found += [message.offset() or 0 for message in consumer.consume(1000, timeout=0.2)]
+    consumer.close()
+    return found
+
+
+def set_configs(broker: KafkaBroker, topic: str, configs: dict[str, Optional[str]]) -> None:
+    """Set topic configs; None takes one back to its default."""
+    entries = [
+        ConfigEntry(
+            name,
+            value,
+            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+        )
+        for name, value in configs.items()
+    ]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+
+
+def tiny_batches(broker: KafkaBroker, count: int = 6000) -> MadeTopic:
+    """A batch for each record."""
+    topic = broker.create_topic("tiny.batches", 2)
+    producer = producer_of(broker, batch_num_messages=1, linger_ms=0)
+    written = write(producer, topic, (b"tiny %d" % n for n in range(count)), 2)
+    return MadeTopic(topic, 2, written, "one record a batch")
+
+
+def large_batches(broker: KafkaBroker, target: KafkaBroker, remote_topic: str, count: int = 4000) -> MadeTopic:
+    """Batches of a megabyte, for a remote topic that exists and takes a fifth of that."""
+    topic = broker.create_topic("large.batches", 1, max_message_bytes="4000000")
+    target.create_topic(remote_topic, 1, max_message_bytes="200000")
+    settings = {"batch_size": 900_000, "message_max_bytes": 1_000_000, "linger_ms": 300}
+    body = bytes(range(256)) * 4
+    written = write(producer_of(broker, **settings), topic, (b"%d" % n + body for n in range(count)), 1)
+    return MadeTopic(topic, 1, written, "batches larger than the remote topic allows")
+
+
+def trimmed(broker: KafkaBroker, count: int = 2000, start: int = 777) -> MadeTopic:
+    """A log that begins inside a batch, because records before that were deleted."""
+    topic = broker.create_topic("trimmed", 1)
+    write(producer_of(broker, linger_ms=500), topic, (b"value %d" % n for n in range(count)), 1)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 0, start)]).values():
+        future.result(30)
+    return MadeTopic(topic, 1, count - start, "log starts inside a batch")
+
+
+def not_copied(broker: KafkaBroker, target_alias: str) -> List[MadeTopic]:
+    """Topics that a flow leaves alone: excluded, internal, or come from the target in the first place."""
+    reasons = {
+        "audit.trail": "excluded by the file",
+        "mm2-offsets.elsewhere.internal": "internal",
+        f"{target_alias}.orders": "a remote topic of the target: it would be copied back",
+    }
+    for name in reasons:
+        write(producer_of(broker), broker.create_topic(name), [b"not for copying"], 1)
+    return [MadeTopic(name, 1, 1, what, copied=False) for name, what in reasons.items()]
+
+
+def fill(
+    source: KafkaBroker,
+    target: KafkaBroker,
+    aliases: Tuple[str, str] = ("primary", "backup"),
+    scale: float = 1.0,
+    told: Callable[[MadeTopic], None] = lambda made: None,
+) -> Tuple[Sequence[MadeTopic], OpenTransaction]:
+    """Every case above. `scale` multiplies the bulk; `told` hears of each topic when it is there."""
+    made: List[MadeTopic] = []
+
+    def add(*topics: MadeTopic) -> None:
+        made.extend(topics)
+        for topic in topics:
+            told(topic)
+
+    later = to_be_compacted(source)
+    add(bulk(source, "bulk.100b", 100, int(200_000 * scale)), bulk(source, "bulk.1kb", 1024, int(40_000 * scale)))
+    add(*(compressed(source, codec) for codec in CODECS))
+    add(odd_records(source), append_time(source), tiny_batches(source), trimmed(source))
+    add(large_batches(source, target, f"{aliases[0]}.large.batches"), *not_copied(source, aliases[1]))
+    with_open, transaction = transactions(source)
+    add(with_open, compacted(source, later))
+    return made, transaction

@@ -1,0 +1,238 @@
+"""`make demo`: two real clusters, a hard data set, one run of the main job, a proof, a table. Exits 0 if all is equal.
+
+KEEP=1 leaves both clusters running. Everything else that was started ends with this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+from mirror_lib.progress import ProgressSnapshot, grouped, size, status_line
+from tests.lab import dataset
+from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
+from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+
+SOURCE, TARGET = "primary", "backup"
+NEEDED_BYTES = 1_000_000_000
+
+CONFIG = """\
+clusters:
+  {source}: {{bootstrap.servers: "{source_bootstrap}"}}
+  {target}: {{bootstrap.servers: "{target_bootstrap}"}}
+flows:
+  {source}->{target}:
+    topics: [".*"]
+    topics.exclude: ["mm2.*\\\\.internal", ".*\\\\.replica", "__.*", {excluded}]
+    tasks.max: 2
+    replication.factor: 1
+state: {state}
+trigger: availableNow
+"""
+
+
+@dataclass
+class Demo:
+    """One demonstration in `directory`."""
+
+    directory: Path
+    keep: bool = False
+    brokers: List[KafkaBroker] = field(default_factory=list)
+    seconds: float = 0.0
+    records: int = 0
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "mirror.yaml"
+
+    def run(self) -> int:
+        """Every step, each with a line that says how long it took."""
+        with step("two Kafka clusters are up"):
+            self.brokers = start_clusters([SOURCE, TARGET], self.directory, keep=self.keep)
+        with step("the source is filled with records that are hard to copy"):
+            made, transaction = dataset.fill(self.brokers[0], self.brokers[1], (SOURCE, TARGET))
+        self.write_config()
+        with step("the main job copied what it found"):
+            self.mirror()
+        transaction.abort()
+        with step("both sides were compared, record for record"):
+            report = self.verify()
+        print(f"\n{table(report['topics'], self.rate)}\n")
+        return self.conclude(report, made)
+
+    def write_config(self) -> None:
+        text = CONFIG.format(
+            source=SOURCE,
+            target=TARGET,
+            source_bootstrap=self.brokers[0].bootstrap,
+            target_bootstrap=self.brokers[1].bootstrap,
+            excluded=", ".join(f'"{pattern}"' for pattern in dataset.EXCLUDED),
+            state=self.directory / "state",
+        )
+        self.config.write_text(text)
+
+    def mirror(self) -> None:
+        """Run the main job as a user does, and show its status lines."""
+        arguments = ["./spark-submit.sh", "jobs/mirror.py", str(self.config.relative_to(ROOT)), "--json"]
+        for document in self.documents(arguments, "mirror.log"):
+            if "batch_id" in document:
+                rate = document.pop("records_per_second", None)
+                snapshot = ProgressSnapshot(**document)
+                print(f"         {status_line(snapshot)}", flush=True)
+                self.records += snapshot.records
+                self.seconds += snapshot.seconds if rate and snapshot.records else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Records copied a second, over all passes that copied something."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+    def verify(self) -> Dict[str, Any]:
+        arguments = [sys.executable, "-m", "mirror_lib.cli", "verify", str(self.config.relative_to(ROOT)), "--json"]
+        reports = [document for document in self.documents(arguments, "verify.log") if "topics" in document]
+        if not reports:
+            raise LabError(f"mirror verify reported nothing (log: {self.directory / 'verify.log'})")
+        return reports[-1]
+
+    def documents(self, arguments: Sequence[str], log_name: str) -> Iterator[Dict[str, Any]]:
+        """Run a command of the checkout and give what it prints, one JSON document a line; fails where it does."""
+        log, count = self.directory / log_name, 0
+        shown = ["mirror" if a == "mirror_lib.cli" else a for a in arguments if a not in (sys.executable, "-m")]
+        print(f"         $ {shlex.join(shown)}", flush=True)
+        with log.open("w") as errors, started(arguments, errors) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("{"):
+                    count += 1
+                    yield json.loads(line)
+        # Exit code 1 of `mirror verify` is a finding, if it comes with a report.
+        if process.returncode not in (0, 1) or (process.returncode and (not count or "verify" not in arguments)):
+            tail = "\n".join(log.read_text().splitlines()[-5:])
+            raise LabError(f"{shown[0]} ended with exit code {process.returncode}, last words (log: {log}):\n{tail}")
+
+    def conclude(self, report: Dict[str, Any], made: Sequence[dataset.MadeTopic]) -> int:
+        """Equal is not enough: every topic that should be there is, and no other. Prints what is wrong."""
+        verdicts = {topic["topic"]: topic["verdict"] for topic in report["topics"]}
+        wanted = {topic.name for topic in made if topic.copied}
+        wrong = [f"{name}: {verdict}" for name, verdict in verdicts.items() if verdict != "equal"]
+        wrong += [f"{name}: not copied" for name in sorted(wanted - set(verdicts))]
+        wrong += [f"{name}: copied, but should be skipped" for name in sorted(set(verdicts) - wanted)]
+        if wrong:
+            print("the copy is not exact:", *wrong, sep="\n  ")
+        else:
+            print(f"{len(wanted)} topics are equal, record for record; {len(made) - len(wanted)} were rightly skipped")
+        if self.keep:
+            pids = " ".join(str(broker.pid) for broker in self.brokers)
+            print(f"both clusters go on: {SOURCE} {self.brokers[0].bootstrap}, {TARGET} {self.brokers[1].bootstrap}")
+            print(f"configuration: {self.config.relative_to(ROOT)}\nto stop them: kill {pids}; rm -r {self.directory}")
+        return 1 if wrong else 0
+
+    def end(self) -> None:
+        for broker in self.brokers:
+            broker.kill()
+
+
+@contextlib.contextmanager
+def step(what: str) -> Iterator[None]:
+    before = time.monotonic()
+    yield
+    print(f"{time.monotonic() - before:6.1f} s {what}", flush=True)
+
+
+@contextlib.contextmanager
+def started(arguments: Sequence[str], errors: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process of the checkout in a group of its own, which is gone when the block is left."""
+    process = subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        env={**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    )
+    try:
+        yield process
+        process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def table(topics: Sequence[Dict[str, Any]], rate: float) -> str:
+    """Aligned columns, one row a topic and one for all. The rate is that of all: lanes copy topics side by side."""
+    head = ["topic", "partitions", "records", "bytes", "records/s", "verified"]
+    rows = [
+        [t["topic"], str(t["partitions"]), grouped(t["records"]), size(t["bytes"]), "", t["verdict"]] for t in topics
+    ]
+    sums = [sum(t[name] for t in topics) for name in ("partitions", "records", "bytes")]
+    equal = sum(t["verdict"] == "equal" for t in topics)
+    total = ["all", str(sums[0]), grouped(sums[1]), size(sums[2]), grouped(round(rate)), f"{equal} of {len(topics)}"]
+    widths = [max(len(row[i]) for row in (head, *rows, total)) for i in range(len(head))]
+    rule = ["-" * width for width in widths]
+    return "\n".join(aligned(row, widths) for row in (head, rule, *rows, rule, total))
+
+
+def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell.rjust(width) if 0 < i < 5 else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths))]
+    return "  ".join(cells).rstrip()
+
+
+def one_line(error: BaseException) -> Optional[str]:
+    """What a user can act on; None for what only a developer can."""
+    if isinstance(error, LabError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the disk that holds {CACHE} is full: make room"
+    return None
+
+
+def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
+    began = time.monotonic()
+    CACHE.mkdir(exist_ok=True)
+    if shutil.disk_usage(CACHE).free < NEEDED_BYTES:
+        print(f"demo: the disk that holds {CACHE} has less than {size(NEEDED_BYTES)} free: make room", file=sys.stderr)
+        return 1
+    demo = Demo(Path(tempfile.mkdtemp(prefix="demo-", dir=CACHE)), keep=bool(os.environ.get("KEEP")))
+    code = 1
+    try:
+        code = demo.run()
+        print(f"done in {time.monotonic() - began:.0f} s")
+    except KeyboardInterrupt:
+        print("\ndemo: stopped", file=sys.stderr)
+        code = 130
+    except Exception as error:
+        if one_line(error) is None:
+            raise
+        print(f"demo: {one_line(error)}", file=sys.stderr)
+    finally:
+        if code or not demo.keep:
+            demo.end()
+        if not code and not demo.keep:
+            shutil.rmtree(demo.directory, ignore_errors=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

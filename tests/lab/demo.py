@@ -27,6 +27,7 @@ from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 
 SOURCE, TARGET = "primary", "backup"
 NEEDED_BYTES = 1_000_000_000
+STOPPED = 130
 
 CONFIG = """\
 clusters:
@@ -208,7 +209,7 @@ def one_line(error: BaseException) -> Optional[str]:
 
 def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(143))
+        signal.signal(number, signal.default_int_handler)  # ends as Ctrl-C does
     began = time.monotonic()
     CACHE.mkdir(exist_ok=True)
     if shutil.disk_usage(CACHE).free < NEEDED_BYTES:
@@ -221,7 +222,7 @@ def main() -> int:
         print(f"done in {time.monotonic() - began:.0f} s")
     except KeyboardInterrupt:
         print("\ndemo: stopped", file=sys.stderr)
-        code = 130
+        code = STOPPED
     except Exception as error:
         if one_line(error) is None:
             raise
@@ -229,7 +230,7 @@ def main() -> int:
     finally:
         if code or not demo.keep:
             demo.end()
-        if not code and not demo.keep:
+        if code == STOPPED or not (code or demo.keep):  # after a failure the logs stay
             shutil.rmtree(demo.directory, ignore_errors=True)
     return code
 

@@ -36,7 +36,6 @@ exit codes:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Errors become one line on standard error."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
-    logging.getLogger("kafka").setLevel(logging.WARNING)  # sets itself to INFO: a line for every connection
     arguments = _parser().parse_args(argv)
     try:
         config = load(arguments.config)
@@ -79,6 +78,7 @@ def _command(commands: Any, name: str, command: Callable[..., int], text: str) -
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
     from mirror_lib.replicate.job import run_flows
+    from mirror_lib.replicate.totals import total_json, total_lines
     from mirror_lib.session import open_session, refuse_settings
 
     flows = _flows(arguments, config)
@@ -97,9 +97,13 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
-    if arguments.json:
-        for outcome in outcomes:
-            _print_json({**vars(outcome), "error": None if outcome.error is None else str(outcome.error)})
+    for outcome in outcomes:
+        if arguments.json:
+            why = None if outcome.error is None else str(outcome.error)
+            topics = [total_json(total) for total in outcome.topics]
+            _print_json({**vars(outcome), "topics": topics, "error": why})
+        elif outcome.topics:
+            print("\n".join(total_lines(outcome.flow, outcome.topics)))
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == "availableNow" else EXIT_OK

@@ -25,7 +25,7 @@ from mirror_lib.facts import NewTopic, OffsetRange, TopicConfigEntry, TopicConfi
 log = logging.getLogger(__name__)
 # At DEBUG these log the client's configuration and the bytes it sends, passwords included.
 for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
-    logging.getLogger(_name).setLevel(logging.INFO)
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 Answer = TypeVar("Answer")
 Offsets = Mapping[TopicPartition, OffsetRange]

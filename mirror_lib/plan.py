@@ -6,8 +6,9 @@ Pure and printable: `mirror plan` shows it, `mirror_lib.remote_topics` carries i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
+from mirror_lib.columns import aligned
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.policy import copied_back, name_fault, policy_for, topic_filter_for, why_skipped
@@ -188,18 +189,13 @@ def plan_lines(plan: TopicPlan) -> str:
     """The plan as an aligned table for people, notes under their topic, then the skipped topics with their reasons."""
     rows = [("TOPIC", "PARTITIONS", "REMOTE TOPIC", "ACTION")]
     rows += [(each.source.name, str(each.partitions), each.remote_topic, _action(each)) for each in plan.copied]
-    table = _aligned(rows)
+    table = aligned(rows)
     lines = table[:1]
     for each, line in zip(plan.copied, table[1:]):
         lines += [line, *(f"    note: {note}" for note in each.notes)]
     if plan.skipped:
-        lines += ["", *_aligned([("SKIPPED", "REASON"), *((each.name, each.reason) for each in plan.skipped)])]
+        lines += ["", *aligned([("SKIPPED", "REASON"), *((each.name, each.reason) for each in plan.skipped)])]
     return "\n".join(lines)
-
-
-def _aligned(rows: Sequence[Tuple[str, ...]]) -> List[str]:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
 def _action(topic: CopiedTopic) -> str:

@@ -14,19 +14,20 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.journal import BatchRef, Journal, position_row
+from mirror_lib.replicate.lane_plans import plan_lanes
 from mirror_lib.replicate.lane_state import LaneState
-from mirror_lib.replicate.lanes import LanePlan, LaneReport, PartitionReport, PartitionTask, lane_of, transactional_id
+from mirror_lib.replicate.lanes import LaneReport, PartitionReport
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.stage import run_lanes
 from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
+from mirror_lib.replicate.totals import Totals
 from mirror_lib.state.records import LedgerRow, PartitionKey, Position
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ Watcher = Callable[[ProgressSnapshot], None]
 class FlowMirror:
     """Copies a flow pass by pass. Not thread-safe: one caller at a time.
 
-    `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs. Reads the
+    `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
+    what is copied. Reads the
     ledger and makes the remote topics ready when it is made; raises `ClusterError` and `StateError`.
     """
 
@@ -52,11 +54,11 @@ class FlowMirror:
         target: Cluster,
         watcher: Watcher,
         stop: threading.Event,
+        totals: Totals,
     ) -> None:
         self.flow = flow
         self.run_id = uuid.uuid4().hex
-        self.records = 0
-        self.bytes = 0
+        self._totals = totals
         self._name = config.name
         self._watcher = watcher
         self._stop = stop
@@ -110,7 +112,9 @@ class FlowMirror:
     def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started = time.monotonic()
-        reports = run_lanes(spark, self._lane_plans(partitions, todo))
+        lanes = {lane: state.current() for lane, state in self._lanes.items()}
+        plans = plan_lanes(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until)
+        reports = run_lanes(spark, plans)
         by_source = {each.source: each for each in partitions.values()}
         rows = _ledger_rows(reports, by_source)
         moves = self._moves(reports, by_source)
@@ -126,46 +130,6 @@ class FlowMirror:
                 "let one driver run each flow, or give the mirrors different names",
             )
         return bool(rows)
-
-    def _lane_plans(self, partitions: Partitions, todo: Sequence[Range]) -> List[LanePlan]:
-        flow, lanes = self.flow, self.flow.tasks_max
-        tasks: Dict[int, List[PartitionTask]] = {}
-        for each in todo:
-            copied = partitions[each.key]
-            lane = lane_of(copied.remote_topic, copied.partition, lanes)
-            self._lanes[lane] = self._lanes.get(lane, LaneState()).current()
-            tasks.setdefault(lane, []).append(self._task(copied, each, self._lanes[lane]))
-        exact = flow.delivery == "exactly-once"
-        return [
-            LanePlan(
-                lane=lane,
-                flow=flow.name,
-                transactional_id=transactional_id(self._name, flow.name, lane, lanes) if exact else None,
-                producer=self._lanes[lane].producer,
-                tasks=tuple(lane_tasks),
-                source_alias=flow.source.alias,
-                target_alias=flow.target.alias,
-                source_options=kafka_python_options(flow.source.client_properties("consumer")),
-                target_options=kafka_python_options(flow.target.client_properties("producer")),
-                isolation_level=flow.isolation_level,
-                max_seconds=flow.batch_max_seconds,
-            )
-            for lane, lane_tasks in sorted(tasks.items())
-        ]
-
-    def _task(self, copied: CopiedPartition, each: Range, lane: LaneState) -> PartitionTask:
-        return PartitionTask(
-            topic=copied.topic,
-            remote_topic=copied.remote_topic,
-            partition=copied.partition,
-            upstream_offset=each.start.upstream_offset,
-            downstream_offset=each.start.downstream_offset,
-            end=each.end,
-            sequence=lane.sequences.get(copied.remote),
-            max_message_bytes=copied.max_message_bytes,
-            shared=self.flow.shared_remote_topics,
-            isolate_until=self._rejections.isolate_until(each.key),
-        )
 
     def _moves(
         self, reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
@@ -183,9 +147,8 @@ class FlowMirror:
         self, reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition], batch: BatchRef
     ) -> None:
         for report in reports:
-            self.records += report.records
-            self.bytes += report.bytes
-            self._lanes[report.lane] = self._lanes[report.lane].after(report)
+            self._lanes[report.lane] = self._lanes.get(report.lane, LaneState()).after(report)
+        self._totals.add(_partitions(reports))
         for part in _partitions(reports):
             key = by_source[(part.topic, part.partition)].key
             self._journal.note(self._rejections.incidents(key, part), batch)

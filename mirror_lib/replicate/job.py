@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,6 +20,7 @@ from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef
 from mirror_lib.replicate.query import AVAILABLE_NOW, start_query
 from mirror_lib.replicate.stale_lanes import fence_stale_lanes
+from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.state.runs import RunTable
 
@@ -38,6 +39,7 @@ class FlowOutcome:
     flow: str
     records: int
     bytes: int
+    topics: Tuple[TopicTotal, ...]
     error: Optional[MirrorError]
 
 
@@ -52,6 +54,7 @@ class FlowRun:
         self._spark = spark
         self._watcher = watcher
         self._stop = stop
+        self._totals = Totals()
         self._busy = threading.Lock()
         self._failure: Optional[BaseException] = None
         self.outcome: Optional[FlowOutcome] = None
@@ -67,44 +70,42 @@ class FlowRun:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        records = nbytes = 0
         while True:
-            error, mirror = self._life()
-            if mirror is not None:
-                records, nbytes = records + mirror.records, nbytes + mirror.bytes
+            error = self._life()
             again = isinstance(error, ClusterError) and self._config.trigger != AVAILABLE_NOW
             if not again or self._stop.wait(RESTART_SECONDS):
                 break
             log.warning("%s; starting the flow again", error)
-        self.outcome = FlowOutcome(self._flow.name, records, nbytes, None if self._stop.is_set() and again else error)
+        error = None if again and self._stop.is_set() else error
+        self.outcome = FlowOutcome(
+            self._flow.name, self._totals.records, self._totals.bytes, self._totals.topics(), error
+        )
 
-    def _life(self) -> tuple[Optional[MirrorError], Optional[FlowMirror]]:
-        mirror: Optional[FlowMirror] = None
+    def _life(self) -> Optional[MirrorError]:
+        """One driver's life of the flow: looks at the clusters, copies, and returns why it ended if it is not done."""
         try:
             with KafkaCluster(self._flow.source) as source, KafkaCluster(self._flow.target) as target:
-                mirror = FlowMirror(self._config, self._flow, self._spark, source, target, self._watcher, self._stop)
-                return self._mirror(mirror, source, target), mirror
+                return self._mirror(source, target)
         except MirrorError as error:
-            return error, mirror
+            return error
+        except Exception as error:
+            # The thread's last resort: without it a flow could end without an outcome and the job with exit code 0.
+            log.debug("%s failed", self._flow.name, exc_info=True)
+            return MirrorError(f"{self._flow.name}: {type(error).__name__}: {_first_line(str(error))}")
 
-    def _mirror(self, mirror: FlowMirror, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
-        runs = RunTable(self._spark, self._config.state)
-        last = runs.latest(self._flow.name)
-        last_lanes = last.lanes if last is not None else None
-        fence_stale_lanes(self._config.name, self._flow, mirror.remote_partitions(), last_lanes)
-        run = MirrorRun(
-            run_id=mirror.run_id,
-            flow=self._flow.name,
-            lanes=self._flow.tasks_max,
-            delivery=self._flow.delivery,
-            source_cluster_id=source.cluster_id(),
-            target_cluster_id=target.cluster_id(),
-        )
-        _same_clusters(run, last)
+    def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
+        flow, runs = self._flow, RunTable(self._spark, self._config.state)
+        last = runs.latest(flow.name)
+        clusters = (source.cluster_id(), target.cluster_id())
+        _same_clusters(flow.name, clusters, last)
+        mirror = FlowMirror(self._config, flow, self._spark, source, target, self._watcher, self._stop, self._totals)
+        fence_stale_lanes(self._config.name, flow, mirror.remote_partitions(), last.lanes if last is not None else None)
+        run = MirrorRun(mirror.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters)
         # Written after the stale lanes are fenced: the row is what lets the next run skip that.
         runs.started(run)
         error = self._query(mirror)
-        runs.ended(run, outcome="ok" if error is None else str(error), records=mirror.records, bytes=mirror.bytes)
+        outcome = "ok" if error is None else str(error)
+        runs.ended(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         return error
 
     def _query(self, mirror: FlowMirror) -> Optional[MirrorError]:
@@ -165,14 +166,12 @@ def run_flows(
     return [run.outcome for run in runs if run.outcome is not None]
 
 
-def _same_clusters(run: MirrorRun, last: Optional[MirrorRun]) -> None:
-    for side, now, before in (
-        ("source", run.source_cluster_id, last and last.source_cluster_id),
-        ("target", run.target_cluster_id, last and last.target_cluster_id),
-    ):
-        if before and now != before:
+def _same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
+    before = clusters if last is None else (last.source_cluster_id, last.target_cluster_id)
+    for side, now, then in zip(("source", "target"), clusters, before):
+        if now != then:
             raise RefusedError(
-                f"{run.flow}: the {side} cluster has id {now}, and the ledger was written for {before}",
+                f"{flow}: the {side} cluster has id {now}, and the ledger was written for {then}",
                 "check bootstrap.servers; for another cluster give another `state:` or another alias",
             )
 

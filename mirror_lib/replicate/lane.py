@@ -17,6 +17,7 @@ from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.tail import log_entries
+from mirror_lib.log.visible import Entry
 from mirror_lib.replicate.lanes import LanePlan, LaneReport
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.reconcile import Records, reconcile
@@ -44,6 +45,7 @@ class Lane:
         # What the lane before handed over is only good for the first attempt: a dead one used some of the sequences.
         self._producer: Optional[Producer] = None if retried else plan.producer
         self._recovered = 0
+        self._copied = 0
 
     def run(self) -> LaneReport:
         """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away."""
@@ -80,8 +82,8 @@ class Lane:
                     deadline = time.monotonic() + PATIENCE_SECONDS
 
     def _progressed(self) -> bool:
-        before, self._last_records = getattr(self, "_last_records", 0), sum(c.records for c in self._copies.values())
-        return self._last_records > before
+        before, self._copied = self._copied, sum(copy.records for copy in self._copies.values())
+        return self._copied > before
 
     def _connect(self, deadline: float) -> None:
         for client, topics in (
@@ -114,17 +116,24 @@ class Lane:
 
     def _reconcile(self, copy: PartitionCopy) -> None:
         remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED)
+        written: Iterator[Entry] = self._ours(remote) if copy.task.shared else remote
         source = log_entries(self._source, copy.source, copy.acknowledged, self._isolation)
         name = f"{copy.remote[0]}-{copy.remote[1]}"
         try:
             for match in reconcile(
-                Records(source, copy.acknowledged), Records(remote, copy.downstream), name, copy.downstream
+                Records(source, copy.acknowledged), Records(written, copy.downstream), name, copy.downstream
             ):
                 copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
                 self._recovered += match.record_count
         except RefusedError as error:
             copy.refuse(str(error))
         copy.downstream = remote.end
+
+    def _ours(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """In a remote topic that several flows write to, only this lane's batches count as data."""
+        producer_id = None if self._producer is None else self._producer.producer_id
+        for raw, header, is_data in entries:
+            yield raw, header, is_data and header is not None and header.producer_id == producer_id
 
     def _copy(self, stop_at: float) -> None:
         fetcher = Fetcher(self._source, self._isolation, FETCH_BYTES, PARTITION_FETCH_BYTES)

@@ -73,6 +73,7 @@ class PartitionReport:
 
     `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
     `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one.
+    `seconds` is from the first fetch to the last acknowledgement.
     """
 
     topic: str
@@ -82,6 +83,9 @@ class PartitionReport:
     downstream_offset: int
     sequence: int
     last_timestamp: int
+    records: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
     stopped: Optional[str] = None
     refused: bool = False
     rejected_from: Optional[int] = None

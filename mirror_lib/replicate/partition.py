@@ -5,6 +5,7 @@ Everything before `acknowledged` is on the remote log for certain; everything af
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Deque, List, Optional, Tuple
 
@@ -54,6 +55,8 @@ class PartitionCopy:
         self.records = 0
         self.bytes = 0
         self.re_encoded = 0
+        self.seconds = 0.0
+        self._started_at = 0.0
         self._last_words: Optional[Tuple[str, int, int]] = None
         self._encoder: Optional[Encoder] = None
         self._expected = task.downstream_offset
@@ -67,6 +70,7 @@ class PartitionCopy:
         """Go on from what is acknowledged, forgetting whatever was fetched or in flight."""
         self._encoder = Encoder(self.task, producer, self.acknowledged, self.sequence)
         self._expected = self.downstream
+        self._started_at = time.monotonic() - self.seconds
         self._queue.clear()
         self._in_flight.clear()
         self._queued_bytes = 0
@@ -202,6 +206,7 @@ class PartitionCopy:
         self.records += outgoing.record_count
         self.bytes += len(outgoing.data)
         self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
+        self.seconds = time.monotonic() - self._started_at
         self._stop_if_drained()
 
     def recover(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
@@ -252,6 +257,9 @@ class PartitionCopy:
             downstream_offset=self.downstream,
             sequence=self.sequence,
             last_timestamp=self.last_timestamp,
+            records=self.records,
+            bytes=self.bytes,
+            seconds=self.seconds,
             stopped=self.stopped,
             refused=self.refused,
             rejected_from=self._rejected[0],

@@ -30,8 +30,8 @@ class Match(NamedTuple):
 class Records:
     """One log's data, read a batch or a record at a time, whichever the comparison needs.
 
-    `not_data` counts the offsets of control and aborted batches passed since it was last set to 0. `end` is the
-    offset after the last data batch read, `log_append_time` whether its timestamps are the broker's.
+    `not_data` counts the offsets of control and aborted batches passed since it was last set to 0, `log_append_time`
+    says whether the timestamps of the last batch read are the broker's.
     """
 
     def __init__(self, entries: Iterator[Entry], position: int) -> None:
@@ -40,7 +40,6 @@ class Records:
         self._batch: Optional[Entry] = None
         self._records: List[Record] = []
         self.not_data = 0
-        self.end = position
         self.log_append_time = False
 
     def batch(self) -> Optional[Entry]:
@@ -74,7 +73,6 @@ class Records:
         for entry in self._entries:
             if entry[2]:
                 if entry[1] is not None:
-                    self.end = entry[1].next_offset
                     self.log_append_time = entry[1].log_append_time
                 return entry
             if entry[1] is not None:
@@ -101,17 +99,15 @@ def reconcile(source: Records, remote: Records, name: str, first_downstream: int
             yield pair
         remote.not_data = 0
         expected = pair.downstream_offset + pair.record_count
-    # The last records of the last batch may be gone as well (old tombstones); they were copied all the same.
-    passed = [record for record in (source.record() for _ in range(remote.end - expected)) if record is not None]
-    if passed:
-        yield Match(passed[-1].offset + 1, remote.end, 0)
+    # The last records of the last batch may be gone from the remote log (old tombstones). Which ones they were cannot
+    # be known, as the source may have lost them too: those it still has are copied again, or new ones could be passed.
 
 
 def _original(source: Records, remote: Records, copy: Record, missing: int, name: str) -> Record:
     """The source record that `copy` was made from, taken together with the `missing` ones before it.
 
-    Those were copied too, and then compacted away on the remote log. The source may have lost some of them as well,
-    so the farthest equal record within reach is the right one.
+    Those were copied too, and then compacted away on the remote log. The source may have lost some of them as well, so
+    any record within reach may be the one; where more than one is equal, compaction took what would tell them apart.
     """
     reach: List[Record] = []
     while len(reach) <= missing:
@@ -119,10 +115,20 @@ def _original(source: Records, remote: Records, copy: Record, missing: int, name
         if record is None:
             break
         reach.append(record)
-    for i in range(len(reach) - 1, -1, -1):
-        if reach[i].body == copy.body and (remote.log_append_time or reach[i].timestamp == copy.timestamp):
-            source.put_back(reach[i + 1 :])
-            return reach[i]
+    equal = [
+        i
+        for i, record in enumerate(reach)
+        if record.body == copy.body and (remote.log_append_time or record.timestamp == copy.timestamp)
+    ]
+    if len(equal) == 1:
+        source.put_back(reach[equal[0] + 1 :])
+        return reach[equal[0]]
+    if equal:
+        raise RefusedError(
+            f"{name}: the record at offset {copy.offset} of the remote log equals several of the source, and "
+            "compaction has removed what would tell them apart",
+            "give the flow an empty remote topic",
+        )
     raise RefusedError(
         f"{name}: the record at offset {copy.offset} of the remote log is not the source's next one",
         "somebody else wrote to the remote topic, or one of the logs was altered; compare them, then give the flow an "

@@ -1,0 +1,225 @@
+"""Fetched batches become outgoing ones: the fast path where it is open, every record once, runs that tell the truth."""
+
+from __future__ import annotations
+
+import struct
+from typing import Dict, Iterator, List, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
+
+from mirror_lib.errors import BatchError
+from mirror_lib.log.batch import read_header
+from mirror_lib.log.fetch import Fetched
+from mirror_lib.log.producer import Producer
+from mirror_lib.log.reencode import RecordTooLarge
+from mirror_lib.replicate.encode import JOIN_BELOW_RECORDS, Encoder, Outgoing
+from tests.unit.logs import (
+    LOG_APPEND_TIME,
+    NOON,
+    LogBatch,
+    Rec,
+    batch_of,
+    fetched,
+    marker,
+    read_back,
+    task_of,
+)
+
+PRODUCER = Producer(4711, 3)
+
+
+def numbered(count: int, stem: str = "v", size: int = 0) -> List[Rec]:
+    return [Rec(f"{stem}{n}".encode().ljust(size, b"."), f"k{n}".encode(), NOON + n) for n in range(count)]
+
+
+def encode(found: Fetched, position: int = 0, sequence: int = 0, **task: int) -> List[Outgoing]:
+    return list(Encoder(task_of(**task), PRODUCER, position, sequence).encode(found))
+
+
+def copied(outgoing: Sequence[Outgoing]) -> List[Rec]:
+    return [rec for each in outgoing for rec in read_back(bytes(each.data))]
+
+
+def upstream(outgoing: Sequence[Outgoing]) -> List[int]:
+    return [start + i for each in outgoing for start, count in each.runs for i in range(count)]
+
+
+def test_whole_batch_keeps_its_bytes_and_gets_our_producer() -> None:
+    source = batch_of(100, numbered(50), codec=4, producer_id=99)
+    [out] = encode(fetched([source]), 100, sequence=17)
+    header = read_header(out.data)
+    assert not out.re_encoded and bytes(out.data[61:]) == source.raw()[61:]
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4711, 3, 17)
+    assert (out.runs, out.next_upstream, out.record_count) == (((100, 50),), 150, 50)
+
+
+@pytest.mark.parametrize(
+    ("why", "batch", "task"),
+    [
+        ("compaction left a gap", batch_of(0, numbered(50)).without([7]), {}),
+        ("the broker set the time", batch_of(0, numbered(50), attributes=LOG_APPEND_TIME), {}),
+        ("larger than the remote topic takes", batch_of(0, numbered(50, size=100)), {"max_message_bytes": 3000}),
+        ("too few records to travel alone", batch_of(0, numbered(JOIN_BELOW_RECORDS - 1)), {}),
+        ("sent one by one to find a refused record", batch_of(0, numbered(50)), {"isolate_until": 50}),
+    ],
+)
+def test_batch_is_rebuilt_where_the_fast_path_is_closed(why: str, batch: LogBatch, task: Dict[str, int]) -> None:
+    out = encode(fetched([batch]), 0, 0, **task)
+    assert all(each.re_encoded for each in out), why
+    brokers_time = max(rec.timestamp for _, rec in batch.records)
+    assert copied(out) == [
+        rec._replace(timestamp=brokers_time) if batch.attributes else rec for _, rec in batch.records
+    ]
+    assert upstream(out) == [offset for offset, _ in batch.records]
+    assert not any(read_header(each.data).log_append_time for each in out)
+
+
+def test_range_that_starts_inside_a_batch_leaves_out_what_lies_before() -> None:
+    out = encode(fetched([batch_of(0, numbered(50)), batch_of(50, numbered(50, "w"))]), 20)
+    assert upstream(out) == list(range(20, 100))
+    assert [each.re_encoded for each in out] == [True, False]
+
+
+def test_batch_before_the_range_is_passed_over() -> None:
+    assert upstream(encode(fetched([batch_of(0, numbered(50)), batch_of(50, numbered(50, "w"))]), 50)) == list(
+        range(50, 100)
+    )
+
+
+def test_tiny_batches_travel_as_one_and_keep_their_order_beside_large_ones() -> None:
+    tiny = [batch_of(n, [rec]) for n, rec in enumerate(numbered(300))]
+    out = encode(fetched([*tiny, batch_of(300, numbered(50, "large")), batch_of(350, numbered(1, "last"))]))
+    assert [each.record_count for each in out] == [300, 50, 1]
+    assert out[0].runs == ((0, 300),)
+    assert upstream(out) == list(range(351))
+
+
+def test_tiny_batches_of_unlike_codecs_are_not_mixed() -> None:
+    out = encode(fetched([batch_of(n, [rec], codec=n // 5) for n, rec in enumerate(numbered(15))]))
+    assert [read_header(each.data).codec for each in out] == [0, 1, 2]
+    assert upstream(out) == list(range(15))
+
+
+def test_batch_over_the_limit_is_split_into_batches_below_it() -> None:
+    out = encode(fetched([batch_of(0, numbered(200, size=500))]), max_message_bytes=10_000)
+    assert len(out) > 5 and all(len(each.data) <= 10_000 for each in out)
+    assert copied(out) == numbered(200, size=500)
+    assert [each.next_upstream for each in out][-1] == 200
+
+
+def test_record_over_the_limit_is_named_by_its_offset() -> None:
+    recs = [*numbered(20, size=50), Rec(b"x" * 9000), *numbered(5)]
+    with pytest.raises(RecordTooLarge, match="offset 1020 ") as refused:
+        encode(fetched([batch_of(1000, recs)]), 1000, max_message_bytes=8000)
+    assert refused.value.upstream_offset == 1020
+
+
+def test_records_before_the_suspected_end_go_one_by_one_and_those_after_it_together() -> None:
+    out = encode(fetched([batch_of(0, numbered(20)), batch_of(20, numbered(20, "w"))]), isolate_until=20)
+    assert [each.record_count for each in out] == [1] * 20 + [20]
+
+
+def test_markers_and_aborted_records_are_left_out_and_passed() -> None:
+    kept = batch_of(0, numbered(20), attributes=0x10, producer_id=1)
+    aborted = batch_of(20, numbered(20, "aborted"), attributes=0x10, producer_id=2)
+    encoder = Encoder(task_of(), PRODUCER, 0, 0)
+    found = fetched([kept, aborted, marker(40, 2), marker(41, 1, commit=True)], [(2, 20)])
+    out = list(encoder.encode(found))
+    assert upstream(out) == list(range(20))
+    assert encoder.position == 42
+    assert not read_header(out[0].data).transactional
+
+
+def test_batch_that_compaction_emptied_is_passed() -> None:
+    encoder = Encoder(task_of(), PRODUCER, 0, 0)
+    assert list(encoder.encode(fetched([batch_of(0, numbered(9)).without(range(9))]))) == []
+    assert encoder.position == 9
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_magic_1_messages_become_batches_of_today(codec: int) -> None:
+    builder = LegacyRecordBatchBuilder(1, codec, 1 << 20)
+    for n in range(5):
+        builder.append(n, NOON + n, None if n == 2 else b"k%d" % n, None if n == 3 else b"v%d" % n)
+    data = bytearray(builder.build())
+    if codec:
+        data[:8] = struct.pack(">q", 44)  # the wrapper has the offset of its last message
+    encoder = Encoder(task_of(), PRODUCER, 0, 0)
+    out = list(encoder.encode(Fetched(0, 100, 0, (), bytes(data))))
+    first = 40 if codec else 0
+    assert upstream(out) == list(range(first, first + 5))
+    assert encoder.position == first + 5
+    assert copied(out) == [
+        Rec(None if n == 3 else b"v%d" % n, None if n == 2 else b"k%d" % n, NOON + n) for n in range(5)
+    ]
+
+
+def test_damaged_batch_is_not_copied() -> None:
+    raw = bytearray(batch_of(0, numbered(50)).raw())
+    raw[-1] ^= 1
+    with pytest.raises(BatchError, match="CRC does not match"):
+        encode(Fetched(0, 100, 0, (), bytes(raw)))
+
+
+def test_sequences_follow_one_another_past_the_largest_number() -> None:
+    largest = 0x7FFFFFFF
+    out = encode(fetched([batch_of(0, numbered(20)), batch_of(20, numbered(20))]), sequence=largest - 19)
+    assert [read_header(each.data).base_sequence for each in out] == [largest - 19, 0]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> List[LogBatch]:
+    batches, offset, number = [], 0, 0
+    for _ in range(draw(st.integers(1, 6))):
+        offset += draw(st.integers(0, 2))
+        count = draw(st.integers(1, 40))
+        recs = [
+            Rec(
+                draw(st.sampled_from([None, b"", b"value" * draw(st.integers(1, 30))])),
+                b"%d" % (number + i),
+                NOON + draw(st.integers(-5, 5)),
+                (("h", None), ("h", b"2")) if draw(st.booleans()) else (),
+            )
+            for i in range(count)
+        ]
+        batch = batch_of(offset, recs, draw(st.integers(0, 4)))
+        batches.append(batch.without(draw(st.sets(st.integers(offset, offset + count - 1), max_size=3))))
+        offset, number = offset + count, number + count
+    return batches
+
+
+def pieces(batches: Sequence[LogBatch], cuts: Sequence[int]) -> Iterator[Fetched]:
+    bounds = [0, *sorted(cuts), len(batches)]
+    return (fetched(batches[a:b]) for a, b in zip(bounds, bounds[1:]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(logs(), st.data())
+def test_every_record_from_the_position_on_is_there_once_in_order(batches: List[LogBatch], data: st.DataObject) -> None:
+    position = data.draw(st.integers(0, batches[-1].next))
+    limit = data.draw(st.sampled_from([600, 2000, 1 << 20]))
+    cuts = data.draw(st.lists(st.integers(0, len(batches)), max_size=3))
+    encoder = Encoder(task_of(max_message_bytes=limit), PRODUCER, position, 0)
+    out = [each for found in pieces(batches, cuts) for each in encoder.encode(found)]
+    records = [(offset, rec) for batch in batches for offset, rec in batch.records if offset >= position]
+    assert upstream(out) == [offset for offset, _ in records]
+    assert copied(out) == [rec for _, rec in records]
+    assert encoder.position == max(position, batches[-1].next)
+    sequence = 0
+    for each in out:
+        header = read_header(each.data)
+        assert len(each.data) <= limit and header.contiguous
+        assert (header.base_sequence, header.record_count) == (sequence, each.record_count)
+        assert each.next_upstream > each.runs[-1][0]
+        sequence += each.record_count
+    rehead = {each.runs[0][0] for each in out if not each.re_encoded}
+    assert rehead == {
+        batch.base
+        for batch in batches
+        if batch.base >= position
+        and len(batch.records) == batch.next - batch.base >= JOIN_BELOW_RECORDS
+        and len(batch.raw()) <= limit
+    }

@@ -1,0 +1,250 @@
+"""After an interruption the position is found from the two logs alone, exactly, or the partition is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror_lib.errors import RefusedError
+from mirror_lib.log.producer import Producer
+from mirror_lib.log.visible import Entry, entries
+from mirror_lib.replicate.encode import Encoder
+from mirror_lib.replicate.reconcile import Match, Records, reconcile
+from tests.unit.logs import CONTROL, LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker, read_back, task_of
+
+
+@dataclass
+class Interrupted:
+    """A copy that was cut short. `pairs` is the truth: upstream offset to downstream offset of every record written.
+
+    `start` is where the ledger stands, in both logs' offsets.
+    """
+
+    source: List[LogBatch]
+    remote: List[LogBatch]
+    pairs: Dict[int, int]
+    start: Tuple[int, int]
+
+
+def interrupted(
+    source: Sequence[LogBatch], known: int, written: int, fences: Sequence[int] = (), limit: int = 1 << 20
+) -> Interrupted:
+    """Copy `source`; the ledger heard of `known` batches, `written` more are on the remote log. `fences` lie before
+    the outgoing batches of these numbers."""
+    encoder = Encoder(task_of(max_message_bytes=limit), Producer(1, 0), source[0].base, 0)
+    outgoing = list(encoder.encode(fetched(source)))
+    remote: List[LogBatch] = []
+    pairs: Dict[int, int] = {}
+    upstream, downstream, start = source[0].base, 0, (source[0].base, 0)
+    for number, out in enumerate(outgoing[: known + written]):
+        for _ in range(fences.count(number)):
+            remote.append(marker(downstream))
+            downstream += 1
+        if number == known:
+            start = (upstream, downstream)
+        remote.append(batch_of(downstream, read_back(bytes(out.data))))
+        for first, count in out.runs:
+            pairs.update({first + i: downstream + i for i in range(count)})
+            downstream += count
+        upstream = out.next_upstream
+    if known >= len(outgoing[: known + written]):
+        start = (upstream, downstream)
+    remote.append(marker(downstream))
+    return Interrupted(list(source), remote, pairs, start)
+
+
+def from_offset(batches: Sequence[LogBatch], offset: int) -> Iterator[Entry]:
+    return entries(fetched([batch for batch in batches if batch.next > offset]))
+
+
+def reconciled(case: Interrupted) -> List[Match]:
+    source, remote = (
+        Records(from_offset(log, at), at) for log, at in zip((case.source, case.remote), case.start)
+    )
+    return list(reconcile(source, remote, "A.orders-0", case.start[1]))
+
+
+def goes_on_at(case: Interrupted, matches: Sequence[Match]) -> int:
+    return matches[-1].upstream_offset + matches[-1].record_count if matches else case.start[0]
+
+
+def assert_true(case: Interrupted, matches: Sequence[Match]) -> None:
+    """Every match is what happened; nothing uncopied is passed over; nothing that is there is copied again."""
+    for match in matches:
+        for i in range(match.record_count):
+            assert case.pairs[match.upstream_offset + i] == match.downstream_offset + i
+    position = goes_on_at(case, matches)
+    there = {offset for batch in case.remote for offset, _ in batch.records}
+    for offset, _ in (pair for batch in case.source for pair in batch.records):
+        if case.start[0] <= offset < position:
+            assert offset in case.pairs, f"{offset} is lost"
+        if offset >= position:
+            assert case.pairs.get(offset) not in there, f"{offset} is doubled"
+
+
+def numbered(count: int, stem: str = "v") -> List[Rec]:
+    return [Rec(f"{stem}{n}".encode(), f"k{n}".encode(), NOON + n) for n in range(count)]
+
+
+@st.composite
+def source_logs(draw: st.DrawFn) -> List[LogBatch]:
+    batches: List[LogBatch] = []
+    offset = draw(st.integers(0, 50))
+    for number in range(draw(st.integers(1, 8))):
+        recs = numbered(draw(st.sampled_from([1, 2, 3, 5, 16, 17, 30])), f"batch {number} ")
+        attributes = draw(st.sampled_from([0, 0, 0, LOG_APPEND_TIME]))
+        batches.append(batch_of(offset, recs, draw(st.integers(0, 4)), attributes))
+        offset = batches[-1].next + draw(st.integers(0, 2))
+    return batches
+
+
+def compacted(data: st.DataObject, batches: Sequence[LogBatch]) -> List[LogBatch]:
+    offsets = [offset for batch in batches if not batch.attributes & CONTROL for offset, _ in batch.records]
+    gone: Set[int] = set(data.draw(st.lists(st.sampled_from(offsets), max_size=12))) if offsets else set()
+    return [batch.without(gone) for batch in batches]
+
+
+@st.composite
+def interruptions(draw: st.DrawFn) -> Interrupted:
+    source = draw(source_logs())
+    fences = draw(st.lists(st.integers(0, 8), max_size=4))
+    known, written = draw(st.integers(0, 4)), draw(st.integers(0, 6))
+    return interrupted(source, known, written, fences, draw(st.sampled_from([400, 1 << 20])))
+
+
+@settings(max_examples=300, deadline=None)
+@given(interruptions())
+def test_position_is_exact_wherever_the_copy_was_cut_short(case: Interrupted) -> None:
+    matches = reconciled(case)
+    assert_true(case, matches)
+    recovered = {offset for offset in case.pairs if offset >= case.start[0]}
+    assert {m.upstream_offset + i for m in matches for i in range(m.record_count)} == recovered
+
+
+@settings(max_examples=500, deadline=None)
+@given(interruptions(), st.data())
+def test_compaction_of_either_log_never_leads_to_a_wrong_position(case: Interrupted, data: st.DataObject) -> None:
+    case.source = compacted(data, case.source)
+    case.remote = compacted(data, case.remote)
+    try:
+        matches = reconciled(case)
+    except RefusedError:
+        # A copy whose source record the cleaner took cannot be told from a stranger's.
+        kept = {offset for batch in case.source for offset, _ in batch.records}
+        there = {offset for batch in case.remote for offset, _ in batch.records}
+        assert [up for up, down in case.pairs.items() if down in there and up not in kept]
+        return
+    assert_true(case, matches)
+
+
+@settings(max_examples=200, deadline=None)
+@given(interruptions(), st.data())
+def test_remote_log_that_holds_anything_else_is_refused(case: Interrupted, data: st.DataObject) -> None:
+    candidates = [n for n, b in enumerate(case.remote) if b.base >= case.start[1] and not b.attributes & CONTROL]
+    if not candidates:
+        return
+    number = data.draw(st.sampled_from(candidates))
+    batch = case.remote[number]
+    at = data.draw(st.integers(0, len(batch.records) - 1))
+    offset, rec = batch.records[at]
+    changed = data.draw(
+        st.sampled_from(
+            [
+                rec._replace(value=b"changed"),
+                rec._replace(value=None),
+                rec._replace(key=b"changed"),
+                rec._replace(timestamp=rec.timestamp + 1),
+                rec._replace(headers=(("h", b"1"),)),
+            ]
+        )
+    )
+    records = (*batch.records[:at], (offset, changed), *batch.records[at + 1 :])
+    case.remote[number] = replace(batch, records=records)
+    with pytest.raises(RefusedError, match=f"A.orders-0: the record at offset {offset} of the remote log"):
+        reconciled(case)
+
+
+def tampered(how: str) -> Interrupted:
+    case = interrupted([batch_of(0, numbered(20)), batch_of(20, numbered(20, "w"))], 0, 2)
+    first, second = case.remote[0], case.remote[1]
+    if how == "foreign record at the end":
+        case.remote.append(batch_of(case.remote[-1].next, [Rec(b"stranger")]))
+    elif how == "swapped pair":
+        (a, one), (b, two) = first.records[4:6]
+        case.remote[0] = replace(first, records=(*first.records[:4], (a, two), (b, one), *first.records[6:]))
+    elif how == "swapped batches":
+        case.remote[:2] = [batch_of(0, [r for _, r in second.records]), batch_of(20, [r for _, r in first.records])]
+    elif how == "doubled batch":
+        case.remote[2:] = [batch_of(40, [r for _, r in second.records])]
+    elif how == "more than the source has":
+        case.source.pop()
+    return case
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["foreign record at the end", "swapped pair", "swapped batches", "doubled batch", "more than the source has"],
+)
+def test_remote_log_with_a(how: str) -> None:
+    with pytest.raises(RefusedError, match="is not the source's next one"):
+        reconciled(tampered(how))
+
+
+def test_log_that_nobody_touched_is_believed() -> None:
+    case = tampered("not at all")
+    assert goes_on_at(case, reconciled(case)) == 40
+
+
+def test_copied_batches_are_recognised_without_reading_their_records() -> None:
+    case = interrupted([batch_of(n * 20, numbered(20, f"{n} ")) for n in range(3)], 1, 2)
+    assert reconciled(case) == [Match(20, 20, 20), Match(40, 40, 20)]
+
+
+def test_target_that_sets_the_time_itself_is_believed_by_the_rest_of_the_record() -> None:
+    case = interrupted([batch_of(0, numbered(20))], 0, 1)
+    case.remote[0] = replace(case.remote[0], attributes=LOG_APPEND_TIME)
+    assert goes_on_at(case, reconciled(case)) == 20
+
+
+def last_words(source_keeps: Sequence[int], remote_keeps: Sequence[int]) -> Interrupted:
+    """Five records, of which three were copied in one batch; then both logs lost all others than these."""
+    case = interrupted([batch_of(0, numbered(3)), batch_of(3, numbered(2, "new "))], 0, 1)
+    case.remote = [batch_of(0, numbered(3)), marker(3)]
+    case.pairs = {n: n for n in range(3)}
+    case.source = [batch.without({n for n in range(5) if n not in source_keeps}) for batch in case.source]
+    case.remote[0] = case.remote[0].without({n for n in range(3) if n not in remote_keeps})
+    return case
+
+
+@pytest.mark.parametrize("remote_keeps", [(0, 1, 2), (0, 1), (0,), ()])
+@pytest.mark.parametrize("source_keeps", [(0, 1, 2, 3, 4), (0, 1, 3, 4), (0, 3, 4), (3, 4), (0, 4)])
+def test_new_records_are_copied_also_when_both_logs_lost_their_last_tombstones(
+    source_keeps: Tuple[int, ...], remote_keeps: Tuple[int, ...]
+) -> None:
+    case = last_words(source_keeps, remote_keeps)
+    try:
+        matches = reconciled(case)
+    except RefusedError:
+        assert not set(remote_keeps) <= set(source_keeps)
+        return
+    assert_true(case, matches)
+
+
+def outcome(case: Interrupted) -> Optional[int]:
+    try:
+        return goes_on_at(case, reconciled(case))
+    except RefusedError:
+        return None
+
+
+def test_equal_records_that_compaction_made_ambiguous_are_refused() -> None:
+    twins = [Rec(b"first", b"other"), Rec(b"same"), Rec(b"same")]
+    case = interrupted([batch_of(0, twins)], 0, 1)
+    case.remote = [batch_of(0, twins[:2]).without([0])]
+    assert outcome(replace(case, source=[case.source[0].without([0])])) is None
+    # Nothing was compacted: the same twins are told apart by their place.
+    assert outcome(replace(case, remote=[batch_of(0, twins[:2])])) == 2

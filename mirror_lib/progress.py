@@ -8,14 +8,18 @@ from typing import Dict, Optional
 
 @dataclass(frozen=True)
 class ProgressSnapshot:
-    """One pass of a flow. `behind_records` are upstream offsets still to go through, `behind_seconds` the age of the
-    oldest of them where it is known. `waiting` says what it waits for, or what it is doing."""
+    """One pass of a flow: `seconds` in all, `copy_seconds` of them in the slowest lane.
+
+    `behind_records` are upstream offsets still to go through, `behind_seconds` the age of the oldest of them where it
+    is known. `waiting` says what it waits for, or what it is doing.
+    """
 
     flow: str
     batch_id: int
     records: int
     bytes: int
     seconds: float
+    copy_seconds: float
     behind_records: int
     behind_seconds: Optional[float]
     recovered: int

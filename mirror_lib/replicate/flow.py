@@ -167,6 +167,7 @@ class FlowMirror:
             records=sum(report.records for report in reports),
             bytes=sum(report.bytes for report in reports),
             seconds=seconds,
+            copy_seconds=max((report.seconds for report in reports), default=0.0),
             behind_records=left,
             behind_seconds=max(0.0, time.time() - min(times) / 1000) if times and left else None,
             recovered=sum(report.recovered for report in reports),

@@ -1,0 +1,72 @@
+"""What a lane hands to its next pass: the producer, and the sequences that the target expects of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Optional
+
+from mirror_lib.log.producer import Producer
+from mirror_lib.replicate.lane_state import FENCE_LASTS_SECONDS, LaneState
+from mirror_lib.replicate.lanes import LaneReport, PartitionReport
+
+FIRST, NEXT_EPOCH = Producer(4711, 1), Producer(4711, 2)
+
+
+def report(producer: Optional[Producer], **sequences: int) -> LaneReport:
+    parts = tuple(
+        PartitionReport(
+            topic=name,
+            remote_topic=f"A.{name}",
+            partition=0,
+            position=0,
+            downstream_offset=0,
+            sequence=sequence,
+            last_timestamp=-1,
+        )
+        for name, sequence in sequences.items()
+    )
+    return LaneReport(
+        lane=0,
+        producer=producer,
+        fenced=producer is None,
+        partitions=parts,
+        syncs=(),
+        records=0,
+        bytes=0,
+        re_encoded=0,
+        recovered=0,
+        seconds=0.0,
+    )
+
+
+def test_next_pass_goes_on_with_the_producer_and_its_sequences() -> None:
+    state = LaneState().after(report(FIRST, orders=10)).after(report(FIRST, payments=5))
+    assert state.producer == FIRST
+    assert state.sequences == {("A.orders", 0): 10, ("A.payments", 0): 5}
+
+
+def test_new_epoch_counts_from_zero_also_where_nothing_was_copied() -> None:
+    state = LaneState().after(report(FIRST, orders=10, payments=5)).after(report(NEXT_EPOCH, payments=3))
+    assert state.producer == NEXT_EPOCH
+    assert state.sequences == {("A.orders", 0): 0, ("A.payments", 0): 3}
+
+
+def test_lane_that_was_lost_is_fenced_anew() -> None:
+    assert LaneState().after(report(FIRST, orders=10)).after(report(None)) == LaneState()
+
+
+def test_partition_that_was_never_fenced_has_no_sequence() -> None:
+    assert ("A.other", 0) not in LaneState().after(report(FIRST, orders=10)).sequences
+
+
+def test_fence_is_put_up_again_before_the_coordinator_forgets_it() -> None:
+    state = replace(LaneState().after(report(FIRST, orders=10)), fenced_at=1000.0)
+    assert state.current(1000.0 + FENCE_LASTS_SECONDS - 1) == state
+    assert state.current(1000.0 + FENCE_LASTS_SECONDS) == LaneState()
+    # Brokers forget after seven days unless told otherwise; lanes at rest must not come near that.
+    assert FENCE_LASTS_SECONDS <= 2 * 24 * 3600
+
+
+def test_using_a_lane_again_does_not_make_its_fence_younger() -> None:
+    state = replace(LaneState().after(report(FIRST, orders=10)), fenced_at=1000.0)
+    assert state.after(report(FIRST, orders=20)).fenced_at == 1000.0

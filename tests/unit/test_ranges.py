@@ -1,0 +1,144 @@
+"""Where each partition goes on: the ledger and both logs decide, and no loss is passed in silence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Dict
+
+import pytest
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.facts import OffsetRange
+from mirror_lib.replicate.ranges import Range, first_range, next_range
+from mirror_lib.state.records import PartitionKey, Position
+
+CLUSTER = ClusterConfig("A", {"bootstrap.servers": "a:1"})
+FAIL = ReplicationFlow(CLUSTER, replace(CLUSTER, alias="B"))
+CONTINUE = replace(FAIL, on_data_loss="continue")
+LATEST = replace(FAIL, auto_offset_reset="latest")
+KEY = PartitionKey("source-1", "remote-1", "orders", 0)
+SOURCE, TARGET = OffsetRange(100, 500), OffsetRange(0, 300)
+
+
+def first(
+    flow: ReplicationFlow,
+    known: Dict[PartitionKey, Position],
+    source: OffsetRange = SOURCE,
+    target: OffsetRange = TARGET,
+    key: PartitionKey = KEY,
+) -> Range:
+    return first_range(flow, key, known, source, target)
+
+
+def test_partition_never_copied_starts_where_both_logs_do() -> None:
+    assert first(FAIL, {}) == Range(KEY, Position(100, 0), 500)
+    assert first(FAIL, {}, target=OffsetRange(7, 7)).start == Position(100, 7)
+
+
+def test_latest_starts_at_the_end_and_has_to_be_remembered() -> None:
+    decided = first(LATEST, {})
+    assert (decided.start, decided.behind, decided.anchor) == (Position(500, 0), 0, True)
+
+
+def test_latest_does_not_move_a_partition_that_was_copied_before() -> None:
+    assert first(LATEST, {KEY: Position(200, 50)}).start == Position(200, 50)
+
+
+def test_copied_partition_goes_on_where_the_ledger_says() -> None:
+    decided = first(FAIL, {KEY: Position(200, 50)})
+    assert decided == Range(KEY, Position(200, 50), 500)
+    assert decided.behind == 300
+
+
+def test_partitions_of_the_same_topic_do_not_answer_for_one_another() -> None:
+    assert first(FAIL, {replace(KEY, partition=1): Position(200, 50)}).start == Position(100, 0)
+    assert first(FAIL, {replace(KEY, source_topic="other"): Position(200, 50)}).start == Position(100, 0)
+
+
+def test_offsets_that_expired_before_they_were_copied_stop_the_partition() -> None:
+    decided = next_range(FAIL, KEY, Position(40, 10), SOURCE)
+    assert decided.refused == (
+        "orders-0: offsets 40 to 99 left the source's log before they were copied; "
+        "set on.data.loss: continue to go on from there"
+    )
+    assert decided.start == Position(40, 10) and decided.incident is None
+
+
+def test_offsets_that_expired_are_named_when_copying_goes_on() -> None:
+    decided = next_range(CONTINUE, KEY, Position(40, 10), SOURCE)
+    assert (decided.start, decided.end, decided.anchor, decided.refused) == (Position(100, 10), 500, True, None)
+    assert decided.incident is not None
+    assert decided.incident.kind == "data lost"
+    assert (decided.incident.from_offset, decided.incident.until_offset) == (40, 100)
+
+
+@pytest.mark.parametrize("position", [100, 499, 500])
+def test_position_inside_the_log_is_no_loss(position: int) -> None:
+    assert next_range(FAIL, KEY, Position(position, 0), SOURCE) == Range(KEY, Position(position, 0), 500)
+
+
+def test_source_that_was_truncated_stops_the_partition() -> None:
+    decided = first(FAIL, {KEY: Position(600, 200)})
+    assert decided.refused is not None
+    assert "log ends at 500, before offset 600 that was copied; it was truncated" in decided.refused
+
+
+def test_source_that_was_truncated_is_copied_on_from_its_end() -> None:
+    decided = first(CONTINUE, {KEY: Position(600, 200)})
+    assert decided.start == Position(500, 200) and decided.anchor and decided.incident is not None
+    assert (decided.incident.from_offset, decided.incident.until_offset) == (500, 600)
+
+
+NEW_SOURCE = replace(KEY, source_topic_id="source-2")
+NEW_REMOTE = replace(KEY, remote_topic_id="remote-2")
+
+
+def test_source_topic_created_anew_is_refused() -> None:
+    decided = first(FAIL, {KEY: Position(600, 200)}, key=NEW_SOURCE)
+    assert decided.refused == (
+        "orders was deleted and created again on the source; "
+        "set on.data.loss: continue to append the new topic's records after the old ones"
+    )
+
+
+def test_source_topic_created_anew_is_appended_after_the_old_records() -> None:
+    decided = first(CONTINUE, {KEY: Position(600, 200)}, key=NEW_SOURCE)
+    assert decided.start == Position(100, 300) and decided.anchor
+    assert decided.incident is not None and decided.incident.kind == "topic recreated"
+
+
+@pytest.mark.parametrize("flow", [FAIL, CONTINUE, LATEST])
+def test_remote_topic_created_anew_is_filled_from_the_sources_start(flow: ReplicationFlow) -> None:
+    decided = first(flow, {KEY: Position(400, 300)}, target=OffsetRange(0, 0), key=NEW_REMOTE)
+    assert decided.start == Position(100, 0) and decided.refused is None
+    assert decided.incident is not None
+    assert (decided.incident.kind, decided.incident.from_offset, decided.incident.until_offset) == (
+        "topic recreated",
+        100,
+        500,
+    )
+
+
+def test_both_topics_created_anew_are_a_fresh_start_that_is_told() -> None:
+    decided = first(FAIL, {KEY: Position(400, 300)}, key=replace(NEW_SOURCE, remote_topic_id="remote-2"))
+    assert decided.start == Position(100, 0) and decided.incident is not None
+
+
+def test_brokers_without_topic_ids_cannot_tell_topics_apart() -> None:
+    nameless = replace(KEY, source_topic_id="", remote_topic_id="")
+    assert first(FAIL, {nameless: Position(200, 50)}, key=nameless).start == Position(200, 50)
+
+
+def test_remote_log_that_lost_its_tail_is_filled_from_there() -> None:
+    decided = first(FAIL, {KEY: Position(400, 301)})
+    assert decided.void_from == 300 and decided.refused is None
+    assert decided.incident is not None and decided.incident.kind == "remote log healed"
+    assert "ends at 300, before offset 301 that was acknowledged" in decided.incident.reason
+
+
+def test_remote_log_that_is_longer_than_the_ledger_knows_is_no_damage() -> None:
+    assert first(FAIL, {KEY: Position(400, 299)}) == Range(KEY, Position(400, 299), 500)
+
+
+def test_nothing_is_behind_a_position_at_the_end() -> None:
+    assert next_range(FAIL, KEY, Position(500, 1), SOURCE).behind == 0

@@ -1,0 +1,102 @@
+"""Readers of committed records see what was committed, however transactions and fetches overlap."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Set, Tuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror_lib.log.fetch import Fetched
+from mirror_lib.log.visible import entries
+from tests.unit.logs import TRANSACTIONAL, LogBatch, Rec, batch_of, fetched, marker
+
+
+def data_offsets(found: Fetched) -> List[int]:
+    """Base offsets of the batches that count as data."""
+    return [header.base_offset for _, header, is_data in entries(found) if header is not None and is_data]
+
+
+def in_transaction(base: int, producer_id: int, count: int = 2) -> LogBatch:
+    return batch_of(base, [Rec(b"v")] * count, attributes=TRANSACTIONAL, producer_id=producer_id)
+
+
+def test_committed_records_are_data_and_markers_are_not() -> None:
+    assert data_offsets(fetched([in_transaction(0, 1), marker(2, 1, commit=True)])) == [0]
+
+
+def test_aborted_records_are_left_out_until_their_marker_and_not_after() -> None:
+    log = [in_transaction(0, 1), marker(2, 1), in_transaction(3, 1), marker(5, 1, commit=True)]
+    assert data_offsets(fetched(log, aborted=[(1, 0)])) == [3]
+
+
+def test_records_outside_of_transactions_are_data_beside_an_aborted_one() -> None:
+    plain = batch_of(2, [Rec(b"v")], producer_id=1)
+    assert data_offsets(fetched([in_transaction(0, 1), plain, marker(3, 1)], aborted=[(1, 0)])) == [2]
+
+
+def test_producers_do_not_answer_for_one_another() -> None:
+    log = [in_transaction(0, 1), in_transaction(2, 2), marker(4, 1), marker(5, 2, commit=True)]
+    assert data_offsets(fetched(log, aborted=[(1, 0)])) == [2]
+
+
+def test_without_the_list_of_aborted_transactions_all_is_data() -> None:
+    # As a read_uncommitted fetch answers.
+    assert data_offsets(fetched([in_transaction(0, 1), marker(2, 1), in_transaction(3, 1)])) == [0, 3]
+
+
+def test_old_messages_are_always_data() -> None:
+    from kafka.record.legacy_records import LegacyRecordBatchBuilder
+
+    builder = LegacyRecordBatchBuilder(1, 0, 1 << 20)
+    builder.append(0, 1, b"k", b"v")
+    [(_, header, is_data)] = entries(Fetched(0, 1, 0, ((1, 0),), bytes(builder.build())))
+    assert header is None and is_data
+
+
+@st.composite
+def transaction_logs(draw: st.DrawFn) -> Tuple[List[LogBatch], List[Tuple[int, int, int]], Set[int]]:
+    """A log of ended transactions, the aborted ones as (producer, first offset, marker's offset), and the bases of
+    what was committed."""
+    log: List[LogBatch] = [batch_of(0, [Rec(b"v")])]
+    aborted: List[Tuple[int, int, int]] = []
+    committed: Set[int] = {0}
+    running: Dict[int, List[int]] = {}
+
+    def end(producer_id: int, offset: int) -> None:
+        bases, commit = running.pop(producer_id), draw(st.booleans())
+        log.append(marker(offset, producer_id, commit))
+        if commit:
+            committed.update(bases)
+        else:
+            aborted.append((producer_id, bases[0], offset))
+
+    for _ in range(draw(st.integers(1, 25))):
+        offset, producer_id = log[-1].next, draw(st.integers(1, 3))
+        step = draw(st.sampled_from(["write", "write", "plain", "end"]))
+        if step == "plain":
+            log.append(batch_of(offset, [Rec(b"v")]))
+            committed.add(offset)
+        elif step == "write":
+            log.append(in_transaction(offset, producer_id, draw(st.integers(1, 3))))
+            running.setdefault(producer_id, []).append(offset)
+        elif producer_id in running:
+            end(producer_id, offset)
+    for producer_id in list(running):
+        end(producer_id, log[-1].next)
+    return log, aborted, committed
+
+
+@settings(max_examples=300, deadline=None)
+@given(transaction_logs(), st.data())
+def test_each_answer_by_itself_shows_exactly_what_was_committed(
+    made: Tuple[List[LogBatch], List[Tuple[int, int, int]], Set[int]], data: st.DataObject
+) -> None:
+    log, aborted, committed = made
+    first = data.draw(st.integers(0, len(log) - 1))
+    last = data.draw(st.integers(first + 1, len(log)))
+    part = log[first:last]
+    # A broker names the aborted transactions that overlap what it answers with, also those begun before.
+    named = [(pid, start) for pid, start, end in aborted if end >= part[0].base and start < part[-1].next]
+    found = data_offsets(fetched(part, aborted=sorted(named, key=lambda pair: pair[1])))
+    assert found == [batch.base for batch in part if batch.base in committed]

@@ -1,0 +1,224 @@
+"""What the pages say can be done: their examples load, their commands parse, their paths, links and figures exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterator, List
+
+import pytest
+
+from mirror_lib import cli
+from mirror_lib.config.loader import load
+from mirror_lib.config.settings import BY_NAME
+from mirror_lib.progress import ProgressSnapshot, status_line
+from mirror_lib.state.records import Incident
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+FOLDERS = ("conf", "docs", "jobs", "mirror_lib", "tests")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+FILES = {
+    path.relative_to(ROOT).as_posix()
+    for path in [*ROOT.glob("*.*"), *(p for folder in FOLDERS for p in (ROOT / folder).rglob("*"))]
+}
+# A folder under `state:`, not in the checkout.
+NOT_HERE = {"checkpoints/"}
+README_LINES = 250
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page cut into fenced blocks, `(language, text)`, and the prose between them."""
+
+    name: str
+    text: str
+
+    @property
+    def blocks(self) -> List[List[str]]:
+        found = re.findall(r"^( *)```(\w*)\n(.*?)^ *```$", self.text, re.MULTILINE | re.DOTALL)
+        return [[language, re.sub(rf"^{indent}", "", body, flags=re.MULTILINE)] for indent, language, body in found]
+
+    @property
+    def prose(self) -> str:
+        return re.sub(r"^ *```.*?^ *```$", "", self.text, flags=re.MULTILINE | re.DOTALL)
+
+    @property
+    def spans(self) -> List[str]:
+        """What stands in backticks."""
+        return re.findall(r"`([^`]+)`", self.prose)
+
+    def commands(self, program: str) -> Iterator[List[str]]:
+        """Arguments of each command line that runs `program`, from blocks without a language and from backticks."""
+        shell = "".join(body for language, body in self.blocks if not language)
+        lines = shell.replace("\\\n", "").split("\n")
+        for line in [*lines, *self.spans]:
+            words = shlex.split(re.sub(r"\s#.*", "", line)) if program in line.split()[:-1] else []
+            if program in words and all("=" in word for word in words[: words.index(program)]):
+                yield words[words.index(program) + 1 :]
+
+
+def read(path: Path) -> Page:
+    return Page(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+
+
+def page_named(name: str) -> Page:
+    return read(ROOT / name)
+
+
+def wrong_mirror_commands(page: Page) -> List[List[str]]:
+    """Commands that the real parser refuses. In a sentence `mirror run` alone names the command."""
+    return [words for words in page.commands("mirror") if not parses([*words, "CONFIG"] if len(words) == 1 else words)]
+
+
+def wrong_jobs(page: Page) -> List[List[str]]:
+    """`./spark-submit.sh [OPTIONS] JOB CONFIG` with a job that is not there, or arguments that it refuses."""
+    found = []
+    for words in page.commands("./spark-submit.sh"):
+        at = next((n for n, word in enumerate(words) if word.startswith("jobs/")), None)
+        if at is None or words[at] not in FILES or not parses(["run", *words[at + 1 :]]):
+            found.append(words)
+    return found
+
+
+def parses(words: List[str]) -> bool:
+    try:
+        cli._parser().parse_args(words)
+    except SystemExit as end:
+        return end.code == 0
+    return True
+
+
+def wrong_make_commands(page: Page) -> List[str]:
+    """Targets and variables that the Makefile does not have."""
+    targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+    variables = set(re.findall(r"^#   ([A-Z]+)=", MAKEFILE, re.MULTILINE))
+    words = [word for words in page.commands("make") for word in words]
+    return [word for word in words if word.partition("=")[0] not in (variables if "=" in word else targets)]
+
+
+def dead_links(page: Page) -> List[str]:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.prose)
+    here = (ROOT / page.name).parent
+    return [link for link in links if "://" not in link and not (here / link.partition("#")[0]).exists()]
+
+
+def missing_paths(page: Page) -> List[str]:
+    """Files and folders in backticks and in drawings of the tree that the checkout does not have."""
+    trees = [body for language, body in page.blocks if language == "text" and "mirror_lib/" in body]
+    words = page.spans + [word for tree in trees for line in tree.splitlines() for word in line.split("  ")[:2]]
+    names = [name for word in words for name in word.split()]
+    files = [name for name in names if re.fullmatch(r"[\w./-]+\.(py|sh|yaml|properties|toml|md)", name)]
+    folders = [name for name in names if re.fullmatch(r"\.?\w[\w-]*/", name) and name not in NOT_HERE]
+    return [name for name in [*files, *folders] if not exists(re.sub(r"^\./", "", name).rstrip("/"))]
+
+
+def exists(name: str) -> bool:
+    return any(path == name or path.endswith(f"/{name}") for path in FILES) or name in FOLDERS
+
+
+def wrong_settings(page: Page) -> List[str]:
+    """`key: value` in backticks with a key that is not one, or a plain value that it does not take."""
+    found = []
+    for span in page.spans:
+        key, _, value = span.partition(": ")
+        if value and re.fullmatch(r"[a-z.]+", key) and value[0] not in "[{" and not takes(key, value.strip('"')):
+            found.append(span)
+    return found
+
+
+def takes(key: str, value: str) -> bool:
+    if key not in BY_NAME:
+        return False
+    try:
+        BY_NAME[key].kind.parse(value)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("page", [read(path) for path in PAGES], ids=lambda page: page.name)
+class TestPage:
+    def test_commands_parse(self, page: Page) -> None:
+        assert not wrong_mirror_commands(page)
+        assert not wrong_jobs(page)
+        assert not wrong_make_commands(page)
+
+    def test_links_and_paths_lead_somewhere(self, page: Page) -> None:
+        assert not dead_links(page)
+        assert not missing_paths(page)
+
+    def test_settings_named_with_a_value_take_it(self, page: Page) -> None:
+        assert not wrong_settings(page)
+
+    def test_example_files_load(self, page: Page, tmp_path: Path) -> None:
+        for language, body in page.blocks:
+            if language in ("yaml", "properties"):
+                file = tmp_path / f"example.{language}"
+                file.write_text(body, encoding="utf-8")
+                assert load(str(file), {}).flows
+            if language == "json":
+                assert json.loads(body)
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (wrong_mirror_commands, "`mirror run mirror.yaml --twice`"),
+        (wrong_mirror_commands, "```\nmirror translate mirror.yaml\n```\n"),
+        (wrong_jobs, "`./spark-submit.sh --master yarn jobs/translate.py mirror.yaml`"),
+        (wrong_make_commands, "`make coffee`"),
+        (wrong_make_commands, "`make test SUGAR=2`"),
+        (dead_links, "[gone](docs/gone.md)"),
+        (missing_paths, "`replicate/gone.py`"),
+        (missing_paths, "`gone/`"),
+        (wrong_settings, "`on.error: shrug`"),
+        (wrong_settings, "`on.eror: skip`"),
+    ],
+)
+def test_a_wrong_word_is_seen(check: Callable[[Page], List[object]], text: str) -> None:
+    assert check(Page("README.md", text))
+
+
+def test_readme_stays_short() -> None:
+    assert len(page_named("README.md").text.splitlines()) <= README_LINES
+
+
+def test_readme_shows_the_smallest_example_file(tmp_path: Path) -> None:
+    example = tmp_path / "mirror.yaml"
+    example.write_text(next(body for language, body in page_named("README.md").blocks if language == "yaml"))
+    assert load(str(example), {}) == load(str(ROOT / "conf/mirror.yaml"), {})
+
+
+def test_readme_shows_the_status_line_that_is_printed() -> None:
+    snapshot = ProgressSnapshot(
+        flow="primary->backup",
+        batch_id=7,
+        records=48_210,
+        bytes=12_300_000,
+        seconds=2.4,
+        copy_seconds=2.1,
+        behind_records=1_204,
+        behind_seconds=3.1,
+        recovered=310,
+        stopped=1,
+        waiting="copying",
+    )
+    assert status_line(snapshot) in page_named("README.md").text
+
+
+def test_operators_find_every_exit_code() -> None:
+    rows = re.findall(r"^  (\d+) +(.*)$", cli.EXIT_CODES, re.MULTILINE)
+    assert rows
+    assert not [row for row in rows if f"| {row[0]} | {row[1]} |" not in page_named("docs/operate.md").text]
+    assert not [code for code, _ in rows if f"{code} " not in page_named("README.md").text.partition("Exit codes:")[2]]
+
+
+def test_operators_find_every_kind_of_incident() -> None:
+    kinds = re.findall(r"`([a-z ]+)`", (Incident.__doc__ or "").partition("Offsets")[0])
+    kinds.remove("kind")
+    assert kinds
+    assert not [kind for kind in kinds if f"| `{kind}` |" not in page_named("docs/operate.md").text]

@@ -1,7 +1,7 @@
 """Runs a driver in a process of its own that dies, by SIGKILL, exactly before or after the n-th call of a function.
 
 Works in drivers and in Spark's Python workers, because each of their Pythons imports `crash_site/sitecustomize.py`
-first. Nothing in the product knows of it.
+first. Instead of dying a process can stop (SIGSTOP), to go on later as a zombie. Nothing in the product knows of it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT, LabError
 
 SITE = Path(__file__).with_name("crash_site")
+HOWS = ("kill", "kill driver", "kill parents", "stop")
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,25 @@ class CrashPoint:
     """Where to die. `function` is `package.module:Class.function`; `call` counts from 1, in each process by itself.
 
     `token` is a file that does not exist yet: the first process to die creates it, and no other dies after that.
-    Without one, every process that reaches the point dies.
+    Without one, every process that reaches the point dies. `how` is what happens there: `kill` ends the process,
+    `kill driver` the driver first and then the process, `kill parents` the process and the two above it (an executor
+    with its Python daemon), `stop` lets it stand still until SIGCONT.
     """
 
     function: str
     when: str = "before"
     call: int = 1
     token: Optional[Path] = None
+    how: str = "kill"
 
     def environment(self, inherited: Mapping[str, str] = os.environ) -> Dict[str, str]:
         """`inherited`, with the point armed in every Python process that gets it."""
         if self.when not in ("before", "after") or self.call < 1 or ":" not in self.function:
             raise LabError(f"{self} is not a point: name module:function, before or after, and a call from 1 on")
-        armed = {**inherited, "LAB_CRASH": f"{self.function}@{self.when}#{self.call}"}
+        if self.how not in HOWS:
+            raise LabError(f"{self} is not a point: `how` is one of {', '.join(HOWS)}")
+        armed = {**inherited, "LAB_CRASH": f"{self.function}@{self.when}#{self.call}", "LAB_CRASH_HOW": self.how}
+        armed.pop("LAB_DRIVER", None)
         armed["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), str(ROOT), inherited.get("PYTHONPATH")]))
         if self.token is not None:
             armed["LAB_CRASH_TOKEN"] = str(self.token)

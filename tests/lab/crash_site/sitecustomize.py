@@ -1,6 +1,7 @@
 """Python imports this first when its folder is on PYTHONPATH. It kills its own process where LAB_CRASH says.
 
-LAB_CRASH is `module:Class.function@before#2`, several joined by `;`. See tests/lab/crash.py, which sets it.
+LAB_CRASH is `module:Class.function@before#2`, several joined by `;`. See tests/lab/crash.py, which sets it and its
+companions. The first Python to start is the driver, whose process id its children inherit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Point = Tuple[str, Match[str]]
 
 
 def die(point: str) -> None:
-    """SIGKILL to this process, once for each token file if there is one, so that a retry lives."""
+    """A signal to this process, once for each token file if there is one, so that a retry lives."""
     token = os.environ.get("LAB_CRASH_TOKEN")
     if token:
         try:
@@ -29,7 +30,17 @@ def die(point: str) -> None:
                 written.write(f"{os.getpid()} {point}")
         except FileExistsError:
             return
-    os.kill(os.getpid(), signal.SIGKILL)
+    how = os.environ.get("LAB_CRASH_HOW", "kill")
+    above = {"kill driver": [int(os.environ["LAB_DRIVER"])], "kill parents": parents()}
+    for pid in above.get(how, []):
+        os.kill(pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
+
+
+def parents() -> List[int]:
+    """The process above, and the one above that."""
+    with open(f"/proc/{os.getppid()}/stat") as stat:
+        return [int(stat.read().rpartition(") ")[2].split()[1]), os.getppid()]
 
 
 def deadly(function: Callable[..., Any], point: str, when: str, call: int) -> Callable[..., Any]:
@@ -93,5 +104,6 @@ class Armoury:
 
 
 if os.environ.get("LAB_CRASH"):
+    os.environ.setdefault("LAB_DRIVER", str(os.getpid()))
     found = [(text, POINT.fullmatch(text)) for text in os.environ["LAB_CRASH"].split(";")]
     sys.meta_path.insert(0, Armoury([(text, match) for text, match in found if match]))

@@ -1,0 +1,157 @@
+"""One flow over one topic, for tests that break it: fill the source, run the mirror, judge the copy."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+
+from confluent_kafka import Producer
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.readers import differences, lies, read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mirror_lib.progress import ProgressSnapshot
+    from mirror_lib.replicate.job import FlowOutcome
+
+NOON = 1_700_000_000_000
+# Small record batches, so that a lane has many moments to be killed at; large enough to be copied as they are.
+RECORDS_PER_BATCH = 40
+
+
+@dataclass
+class OneFlow:
+    """`source->target` over `topic`, whose name is also the mirror's, so that no two tests share transactional ids."""
+
+    source: KafkaBroker
+    target: KafkaBroker
+    topic: str
+    directory: Path
+    partitions: int = 3
+    settings: Dict[str, Any] = field(default_factory=dict)
+    trigger: str = "availableNow"
+    written: int = 0
+
+    def __post_init__(self) -> None:
+        self.source.create_topic(self.topic, self.partitions)
+
+    @property
+    def remote_topic(self) -> str:
+        return f"source.{self.topic}"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def config(self) -> Path:
+        """The configuration file, written anew from `settings` and `trigger`."""
+        settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **self.settings}
+        lines = [
+            f"name: {self.topic}",
+            "clusters:",
+            f'  source: {{bootstrap.servers: "{self.source.bootstrap}"}}',
+            f'  target: {{bootstrap.servers: "{self.target.bootstrap}"}}',
+            "flows:",
+            "  source->target:",
+            f"    topics: [{self.topic}]",
+            *(f"    {key}: {value}" for key, value in settings.items()),
+            f"state: {self.state}",
+            f'trigger: "{self.trigger}"',
+        ]
+        path = self.directory / "mirror.yaml"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def fill(self, records: int = 600) -> None:
+        """Append `records` to every partition: no two alike; some without a key, a value or headers."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.source.bootstrap,
+                "batch.num.messages": RECORDS_PER_BATCH,
+                "linger.ms": 50,
+                "enable.idempotence": True,
+                "log_level": 0,
+            }
+        )
+        for number in range(self.written, self.written + records):
+            for partition in range(self.partitions):
+                producer.produce(
+                    self.topic,
+                    key=None if number % 3 == 0 else b"key %d" % (number % 7),
+                    value=None if number % 11 == 5 else b"%d:%d " % (partition, number) + b"x" * (number % 200),
+                    headers=[("n", str(number)), ("n", None)] if number % 5 == 0 else None,
+                    partition=partition,
+                    timestamp=NOON + number,
+                )
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        self.written += records
+
+    def run(self, spark: SparkSession) -> FlowOutcome:
+        """One whole run in this process, streaming query and all."""
+        from mirror_lib.config.loader import load
+        from mirror_lib.replicate.job import run_flows
+
+        config = load(self.config)
+        (outcome,) = run_flows(config, config.flows, spark, _ignore, threading.Event())
+        return outcome
+
+    def copies(self) -> int:
+        """Records on the remote log by now, whatever they are; 0 while there is none."""
+        try:
+            return sum(len(log) for log in read_topic(self.target, self.remote_topic).values())
+        except KeyError:
+            return 0
+
+    def differences(self) -> List[str]:
+        """How the remote log differs from what was committed on the source."""
+        source = read_topic(self.source, self.topic, "read_committed")
+        assert all(len(log) == self.written for log in source.values())
+        return differences(source, read_topic(self.target, self.remote_topic))
+
+    def ledger(self, spark: SparkSession) -> List[Tuple[int, int, int, int]]:
+        """Every offset sync: (partition, upstream, downstream, record count)."""
+        rows = spark.read.format("delta").load(str(self.state / "offset_syncs")).collect()
+        return [(r["partition"], r["upstream_offset"], r["downstream_offset"], r["record_count"]) for r in rows]
+
+    def assert_exact(self, spark: SparkSession) -> None:
+        """The source's committed records once each, in order and unchanged; and a ledger that tells the truth of all."""
+        source = read_topic(self.source, self.topic, "read_committed")
+        remote = read_topic(self.target, self.remote_topic)
+        assert {number: len(log) for number, log in source.items()} == dict.fromkeys(source, self.written)
+        assert differences(source, remote) == []
+        rows = self.ledger(spark)
+        assert lies(rows, source, remote) == []
+        told = {(row[0], row[1] + i) for row in rows for i in range(row[3])}
+        assert told == {(number, offset) for number, log in source.items() for offset in log}
+
+
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Return when `condition` holds; fail if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def stopped_process(token: Path, seconds: float = 60.0) -> int:
+    """The process that stands still at a crash point with `token` and `how="stop"`, once it does."""
+    until(lambda: token.exists() and bool(token.read_text()), seconds)
+    pid = int(token.read_text().split()[0])
+    until(lambda: _state_of(pid) == "T", seconds)
+    return pid
+
+
+def _state_of(pid: int) -> Optional[str]:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.read_text().rpartition(") ")[2].split()[0] if stat.exists() else None
+
+
+def _ignore(snapshot: ProgressSnapshot) -> None:
+    """Nobody watches."""

@@ -1,0 +1,112 @@
+"""An independent look at both sides of a copy, with librdkafka: whole logs in, sentences about differences out.
+
+It shares no code with what copied. It reads the remote log as `read_uncommitted`, the strictest reader there is.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import LabError
+
+PATIENCE_SECONDS = 60.0
+SHOWN = 5
+
+
+class LogRecord(NamedTuple):
+    """What a user of the record sees. `timestamp` is milliseconds, -1 where the record has none."""
+
+    key: Optional[bytes]
+    value: Optional[bytes]
+    headers: Tuple[Tuple[str, Optional[bytes]], ...]
+    timestamp: int
+
+
+# One partition's records by offset, in log order.
+Log = Dict[int, LogRecord]
+
+
+def read_topic(broker: KafkaBroker, topic: str, isolation: str = "read_uncommitted") -> Dict[int, Log]:
+    """Every record of every partition of `topic`, from the first to the end that the log had when it was read."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "lab-reader",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+    try:
+        partitions = sorted(consumer.list_topics(topic, 30).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        return _drain(consumer, partitions, f"{topic} on {broker.name}")
+    finally:
+        consumer.close()
+
+
+def _drain(consumer: Consumer, partitions: Sequence[int], name: str) -> Dict[int, Log]:
+    logs: Dict[int, Log] = {number: {} for number in partitions}
+    unfinished = set(partitions)
+    while unfinished:
+        messages = consumer.consume(1000, timeout=PATIENCE_SECONDS if not any(logs.values()) else 20.0)
+        if not messages:
+            raise LabError(f"{name}: partitions {sorted(unfinished)} were not read to their ends")
+        for message in messages:
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard(message.partition())
+            elif error is not None:
+                raise LabError(f"{name}: {error}")
+            else:
+                logs[message.partition()][message.offset()] = LogRecord(
+                    message.key(), message.value(), tuple(message.headers() or ()), message.timestamp()[1]
+                )
+    return logs
+
+
+def differences(source: Mapping[int, Log], remote: Mapping[int, Log]) -> List[str]:
+    """How the remote log differs from the source's, a sentence each, at most five; empty if it is an exact copy."""
+    found: List[str] = []
+    for number in sorted(set(source) | set(remote)):
+        ours, copies = source.get(number, {}), remote.get(number, {})
+        if list(ours.values()) != list(copies.values()):
+            found.append(_first_difference(number, list(ours.items()), list(copies.items())))
+    return found[:SHOWN]
+
+
+def _first_difference(
+    number: int, ours: Sequence[Tuple[int, LogRecord]], copies: Sequence[Tuple[int, LogRecord]]
+) -> str:
+    head = f"partition {number}: {len(ours)} records on the source, {len(copies)} on the target"
+    for (upstream, original), (downstream, copy) in zip(ours, copies):
+        if original != copy:
+            earlier = [offset for offset, record in copies if record == copy and offset < downstream]
+            doubled = f", which is a duplicate of the one at {earlier[0]}" if earlier else ""
+            return f"{head}; upstream {upstream} is {original}, yet downstream {downstream} is {copy}{doubled}"
+    return head
+
+
+def lies(rows: Iterable[Tuple[int, int, int, int]], source: Mapping[int, Log], remote: Mapping[int, Log]) -> List[str]:
+    """Which offset syncs `(partition, upstream, downstream, record count)` are not true, a sentence each.
+
+    A count of 0 is a position: what lies before it upstream must be exactly what lies before it downstream.
+    """
+    found: List[str] = []
+    for number, upstream, downstream, count in rows:
+        ours, copies = source[number], remote[number]
+        if count:
+            there = [ours.get(upstream + i) for i in range(count)]
+            here = [copies.get(downstream + i) for i in range(count)]
+            true = None not in there and there == here
+        else:
+            before = sum(offset < upstream for offset in ours)
+            true = before == sum(offset < downstream for offset in copies)
+        if not true:
+            found.append(f"partition {number}: {count} records of upstream {upstream} do not lie at {downstream}")
+    return found[:SHOWN]

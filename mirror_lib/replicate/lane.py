@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024
+# However many partitions a lane has and however long their backlog is, its worker stays small.
+LANE_QUEUE_BYTES = 32 * 1024 * 1024
 # Kafka's default delivery.timeout.ms: how long a lane fights for a cluster before its task fails.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
@@ -141,7 +143,7 @@ class Lane:
         copies = list(self._copies.values())
         while True:
             no_more = time.monotonic() >= stop_at
-            if not no_more:
+            if not no_more and sum(copy.queued_bytes for copy in copies) < LANE_QUEUE_BYTES:
                 fetcher.pump(copies)
             appender.pump(copies)
             if all(copy.finished(no_more) for copy in copies) and appender.idle():

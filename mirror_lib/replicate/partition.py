@@ -61,7 +61,7 @@ class PartitionCopy:
         self._encoder: Optional[Encoder] = None
         self._expected = task.downstream_offset
         self._queue: Deque[Outgoing] = deque()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
         self._in_flight: Deque[Tuple[Outgoing, int]] = deque()
         self._proven = False
         self._empty_answers = 0
@@ -73,7 +73,7 @@ class PartitionCopy:
         self._started_at = time.monotonic() - self.seconds
         self._queue.clear()
         self._in_flight.clear()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
         self._proven = False
         self._empty_answers = 0
         self._last_words = None
@@ -96,7 +96,7 @@ class PartitionCopy:
     def hungry(self) -> bool:
         """True while the range is not fetched and the queue has room."""
         stopping = self.stopped is not None or self._last_words is not None
-        return not stopping and self.fetch_position < self.task.end and self._queued_bytes < QUEUE_BYTES
+        return not stopping and self.fetch_position < self.task.end and self.queued_bytes < QUEUE_BYTES
 
     def finished(self, no_more: bool) -> bool:
         """True when nothing is queued or in flight, and all is fetched or nothing more shall be (`no_more`)."""
@@ -120,7 +120,7 @@ class PartitionCopy:
         try:
             for outgoing in encoder.encode(found):
                 self._queue.append(outgoing)
-                self._queued_bytes += len(outgoing.data)
+                self.queued_bytes += len(outgoing.data)
         except RecordTooLarge as error:
             self._rejected = (error.upstream_offset, error.upstream_offset + 1)
             self._drain_then_stop(str(error), *self._rejected)
@@ -165,7 +165,7 @@ class PartitionCopy:
     def take_ready(self) -> Batch:
         """The next batch, now in flight and expected at the next downstream offset."""
         outgoing = self._queue.popleft()
-        self._queued_bytes -= len(outgoing.data)
+        self.queued_bytes -= len(outgoing.data)
         self._in_flight.append((outgoing, self._expected))
         self._expected += outgoing.record_count
         return outgoing.data

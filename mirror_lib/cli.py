@@ -138,10 +138,16 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: Any, as_json: bool) -> int:
+    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.remote_topics import plan_flow
+    from mirror_lib.state.offset_syncs import OffsetSyncTable
     from mirror_lib.verdicts import report_json, report_lines
-    from mirror_lib.verify import verify_flow
+    from mirror_lib.verify import verify
 
-    report = verify_flow(spark, flow, config.state)
+    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+        plan = plan_flow(flow, source, target, config.flows)
+        copied = [topic for topic in plan.copied if topic.create is None]
+        report = verify(spark, flow, OffsetSyncTable(spark, config.state), copied, source, target)
     if as_json:
         _print_json(report_json(report))
     else:

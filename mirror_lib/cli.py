@@ -151,7 +151,7 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: Any, as_json: bo
     if as_json:
         _print_json(report_json(report))
     else:
-        print(report_lines(report))
+        print("\n".join(report_lines(report)))
     return EXIT_OK if report.equal else EXIT_FAILED
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 JARS_DIR = "MIRROR_JARS_DIR"
 
@@ -30,6 +33,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Options hold what clients need to log in; Spark prints options in plans and in its UI.
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential",
@@ -61,9 +65,9 @@ def connector_settings(spark_version: str, environ: Mapping[str, str]) -> Dict[s
     return {"spark.jars": ",".join(jars)}
 
 
-def open_session(name: str):  # type: ignore[no-untyped-def]  # pyspark is imported late: `--help` must not wait for it
+def open_session(name: str) -> SparkSession:
     """The active Spark session, or a local one. Under spark-submit its settings are the ones that count."""
-    import pyspark
+    import pyspark  # late: `--help` and `plan` must not wait for it
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder().appName(name)
@@ -76,10 +80,9 @@ def open_session(name: str):  # type: ignore[no-untyped-def]  # pyspark is impor
     return session
 
 
-def refuse_settings(spark: object) -> None:
+def refuse_settings(spark: SparkSession) -> None:
     """Raise `RefusedError` for Spark settings under which a lane would run twice at once."""
-    conf = spark.conf  # type: ignore[attr-defined]  # a SparkSession; see `open_session`
-    if conf.get("spark.speculation", "false") == "true":
+    if spark.conf.get("spark.speculation", "false") == "true":
         raise RefusedError("spark.speculation runs a lane twice at once", "set spark.speculation to false")
 
 

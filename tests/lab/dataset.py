@@ -49,6 +49,9 @@ class OpenTransaction:
     def abort(self) -> None:
         self._producer.abort_transaction(30)
 
+    def commit(self) -> None:
+        self._producer.commit_transaction(30)
+
 
 def producer_of(broker: KafkaBroker, **settings: object) -> Producer:
     properties = {key.replace("_", "."): value for key, value in settings.items()}

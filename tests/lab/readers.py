@@ -5,6 +5,7 @@ It shares no code with what copied. It reads the remote log as `read_uncommitted
 
 from __future__ import annotations
 
+import time
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
@@ -52,10 +53,13 @@ def read_topic(broker: KafkaBroker, topic: str, isolation: str = "read_uncommitt
 
 def _drain(consumer: Consumer, partitions: Sequence[int], name: str) -> Dict[int, Log]:
     logs: Dict[int, Log] = {number: {} for number in partitions}
-    unfinished = set(partitions)
+    unfinished, patient_until = set(partitions), time.monotonic() + PATIENCE_SECONDS
     while unfinished:
-        messages = consumer.consume(1000, timeout=PATIENCE_SECONDS if not any(logs.values()) else 20.0)
-        if not messages:
+        # Waits its timeout out unless all thousand are there, so that is short and patience is counted here.
+        messages = consumer.consume(1000, timeout=0.1)
+        if messages:
+            patient_until = time.monotonic() + PATIENCE_SECONDS
+        elif time.monotonic() > patient_until:
             raise LabError(f"{name}: partitions {sorted(unfinished)} were not read to their ends")
         for message in messages:
             error = message.error()

@@ -82,7 +82,7 @@ def open_session(name: str) -> SparkSession:
 
 def refuse_settings(spark: SparkSession) -> None:
     """Raise `RefusedError` for Spark settings under which a lane would run twice at once."""
-    if spark.conf.get("spark.speculation", "false") == "true":
+    if str(spark.conf.get("spark.speculation", "false")).strip().lower() == "true":
         raise RefusedError("spark.speculation runs a lane twice at once", "set spark.speculation to false")
 
 

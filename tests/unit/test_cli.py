@@ -1,0 +1,141 @@
+"""The command line without a cluster or a JVM: help, usage errors, exit codes, and what goes to which stream."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+from mirror_lib import __version__
+from mirror_lib.cli import main
+from tests.lab.checkout import ROOT
+
+TWO_FLOWS = """\
+clusters:
+  A: {bootstrap.servers: "127.0.0.1:1"}
+  B: {bootstrap.servers: "127.0.0.1:2"}
+flows:
+  A->B: {topics: [orders]}
+  B->A: {topics: [orders]}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(TWO_FLOWS)
+    return str(path)
+
+
+def ended(arguments: List[str]) -> Any:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    return end.value.code
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["plan", "--help"], ["verify", "--help"]])
+def test_help_lists_the_exit_codes(arguments: List[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(arguments) == 0
+    told = capsys.readouterr().out
+    for code in ("0 ", "1 ", "2 ", "3 ", "143 "):
+        assert f"\n  {code}" in told
+    assert "refused for safety" in told
+
+
+def test_help_and_version_need_neither_spark_nor_kafka() -> None:
+    code = (
+        "import sys, mirror_lib.cli as cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(' '.join(m for m in ('pyspark', 'kafka', 'pyarrow') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == "\n" or done.stderr == ""
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(["--version"]) == 0
+    assert capsys.readouterr().out == f"mirror {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["run"], ["copy", "x.yaml"], ["run", "x.yaml", "--fast"], ["plan", "x.yaml", "--once"]]
+)
+def test_wrong_usage_ends_with_2(arguments: List[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: mirror")
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "verify"])
+def test_unknown_flow_is_named_beside_the_known_ones(
+    command: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, config, "--flow", "A->C"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == "error: there is no flow A->C to run; the file has A->B, B->A\n"
+
+
+def test_file_without_an_enabled_flow_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mm2.properties"
+    path.write_text("clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\n")
+    assert main(["run", str(path)]) == 2
+    assert "no flow is enabled; write A->B.enabled = true" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("none.yaml", None, "the file cannot be read"),
+        ("mirror.txt", "x", "must end in .yaml, .yml or .properties"),
+        ("mirror.yaml", TWO_FLOWS.replace("topics:", "topcis:", 1), "topics"),
+    ],
+)
+def test_wrong_configuration_ends_with_2_and_one_line(
+    name: str, text: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    if text is not None:
+        path.write_text(text)
+    assert main(["run", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ") and told.count("\n") == 1
+    assert name in told and sentence in told
+
+
+def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mm2.properties"
+    path.write_text(
+        "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\n"
+        "A->B.enabled = true\ngroup.id = old-worker\n"
+    )
+    assert main(["run", str(path), "--flow", "none", "--json"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    warnings = [line for line in told.err.splitlines() if line.startswith("warning: ")]
+    assert len([line for line in warnings if "group.id" in line]) == 1
+
+
+def test_job_for_spark_submit_takes_the_arguments_of_run(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "jobs" / "mirror.py"), str(tmp_path / "none.yaml")],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "none.yaml" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    from mirror_lib.cli import _print_json
+
+    _print_json({"topic": "größe", "text": "two\nlines"})
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"topic": "größe", "text": "two\nlines"}
+    ]

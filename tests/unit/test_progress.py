@@ -1,0 +1,70 @@
+"""The status line: one line a pass, the same words every time, so that people and log filters can rely on it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mirror_lib.progress import ProgressSnapshot, grouped, size, snapshot_json, status_line
+
+COPYING = ProgressSnapshot(
+    flow="A->B",
+    batch_id=7,
+    records=48210,
+    bytes=12_300_000,
+    seconds=2.4,
+    copy_seconds=2.0,
+    behind_records=1204,
+    behind_seconds=3.14,
+    recovered=0,
+    stopped=0,
+    waiting="copying",
+)
+
+
+def plain(snapshot: ProgressSnapshot) -> str:
+    """The line with its thin gaps as spaces."""
+    return status_line(snapshot).replace("\u202f", " ").replace("\u2009", " ")
+
+
+def test_line_of_a_pass() -> None:
+    assert plain(COPYING) == (
+        "A->B batch 7 · 48 210 records, 12.3 MB in 2.4 s (20 088/s) · behind 1 204 records, 3.1 s · copying"
+    )
+
+
+def test_line_of_a_flow_that_has_nothing_to_do() -> None:
+    idle = replace(COPYING, records=0, bytes=0, seconds=0.0, behind_records=0, waiting="waiting for records")
+    assert plain(idle) == "A->B batch 7 · 0 records, 0 B in 0.0 s (0/s) · caught up · waiting for records"
+
+
+def test_line_tells_of_trouble() -> None:
+    trouble = replace(COPYING, recovered=1500, stopped=1, batch_id=-1, behind_seconds=None)
+    assert plain(trouble) == (
+        "A->B batch start · 48 210 records, 12.3 MB in 2.4 s (20 088/s) · behind 1 204 records · "
+        "1 500 records found from an interrupted attempt · 1 partition stopped · copying"
+    )
+    assert "2 partitions stopped" in plain(replace(trouble, stopped=2))
+
+
+def test_line_is_one_line() -> None:
+    assert "\n" not in status_line(COPYING)
+
+
+def test_json_holds_the_same_numbers_and_the_rate() -> None:
+    document = json.loads(json.dumps(snapshot_json(COPYING)))
+    assert document["records_per_second"] == 20087.5
+    assert ProgressSnapshot(**{k: v for k, v in document.items() if k != "records_per_second"}) == COPYING
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "words"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (12_345_678, "12.3 MB"), (5e12, "5.0 TB")]
+)
+def test_sizes(nbytes: float, words: str) -> None:
+    assert size(nbytes) == words
+
+
+def test_digits_come_in_threes() -> None:
+    assert [len(part) for part in grouped(1234567).split(grouped(1000)[1])] == [1, 3, 3]

@@ -1,0 +1,77 @@
+"""Which connectors a Spark needs, where they come from, and which settings are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
+from mirror_lib.session import SETTINGS, connector_settings, packages, refuse_settings
+
+
+def test_connectors_follow_the_spark_that_runs() -> None:
+    assert packages("4.0.0") == [
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        "io.delta:delta-spark_2.13:4.0.0",
+    ]
+    assert packages("3.3.2")[1] == "io.delta:delta-core_2.12:2.3.0"
+
+
+def test_spark_that_nobody_tried_is_named_with_a_way_out() -> None:
+    with pytest.raises(ConfigError, match=r"Spark 5\.1\.0 is not one of 3\.3, .*MIRROR_JARS_DIR") as refused:
+        packages("5.1.0")
+    assert refused.value.exit_code == EXIT_USAGE
+
+
+def test_folder_of_jars_is_taken_where_one_is_named(tmp_path: Path) -> None:
+    for name in ("b.jar", "a.jar", "notes.txt"):
+        (tmp_path / name).touch()
+    assert connector_settings("5.1.0", {"MIRROR_JARS_DIR": str(tmp_path)}) == {
+        "spark.jars": f"{tmp_path}/a.jar,{tmp_path}/b.jar"
+    }
+
+
+def test_folder_without_jars_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="which holds no jars"):
+        connector_settings("4.0.0", {"MIRROR_JARS_DIR": str(tmp_path / "missing")})
+
+
+def test_without_a_folder_ivy_is_asked() -> None:
+    assert connector_settings("4.0.0", {}) == {"spark.jars.packages": ",".join(packages("4.0.0"))}
+
+
+class Session:
+    """Only settings."""
+
+    def __init__(self, **settings: str) -> None:
+        self._settings: Dict[str, str] = {name.replace("_", "."): value for name, value in settings.items()}
+
+    @property
+    def conf(self) -> Dict[str, str]:
+        return self._settings
+
+
+@pytest.mark.parametrize("value", ["true", "True", " TRUE "])
+def test_speculation_is_refused_however_it_is_spelt(value: str) -> None:
+    session: Any = Session(spark_speculation=value)
+    with pytest.raises(RefusedError, match=r"set spark\.speculation to false") as refused:
+        refuse_settings(session)
+    assert refused.value.exit_code == EXIT_REFUSED
+
+
+def test_ordinary_sessions_are_accepted() -> None:
+    for session in (Session(), Session(spark_speculation="false")):
+        accepted: Any = session
+        refuse_settings(accepted)
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka.sasl.jaas.config", "kafka.ssl.key.password", "kafka.ssl.keystore.key", "fs.account.key.secret"]
+)
+def test_spark_hides_what_clients_log_in_with(name: str) -> None:
+    import re
+
+    assert re.search(SETTINGS["spark.redaction.regex"], name)
+    assert re.search(SETTINGS["spark.sql.redaction.options.regex"], name)

@@ -6,7 +6,7 @@ still accepted there; once it is, that write is refused with INVALID_PRODUCER_EP
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Sequence, Set
+from typing import Any, List, Mapping, Optional, Sequence, Set
 
 from kafka.errors import for_code
 from kafka.protocol.admin import ListTransactionsRequest
@@ -24,29 +24,42 @@ TRANSACTION_TIMEOUT_MS = 60_000
 
 
 def fence(
-    client: LogClient, transactional_id: str, partitions: Mapping[str, Sequence[int]], deadline: float
+    client: LogClient,
+    transactional_id: str,
+    partitions: Mapping[str, Sequence[int]],
+    deadline: float,
+    held: Optional[Producer] = None,
 ) -> Producer:
     """Fence `partitions` (remote topic to partition numbers) and return the lane's new producer.
 
-    Costs one offset (the abort marker) in each partition. Raises `FencedError` when somebody else fences the same
-    lane at this moment, `ClusterError` when the coordinator does not answer until `deadline` (monotonic seconds).
+    `held` is the producer of a caller that has the lane already: it may fence more of it, but not take it back from
+    whoever took it over since. None takes the lane over, whoever has it. Costs one offset (the abort marker) in each
+    partition. Raises `FencedError` when somebody else has the lane or fences it at this moment, `ClusterError` when
+    the coordinator does not answer until `deadline` (monotonic seconds).
     """
+    producer = init_producer(client, transactional_id, deadline, held)
     if not partitions:
-        return init_producer(client, transactional_id, deadline)
-    producer = init_producer(client, transactional_id, deadline)
+        return producer
     _add_partitions(client, transactional_id, producer, partitions, deadline)
     _abort(client, transactional_id, producer, deadline)
-    # Answers CONCURRENT_TRANSACTIONS until the markers are in the logs: only then is the fence up.
-    return init_producer(client, transactional_id, deadline)
+    # Answers CONCURRENT_TRANSACTIONS until the markers are in the logs: only then is the fence up. It names the epoch
+    # of those markers, so that of two that fence at once the later one is told: a new epoch without markers of its
+    # own would let both write.
+    return init_producer(client, transactional_id, deadline, producer)
 
 
-def init_producer(client: LogClient, transactional_id: str, deadline: float) -> Producer:
-    """A new epoch of the transactional id's producer; aborts what an earlier holder left open."""
+def init_producer(
+    client: LogClient, transactional_id: str, deadline: float, held: Optional[Producer] = None
+) -> Producer:
+    """A new epoch of the transactional id's producer; aborts what an earlier holder left open.
+
+    With `held` only if nobody else asked for one since, else `FencedError` (KIP-360; brokers before 2.5 ignore it).
+    """
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-        producer_id=-1,
-        producer_epoch=-1,
+        producer_id=-1 if held is None else held.producer_id,
+        producer_epoch=-1 if held is None else held.epoch,
         max_version=4,
     )
     answer = _ask(client, transactional_id, request, deadline)

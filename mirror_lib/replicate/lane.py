@@ -46,6 +46,8 @@ class Lane:
         self._by_remote = {copy.remote: copy for copy in self._copies.values()}
         # What the lane before handed over is only good for the first attempt: a dead one used some of the sequences.
         self._producer: Optional[Producer] = None if retried else plan.producer
+        # The latest producer of this attempt, kept when its connections break: it must not take the lane back then.
+        self._held = self._producer
         self._recovered = 0
         self._copied = 0
 
@@ -99,7 +101,7 @@ class Lane:
         """Give every partition a producer and a place to go on from."""
         fresh = [copy for copy in self._copies.values() if self._producer is None or copy.task.sequence is None]
         if fresh:
-            self._producer = self._fence(fresh, deadline)
+            self._producer = self._held = self._fence(fresh, deadline)
             for copy in self._copies.values():
                 copy.sequence = 0  # a new epoch counts from 0 in every partition
             for copy in fresh:
@@ -114,7 +116,7 @@ class Lane:
         partitions: Dict[str, List[int]] = {}
         for copy in copies:
             partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
-        return fence(self._target, self._plan.transactional_id, partitions, deadline)
+        return fence(self._target, self._plan.transactional_id, partitions, deadline, self._held)
 
     def _reconcile(self, copy: PartitionCopy) -> None:
         remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED)

@@ -23,9 +23,9 @@ class LaneState:
     fenced_at: float = 0.0
 
     def current(self, now: Optional[float] = None) -> LaneState:
-        """Itself, or a blank state where the fence has become too old to rely on."""
+        """Itself, or without sequences where the fence has become too old to rely on and must be put up again."""
         age = (time.monotonic() if now is None else now) - self.fenced_at
-        return self if age < FENCE_LASTS_SECONDS else LaneState()
+        return self if age < FENCE_LASTS_SECONDS else replace(self, sequences={})
 
     def after(self, report: LaneReport) -> LaneState:
         """The state after a pass. A new epoch counts sequences from 0 again, also where nothing was copied."""

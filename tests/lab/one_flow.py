@@ -98,7 +98,7 @@ class OneFlow:
         from mirror_lib.config.loader import load
         from mirror_lib.replicate.job import run_flows
 
-        config = load(self.config)
+        config = load(str(self.config))
         (outcome,) = run_flows(config, config.flows, spark, _ignore, threading.Event())
         return outcome
 
@@ -121,7 +121,7 @@ class OneFlow:
         return [(r["partition"], r["upstream_offset"], r["downstream_offset"], r["record_count"]) for r in rows]
 
     def assert_exact(self, spark: SparkSession) -> None:
-        """The source's committed records once each, in order and unchanged; and a ledger that tells the truth of all."""
+        """The source's committed records once each, in order, unchanged; and a ledger that tells the truth of all."""
         source = read_topic(self.source, self.topic, "read_committed")
         remote = read_topic(self.target, self.remote_topic)
         assert {number: len(log) for number, log in source.items()} == dict.fromkeys(source, self.written)

@@ -6,9 +6,10 @@ It shares no code with what copied. It reads the remote log as `read_uncommitted
 from __future__ import annotations
 
 import time
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from itertools import zip_longest
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
@@ -68,10 +69,18 @@ def _drain(consumer: Consumer, partitions: Sequence[int], name: str) -> Dict[int
             elif error is not None:
                 raise LabError(f"{name}: {error}")
             else:
-                logs[message.partition()][message.offset()] = LogRecord(
-                    message.key(), message.value(), tuple(message.headers() or ()), message.timestamp()[1]
-                )
+                logs[_known(message.partition())][_known(message.offset())] = _record(message)
     return logs
+
+
+def _known(number: Optional[int]) -> int:
+    assert number is not None
+    return number
+
+
+def _record(message: Message) -> LogRecord:
+    headers: Any = message.headers() or ()
+    return LogRecord(message.key(), message.value(), tuple(headers), message.timestamp()[1])
 
 
 def differences(source: Mapping[int, Log], remote: Mapping[int, Log]) -> List[str]:
@@ -88,7 +97,7 @@ def _first_difference(
     number: int, ours: Sequence[Tuple[int, LogRecord]], copies: Sequence[Tuple[int, LogRecord]]
 ) -> str:
     head = f"partition {number}: {len(ours)} records on the source, {len(copies)} on the target"
-    for (upstream, original), (downstream, copy) in zip(ours, copies):
+    for (upstream, original), (downstream, copy) in zip_longest(ours, copies, fillvalue=(-1, None)):
         if original != copy:
             earlier = [offset for offset, record in copies if record == copy and offset < downstream]
             doubled = f", which is a duplicate of the one at {earlier[0]}" if earlier else ""

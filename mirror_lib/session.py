@@ -72,6 +72,8 @@ def open_session(name: str) -> SparkSession:
 
     builder = SparkSession.Builder().appName(name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
+        # Workers are started by name: without this the PATH decides, and its Python may not be this one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **connector_settings(pyspark.__version__, os.environ)}
         for key, value in settings.items():
             builder = builder.config(key, value)

@@ -133,7 +133,7 @@ SETTINGS: Tuple[Setting, ...] = (
             "partition and fails the run, `skip` writes the offsets down as an incident and goes on", "on_error"),
     Setting("on.data.loss", choice("fail", "continue"), "fail", "What to do where the source lost records before they "
             "were copied", "on_data_loss"),
-    Setting("batch.max.seconds", SECONDS, "10", "About how long one batch of the streaming query may copy",
+    Setting("batch.max.seconds", SECONDS, "10", "About how long one pass copies before its offset syncs are committed",
             "batch_max_seconds"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),

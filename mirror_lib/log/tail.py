@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Iterator
 
+from kafka.protocol.consumer import ListOffsetsRequest
+
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.log.connection import Disconnected, LogClient, Partition, error_name, is_retriable
 from mirror_lib.log.fetch import Fetched, fetch_request, fetched
@@ -11,12 +13,18 @@ from mirror_lib.log.visible import Entry, entries
 
 TAIL_FETCH_BYTES = 4 * 1024 * 1024
 OFFSET_OUT_OF_RANGE = 1
+EARLIEST = -2
+
+
+class LostTail(RefusedError):
+    """The log ends before an offset that it held once."""
 
 
 class LogEntries(Iterator[Entry]):
     """Iterates over the entries from `start` on; `end` is the end of the log as the last answer gave it.
 
-    Raises `Disconnected` where the leader does not answer, `RefusedError` where the log does not hold `start`,
+    Where retention has removed `start`, it begins at the first offset still there, and `expired` is true.
+    Raises `Disconnected` where the leader does not answer, `LostTail` where the log ends before `start`,
     `ClusterError` where the broker refuses.
     """
 
@@ -26,7 +34,9 @@ class LogEntries(Iterator[Entry]):
         self._isolation = isolation
         self._position = start
         self._fetched: Iterator[Entry] = iter(())
+        self.start = start
         self.end = start
+        self.expired = False
 
     def __next__(self) -> Entry:
         """The next entry; stops at the end of the log."""
@@ -60,10 +70,8 @@ class LogEntries(Iterator[Entry]):
         )
         found = fetched(client.call(node, request), self._isolation)[self._partition]
         if found.error_code == OFFSET_OUT_OF_RANGE:
-            raise RefusedError(
-                f"{client.alias}: {name} does not hold offset {self._position}",
-                "its log was truncated, or retention removed what was not looked at yet",
-            )
+            self._move_to_log_start(node, name)
+            return self._ask()
         if is_retriable(found.error_code):
             raise Disconnected(f"{client.alias}: {name}: {error_name(found.error_code)}")
         if found.error_code:
@@ -72,6 +80,28 @@ class LogEntries(Iterator[Entry]):
                 "the principal needs Read on the topic",
             )
         return found
+
+    def _move_to_log_start(self, node: int, name: str) -> None:
+        topic, number = self._partition
+        part = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+            partition_index=number, current_leader_epoch=-1, timestamp=EARLIEST
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=self._isolation,
+            topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[part])],
+            max_version=5,
+        )
+        answer = self._client.call(node, request).topics[0].partitions[0]
+        if answer.error_code:
+            raise Disconnected(f"{self._client.alias}: {name}: {error_name(answer.error_code)}")
+        if answer.offset <= self._position:
+            raise LostTail(
+                f"{self._client.alias}: the log of {name} ends before offset {self._position}, which was acknowledged",
+                "the next start copies again what was lost",
+            )
+        self.start = self._position = answer.offset
+        self.expired = True
 
 
 def log_entries(client: LogClient, partition: Partition, start: int, isolation: int) -> LogEntries:

@@ -28,7 +28,7 @@ from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.stage import run_lanes
 from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.state.records import LedgerRow, PartitionKey, Position
+from mirror_lib.state.records import Incident, LedgerRow, PartitionKey, Position
 
 log = logging.getLogger(__name__)
 
@@ -119,11 +119,16 @@ class FlowMirror:
         rows = _ledger_rows(reports, by_source)
         moves = self._moves(reports, by_source)
         rows += _position_rows(moves, rows, partitions)
+        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
+        self._journal.note(self._incidents(reports, by_source), batch)
         self._journal.append(rows, batch)
         for key, position in moves.items():
             self._positions.move(key, position)
-        self._remember(reports, by_source, batch)
+        self._remember(reports, by_source)
         self._watcher(self._snapshot(reports, todo, batch, time.monotonic() - started))
+        lost = [part.stopped for part in _partitions(reports) if part.lost_tail]
+        if lost:
+            raise ClusterError(f"{self.flow.name}: {lost[0]}", "the next start copies what was lost again")
         if any(report.fenced for report in reports):
             raise FencedError(
                 f"{self.flow.name}: another driver took over this flow; this one stops, nothing is lost or doubled",
@@ -143,15 +148,20 @@ class FlowMirror:
                 moves[key] = position
         return moves
 
-    def _remember(
-        self, reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition], batch: BatchRef
-    ) -> None:
+    def _incidents(
+        self, reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
+    ) -> List[Incident]:
+        found: List[Incident] = []
+        for part in _partitions(reports):
+            found += self._rejections.incidents(by_source[(part.topic, part.partition)].key, part)
+        return found
+
+    def _remember(self, reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition]) -> None:
         for report in reports:
             self._lanes[report.lane] = self._lanes.get(report.lane, LaneState()).after(report)
         self._totals.add(_partitions(reports))
         for part in _partitions(reports):
             key = by_source[(part.topic, part.partition)].key
-            self._journal.note(self._rejections.incidents(key, part), batch)
             if part.stopped is not None and not self._rejections.goes_on(key, part):
                 self._stopped[key] = part
                 log.error("%s: %s", self.flow.name, part.stopped)

@@ -100,28 +100,31 @@ class FlowRun:
         _same_clusters(flow.name, clusters, last)
         mirror = FlowMirror(self._config, flow, self._spark, source, target, self._watcher, self._stop, self._totals)
         fence_stale_lanes(self._config.name, flow, mirror.remote_partitions(), last.lanes if last is not None else None)
-        run = MirrorRun(mirror.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters)
+        # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
+        # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
+        checkpoint = last.checkpoint if last is not None and runs.ended_well(last) else mirror.run_id
+        run = MirrorRun(mirror.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
         # Written after the stale lanes are fenced: the row is what lets the next run skip that.
         runs.started(run)
-        error = self._query(mirror)
-        outcome = "ok" if error is None else str(error)
+        error = self._query(mirror, checkpoint)
+        outcome = str(error) if error is not None else "stopped" if self._stop.is_set() else "ok"
         runs.ended(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         return error
 
-    def _query(self, mirror: FlowMirror) -> Optional[MirrorError]:
+    def _query(self, mirror: FlowMirror, checkpoint: str) -> Optional[MirrorError]:
         available_now = self._config.trigger == AVAILABLE_NOW
         try:
             if not available_now and mirror.has_history():
                 # Spark fires a batch only for new records; what an earlier run left behind must not wait for one.
                 self._copy(mirror, self._spark, NO_BATCH)
-            self._await(mirror)
+            self._await(mirror, checkpoint)
             if available_now and not self._stop.is_set():
                 self._copy(mirror, self._spark, NO_BATCH)
         except MirrorError as error:
             return error
         return _left_over(mirror)
 
-    def _await(self, mirror: FlowMirror) -> None:
+    def _await(self, mirror: FlowMirror, checkpoint: str) -> None:
         state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
 
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
@@ -131,7 +134,9 @@ class FlowRun:
                 self._failure = error
                 raise
 
-        query = start_query(self._spark, self._flow, f"{state}/checkpoints/{name}", self._config.trigger, copy_batch)
+        query = start_query(
+            self._spark, self._flow, f"{state}/checkpoints/{name}/{checkpoint}", self._config.trigger, copy_batch
+        )
         self._watch(query)
 
     def _copy(self, mirror: FlowMirror, spark: SparkSession, batch: BatchRef) -> None:

@@ -16,7 +16,7 @@ from mirror_lib.log.connection import Disconnected, LogClient, Network
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
 from mirror_lib.log.producer import Producer
-from mirror_lib.log.tail import log_entries
+from mirror_lib.log.tail import LostTail, log_entries
 from mirror_lib.log.visible import Entry
 from mirror_lib.replicate.lanes import LanePlan, LaneReport
 from mirror_lib.replicate.partition import PartitionCopy
@@ -101,6 +101,9 @@ class Lane:
         """Give every partition a producer and a place to go on from."""
         fresh = [copy for copy in self._copies.values() if self._producer is None or copy.task.sequence is None]
         if fresh:
+            # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
+            for copy in fresh:
+                self._look_for_lost_tail(copy)
             self._producer = self._held = self._fence(fresh, deadline)
             for copy in self._copies.values():
                 copy.sequence = 0  # a new epoch counts from 0 in every partition
@@ -118,7 +121,15 @@ class Lane:
             partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
         return fence(self._target, self._plan.transactional_id, partitions, deadline, self._held)
 
+    def _look_for_lost_tail(self, copy: PartitionCopy) -> None:
+        try:
+            next(log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED), None)
+        except LostTail as error:
+            copy.lose_tail(str(error))
+
     def _reconcile(self, copy: PartitionCopy) -> None:
+        if copy.stopped is not None:
+            return
         remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED)
         written: Iterator[Entry] = self._ours(remote) if copy.task.shared else remote
         source = log_entries(self._source, copy.source, copy.acknowledged, self._isolation)
@@ -129,9 +140,15 @@ class Lane:
             ):
                 copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
                 self._recovered += match.record_count
+            if remote.expired and not copy.syncs:
+                raise RefusedError(
+                    f"{name}: retention has removed offsets {copy.downstream} to {remote.start - 1}, which an "
+                    "interrupted attempt may have written, before they were looked at",
+                    "give the flow an empty remote topic, or a ledger that knows this one",
+                )
+            copy.downstream = remote.end
         except RefusedError as error:
             copy.refuse(str(error))
-        copy.downstream = remote.end
 
     def _ours(self, entries: Iterator[Entry]) -> Iterator[Entry]:
         """In a remote topic that several flows write to, only this lane's batches count as data."""

@@ -32,7 +32,6 @@ class PartitionTask:
     end: int
     sequence: Optional[int]
     max_message_bytes: int
-    compacted: bool = False
     shared: bool = False
     isolate_until: int = -1
 
@@ -62,13 +61,13 @@ class LanePlan:
     target_options: Mapping[str, Any] = field(repr=False)
     isolation_level: str = "read_committed"
     max_seconds: float = 10.0
-    skip_rejected: bool = False
 
 
 @dataclass(frozen=True)
 class PartitionReport:
     """Where a partition stands after a pass. `stopped` is the reason it cannot go on, None if it
-    can; `refused` says that the reason is safety, not failure; the target refused what lies between the `rejected`
+    can; `refused` says that the reason is safety, not failure, `lost_tail` that the remote log
+    lost acknowledged records; the target refused what lies between the `rejected`
     offsets (upstream, end exclusive).
 
     `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
@@ -88,6 +87,7 @@ class PartitionReport:
     seconds: float = 0.0
     stopped: Optional[str] = None
     refused: bool = False
+    lost_tail: bool = False
     rejected_from: Optional[int] = None
     rejected_until: int = -1
     incidents: Tuple[Incident, ...] = ()

@@ -50,6 +50,7 @@ class PartitionCopy:
         self.incidents: List[Incident] = []
         self.stopped: Optional[str] = None
         self.refused = False
+        self._lost_tail = False
         self._rejected: Tuple[Optional[int], int] = (None, -1)
         self.last_timestamp = -1
         self.records = 0
@@ -221,6 +222,11 @@ class PartitionCopy:
         self.refused = True
         self.stop(reason, self.acknowledged)
 
+    def lose_tail(self, reason: str) -> None:
+        """Stop because acknowledged records are gone from the remote log; the flow heals it when it starts again."""
+        self._lost_tail = True
+        self.stop(reason, self.acknowledged)
+
     def _reject(self, outgoing: Outgoing, reason: str) -> None:
         self._rejected = (outgoing.runs[0][0], outgoing.next_upstream)
         self.stop(reason, *self._rejected)
@@ -262,6 +268,7 @@ class PartitionCopy:
             seconds=self.seconds,
             stopped=self.stopped,
             refused=self.refused,
+            lost_tail=self._lost_tail,
             rejected_from=self._rejected[0],
             rejected_until=self._rejected[1],
             incidents=tuple(self.incidents),

@@ -51,13 +51,15 @@ class Positions:
         new = [each.remote for key, each in partitions.items() if key not in self._now]
         targets = self._target.offsets(new, "read_uncommitted")
         ranges: List[Range] = []
+        # What was copied since the ledger was read counts as well: a topic may be created anew in one driver's life.
+        known = {**self._in_ledger, **self._now}
         for key, each in partitions.items():
             if each.source not in sources:
                 continue
             if key in self._now:
                 ranges.append(next_range(self._flow, key, self._now[key], sources[each.source]))
             elif each.remote in targets:
-                decided = first_range(self._flow, key, self._in_ledger, sources[each.source], targets[each.remote])
+                decided = first_range(self._flow, key, known, sources[each.source], targets[each.remote])
                 ranges.append(self._heal(decided))
         self._settle(partitions, ranges, batch)
         return ranges
@@ -89,7 +91,8 @@ class Positions:
 
     def _settle(self, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef) -> None:
         going = [each for each in ranges if each.refused is None]
-        self._journal.append([position_row(partitions[each.key], each.start) for each in going if each.anchor], batch)
+        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
         self._journal.note([each.incident for each in going if each.incident is not None], batch)
+        self._journal.append([position_row(partitions[each.key], each.start) for each in going if each.anchor], batch)
         for each in going:
             self._now[each.key] = each.start

@@ -85,7 +85,8 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class MirrorRun:
-    """One flow in one driver's life, as known at its start. `run_id` is fresh for every life."""
+    """One flow in one driver's life, as known at its start. `run_id` is fresh for every life; `checkpoint` names the
+    folder of Spark's checkpoint that it used."""
 
     run_id: str
     flow: str
@@ -93,3 +94,4 @@ class MirrorRun:
     delivery: str
     source_cluster_id: str
     target_cluster_id: str
+    checkpoint: str = ""

@@ -21,7 +21,8 @@ RUNS = TableSchema(
         Column("delivery", "string", "exactly-once or at-least-once"),
         Column("source_cluster_id", "string", "A's own id"),
         Column("target_cluster_id", "string", "B's own id"),
-        Column("outcome", "string", "null while it runs; then ok, or the error in one sentence"),
+        Column("checkpoint", "string", "folder of Spark's checkpoint, under checkpoints/"),
+        Column("outcome", "string", "null while it runs; then ok, stopped, or the error in one sentence"),
         Column("records", "bigint", "records copied; null in the first row"),
         Column("bytes", "bigint", "bytes of record batches written; null in the first row"),
         Column("at", "timestamp", "when it started or ended, by the driver's clock"),
@@ -54,9 +55,18 @@ class RunTable:
             found = started.orderBy(F.col("at").desc()).limit(1).collect()
         return MirrorRun(**{name: found[0][name] for name in _FACTS}) if found else None
 
+    def ended_well(self, run: MirrorRun) -> bool:
+        """Whether `run` wrote down that it ended, and with nothing left over."""
+        rows = self._table.rows()
+        if rows is None:
+            return False
+        with self._table.explained("read"):
+            ended = (F.col("run_id") == run.run_id) & (F.col("kind") == "ended") & (F.col("outcome") == "ok")
+            return bool(rows.where(ended).limit(1).collect())
 
-_FACTS = ("run_id", "flow", "lanes", "delivery", "source_cluster_id", "target_cluster_id")
+
+_FACTS = ("run_id", "flow", "lanes", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
 
 
 def _facts(run: MirrorRun, kind: str) -> tuple[object, ...]:
-    return (run.run_id, run.flow, kind, run.lanes, run.delivery, run.source_cluster_id, run.target_cluster_id)
+    return (run.run_id, run.flow, kind, *(getattr(run, name) for name in _FACTS[2:]))

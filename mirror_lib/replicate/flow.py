@@ -33,6 +33,7 @@ from mirror_lib.state.records import Incident, LedgerRow, PartitionKey, Position
 log = logging.getLogger(__name__)
 
 STUCK_PASSES = 3
+UNLISTED = "one of its clusters tells no offsets of it; has it lost its leader?"
 
 Watcher = Callable[[ProgressSnapshot], None]
 
@@ -93,7 +94,7 @@ class FlowMirror:
         """
         partitions = self._topics.refresh()
         ranges = self._positions.ranges(partitions, batch)
-        self._stopped = {each.key: _refused(partitions[each.key], each) for each in ranges if each.refused}
+        self._stopped = _stopped_before_begun(partitions, ranges)
         for part in self._stopped.values():
             log.error("%s: %s", self.flow.name, part.stopped)
         idle_passes = passes = 0
@@ -213,17 +214,31 @@ def _position_rows(
     return [position_row(partitions[key], at) for key, at in moves.items() if (key, at) not in ends]
 
 
-def _refused(copied: CopiedPartition, each: Range) -> PartitionReport:
+def _stopped_before_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[PartitionKey, PartitionReport]:
+    """Partitions that are refused, and those whose offsets nobody told: not copied, so not to be called caught up."""
+    decided = {each.key for each in ranges}
+    stopped = {
+        key: _not_begun(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}")
+        for key, copied in partitions.items()
+        if key not in decided
+    }
+    stopped.update(
+        {each.key: _not_begun(partitions[each.key], each.refused, refused=True) for each in ranges if each.refused}
+    )
+    return stopped
+
+
+def _not_begun(copied: CopiedPartition, reason: str, refused: bool = False) -> PartitionReport:
     return PartitionReport(
         topic=copied.topic,
         remote_topic=copied.remote_topic,
         partition=copied.partition,
-        position=each.start.upstream_offset,
-        downstream_offset=each.start.downstream_offset,
+        position=-1,
+        downstream_offset=-1,
         sequence=0,
         last_timestamp=-1,
-        stopped=each.refused,
-        refused=True,
+        stopped=reason,
+        refused=refused,
     )
 
 

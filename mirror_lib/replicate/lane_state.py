@@ -34,6 +34,10 @@ class LaneState:
         fresh = report.producer != self.producer
         kept = dict.fromkeys(self.sequences, 0) if fresh else dict(self.sequences)
         kept.update({(part.remote_topic, part.partition): part.sequence for part in report.partitions})
+        for part in report.partitions:
+            if part.refused:
+                # Nobody knows what lies on its remote log: whoever comes back to it has to look again.
+                del kept[(part.remote_topic, part.partition)]
         return replace(
             self,
             producer=report.producer,

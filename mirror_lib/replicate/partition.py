@@ -147,9 +147,10 @@ class PartitionCopy:
 
     def _fetch_error(self, code: int) -> None:
         if code == TOPIC_AUTHORIZATION_FAILED:
-            self.stop("not authorised to fetch; the source principal needs Read on the topic", self.fetch_position)
+            reason = "not authorised to fetch; the source principal needs Read on the topic"
+            self._drain_then_stop(reason, self.fetch_position)
         elif code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
-            self.stop(f"cannot fetch: {error_name(code)}", self.fetch_position)
+            self._drain_then_stop(f"cannot fetch: {error_name(code)}", self.fetch_position)
         else:
             raise Disconnected(f"{self.task.topic}-{self.task.partition}: {error_name(code)}")
 

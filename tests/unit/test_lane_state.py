@@ -73,3 +73,10 @@ def test_fence_is_put_up_again_before_the_coordinator_forgets_it() -> None:
 def test_using_a_lane_again_does_not_make_its_fence_younger() -> None:
     state = replace(LaneState().after(report(FIRST, orders=10)), fenced_at=1000.0)
     assert state.after(report(FIRST, orders=20)).fenced_at == 1000.0
+
+
+def test_partition_that_was_refused_is_looked_at_again_before_anything_is_written() -> None:
+    whole = report(FIRST, orders=10, payments=5)
+    orders, payments = whole.partitions
+    state = LaneState().after(replace(whole, partitions=(replace(orders, refused=True), payments)))
+    assert state.sequences == {("A.payments", 0): 5}

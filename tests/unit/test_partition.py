@@ -1,0 +1,161 @@
+"""One partition on its way: what is acknowledged counts, what is not does not, and a foreign writer stops it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import List, Tuple
+
+import pytest
+
+from mirror_lib.errors import FencedError
+from mirror_lib.log.append import Acknowledgement
+from mirror_lib.log.connection import Disconnected
+from mirror_lib.log.fetch import Fetched
+from mirror_lib.log.producer import Producer
+from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.state.records import OffsetSync
+from tests.unit.logs import Rec, batch_of, fetched, task_of
+
+REMOTE = ("A.orders", 0)
+
+
+def started(**task: int) -> PartitionCopy:
+    copy = PartitionCopy(task_of(end=60, **task))
+    copy.start(Producer(4711, 0))
+    return copy
+
+
+def three_batches() -> Fetched:
+    return fetched([batch_of(n * 20, [Rec(b"%d" % (n * 20 + i)) for i in range(20)]) for n in range(3)], end=60)
+
+
+def send_all(copy: PartitionCopy) -> int:
+    sent = 0
+    while copy.ready_bytes():
+        copy.take_ready()
+        sent += 1
+    return sent
+
+
+def answer(copy: PartitionCopy, base_offset: int, error: int = 0) -> None:
+    copy.acknowledge(Acknowledgement(REMOTE, error, base_offset, ""))
+
+
+def stands(copy: PartitionCopy) -> Tuple[int, int, int]:
+    report = copy.report()
+    return report.position, report.downstream_offset, report.sequence
+
+
+def test_only_the_first_batch_goes_out_before_the_target_took_one() -> None:
+    copy = started()
+    copy.take(0, True, three_batches())
+    assert send_all(copy) == 1
+    answer(copy, 0)
+    assert send_all(copy) == 2
+
+
+def test_acknowledged_batches_are_one_run_where_nothing_lies_between() -> None:
+    copy = started(downstream_offset=7)
+    copy.take(0, True, three_batches())
+    for base in (7, 27, 47):
+        send_all(copy)
+        answer(copy, base)
+    assert copy.syncs == [OffsetSync("orders", 0, 0, 7, 60)]
+    assert stands(copy) == (60, 67, 60) and copy.finished(False)
+
+
+def test_what_was_not_acknowledged_does_not_count() -> None:
+    copy = started()
+    copy.take(0, True, three_batches())
+    send_all(copy)
+    answer(copy, 0)
+    send_all(copy)
+    assert stands(copy) == (20, 20, 20)
+    assert not copy.finished(True)
+
+
+def test_batch_that_landed_elsewhere_stops_the_partition_for_safety() -> None:
+    copy = started()
+    copy.take(0, True, three_batches())
+    send_all(copy)
+    answer(copy, 1)
+    report = copy.report()
+    assert report.refused and "expected at offset 0" in str(report.stopped) and "written at 1" in str(report.stopped)
+    assert (copy.syncs, report.position) == ([], 0)
+
+
+def test_batch_that_landed_elsewhere_is_accepted_where_the_topic_is_shared() -> None:
+    copy = PartitionCopy(replace(task_of(end=60), shared=True))
+    copy.start(Producer(4711, 0))
+    copy.take(0, True, three_batches())
+    send_all(copy)
+    answer(copy, 5)
+    assert copy.syncs == [OffsetSync("orders", 0, 0, 5, 20)]
+
+
+@pytest.mark.parametrize("code", [47, 90])
+def test_fenced_write_ends_the_lane(code: int) -> None:
+    copy = started()
+    copy.take(0, True, three_batches())
+    send_all(copy)
+    with pytest.raises(FencedError):
+        answer(copy, -1, code)
+
+
+def test_refused_batch_stops_the_partition_and_names_its_offsets() -> None:
+    copy = started()
+    copy.take(0, True, three_batches())
+    send_all(copy)
+    answer(copy, 0)
+    send_all(copy)
+    answer(copy, -1, 10)
+    answer(copy, -1, 45)
+    report = copy.report()
+    assert (report.rejected_from, report.rejected_until, report.position) == (20, 40, 20)
+    assert not report.refused and "max.message.bytes" in str(report.stopped)
+    assert copy.finished(False)
+
+
+def test_unknown_answer_makes_the_lane_look_again() -> None:
+    copy = started()
+    copy.take(0, True, three_batches())
+    send_all(copy)
+    with pytest.raises(Disconnected):
+        answer(copy, -1, 6)
+
+
+@pytest.mark.parametrize(("code", "words"), [(1, "cannot fetch"), (29, "needs Read on the topic")])
+def test_source_that_cannot_be_read_further_stops_it_after_what_was_read(code: int, words: str) -> None:
+    copy = started()
+    copy.task = replace(copy.task, end=90)
+    copy.take(0, True, three_batches())
+    send_all(copy)
+    copy.take(60, True, Fetched(code, 60, 0, (), b""))
+    for base in (0, 20, 40):
+        answer(copy, base)
+        send_all(copy)
+    assert stands(copy) == (60, 60, 60)
+    assert words in str(copy.report().stopped) and copy.finished(False)
+
+
+def test_answer_to_a_question_of_before_a_recovery_is_thrown_away() -> None:
+    copy = started()
+    copy.take(20, True, three_batches())
+    assert copy.ready_bytes() == 0
+
+
+def test_gap_at_the_end_of_a_compacted_log_is_passed() -> None:
+    copy = started()
+    nothing = Fetched(0, 60, 0, (), b"")
+    positions: List[int] = []
+    for _ in range(3):
+        copy.take(0, True, nothing)
+        positions.append(copy.report().position)
+    assert positions == [0, 0, 60] and copy.finished(False)
+
+
+def test_silence_is_no_gap_while_other_partitions_may_have_filled_the_answer() -> None:
+    copy = started()
+    for _ in range(9):
+        copy.take(0, False, Fetched(0, 60, 0, (), b""))
+    assert copy.report().position == 0

@@ -94,7 +94,9 @@ class FlowMirror:
         """
         partitions = self._topics.refresh()
         ranges = self._positions.ranges(partitions, batch)
-        self._stopped = _stopped_before_begun(partitions, ranges)
+        # Refused is refused until somebody looked and started again: trying on would fence its lane in every batch.
+        refused = {key: part for key, part in self._stopped.items() if part.refused and key in partitions}
+        self._stopped = {**_stopped_before_begun(partitions, ranges), **refused}
         for part in self._stopped.values():
             log.error("%s: %s", self.flow.name, part.stopped)
         idle_passes = passes = 0

@@ -1,0 +1,205 @@
+"""Topics that come, grow, vanish and come back, on either side: followed, or refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Callable, List
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.flow_lab import FlowLab, values
+from tests.lab.one_flow import until
+from tests.lab.readers import differences, read_topic
+
+
+@pytest.fixture
+def lab(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+) -> FlowLab:
+    return FlowLab(source_cluster, target_cluster, spark, tmp_path, topic_name("time"))
+
+
+def recreate_source(lab: FlowLab, stem: str = "orders") -> None:
+    lab.delete(lab.source, f"{lab.name}.{stem}")
+    lab.create(stem)
+
+
+def test_running_flow_follows_new_topics_and_new_partitions(lab: FlowLab) -> None:
+    lab.trigger = "1 second"
+    lab.create("orders")
+    lab.write("orders", values(50))
+    with lab.running() as outcomes:
+        until(lambda: lab.remote_values("orders") == values(50))
+        lab.create("payments", 2)
+        lab.write("payments", values(50), 1)
+        lab.grow("orders", 3)
+        lab.write("orders", values(20, "new partition"), 2)
+        lab.write("orders", values(20, "old partition"), 0)
+        until(lambda: len(lab.remote_values("payments", 1)) == 50 and len(lab.remote_values("orders", 2)) == 20)
+        until(lambda: lab.differences("orders") == [])
+        assert lab.differences("payments") == []
+    assert [outcome.error for outcome in outcomes] == [None]
+    assert lab.incidents() == []
+
+
+def test_running_flow_appends_a_source_topic_that_was_created_anew(lab: FlowLab) -> None:
+    lab.trigger = "1 second"
+    lab.settings["on.data.loss"] = "continue"
+    lab.create("orders")
+    lab.write("orders", values(50, "old"))
+    with lab.running() as outcomes:
+        until(lambda: len(lab.remote_values("orders")) == 50)
+        recreate_source(lab)
+        lab.write("orders", values(20, "new"))
+        until(lambda: len(lab.remote_values("orders")) >= 70)
+    assert [outcome.error for outcome in outcomes] == [None]
+    assert lab.remote_values("orders") == [*values(50, "old"), *values(20, "new")]
+    assert [row[:3] for row in lab.incidents()] == [("topic recreated", "orders", 0)]
+
+
+def test_running_flow_fills_a_remote_topic_that_was_created_anew(lab: FlowLab) -> None:
+    lab.trigger = "1 second"
+    lab.settings["consumer.auto.offset.reset"] = "latest"
+    lab.create("orders")
+    lab.write("orders", values(50, "before the flow"))
+    with lab.running() as outcomes:
+        until(lambda: lab.remote("orders") in {topic for topic, _ in lab.remote_ends()} and lab.seen != [])
+        lab.write("orders", values(20, "first"))
+        until(lambda: len(lab.remote_values("orders")) == 20)
+        lab.delete(lab.target, lab.remote("orders"))
+        lab.write("orders", values(20, "second"))
+        until(lambda: len(lab.remote_values("orders")) >= 90)
+    assert [outcome.error for outcome in outcomes] == [None]
+    assert lab.differences("orders") == []
+    assert [row[:3] for row in lab.incidents()] == [("topic recreated", "orders", 0)]
+
+
+def test_remote_topic_with_fewer_partitions_is_grown(lab: FlowLab) -> None:
+    lab.create("orders", 3)
+    lab.target.create_topic(lab.remote("orders"), 1)
+    for partition in range(3):
+        lab.write("orders", values(30, f"of {partition}"), partition)
+    lab.copy()
+    assert lab.differences("orders") == []
+
+
+def test_source_topic_created_anew_is_refused_with_a_sentence_or_appended_where_asked(lab: FlowLab) -> None:
+    lab.create("orders")
+    lab.create("others")
+    lab.write("orders", values(50, "old"))
+    lab.copy()
+    recreate_source(lab)
+    lab.write("orders", values(20, "new"))
+    lab.write("others", values(20))
+    outcome = lab.run()
+    assert outcome.error is not None and outcome.error.exit_code == 3
+    assert f"{lab.name}.orders was deleted and created again on the source; set on.data.loss: continue" in str(
+        outcome.error
+    )
+    assert lab.remote_values("orders") == values(50, "old")
+    assert lab.remote_values("others") == values(20)
+
+    lab.copy(on_data_loss="continue")
+    assert lab.remote_values("orders") == [*values(50, "old"), *values(20, "new")]
+    assert lab.incidents() == [("topic recreated", "orders", 0, 0, 20)]
+    lab.write("orders", values(20, "later"))
+    lab.copy(on_data_loss="fail")
+    assert lab.remote_values("orders") == [*values(50, "old"), *values(20, "new"), *values(20, "later")]
+
+
+def test_remote_topic_that_was_deleted_is_filled_again_from_the_start(lab: FlowLab) -> None:
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.copy()
+    lab.delete(lab.target, lab.remote("orders"))
+    lab.copy()
+    assert lab.differences("orders") == []
+    assert lab.incidents() == [("topic recreated", "orders", 0, 0, 50)]
+    ends = lab.remote_ends()
+    lab.copy()
+    assert lab.remote_ends() == ends
+
+
+def test_records_that_expired_before_they_were_copied_are_refused_or_named_exactly(lab: FlowLab) -> None:
+    lab.create("orders", 2)
+    lab.write("orders", values(50))
+    lab.write("orders", values(50, "other"), 1)
+    lab.copy()
+    lab.write("orders", values(100, "later"))
+    lab.write("orders", values(10, "later"), 1)
+    lab.expire("orders", 120)
+    outcome = lab.run()
+    assert outcome.error is not None and outcome.error.exit_code == 3
+    assert "offsets 50 to 119 left the source's log before they were copied" in str(outcome.error)
+    assert lab.remote_values("orders") == values(50)
+    assert len(lab.remote_values("orders", 1)) == 60
+
+    lab.copy(on_data_loss="continue")
+    assert lab.remote_values("orders") == [*values(50), *values(100, "later")[70:]]
+    assert lab.incidents() == [("data lost", "orders", 0, 50, 120)]
+
+
+def test_expiry_behind_the_position_is_no_loss(lab: FlowLab) -> None:
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.copy()
+    lab.expire("orders", 50)
+    lab.write("orders", values(10, "later"))
+    lab.copy()
+    assert lab.remote_values("orders") == [*values(50), *values(10, "later")]
+    assert lab.incidents() == []
+
+
+def test_topic_without_records_gets_its_remote_topic(lab: FlowLab) -> None:
+    lab.create("empty", 3)
+    assert lab.copy().records == 0
+    assert lab.read_remote("empty") == {0: {}, 1: {}, 2: {}}
+
+
+def test_pattern_that_matches_no_topic_is_no_failure(lab: FlowLab) -> None:
+    assert lab.copy().records == 0
+
+
+def test_excluded_internal_and_returning_topics_stay_where_they_are(lab: FlowLab) -> None:
+    stems = ["orders", "audit"]
+    for stem in stems:
+        lab.create(stem)
+        lab.write(stem, values(10))
+    others = [f"target.{lab.name}", f"mm2-offset-syncs.{lab.name}.internal", f"{lab.name}.checkpoints.internal"]
+    for name in others:
+        lab.write_to(lab.source, lab.source.create_topic(name), values(10))
+    lab.settings["topics"] = json.dumps([f".*{lab.name}.*"])
+    lab.settings["topics.exclude"] = json.dumps([".*[.]audit"])
+    lab.copy()
+    assert lab.differences("orders") == []
+    assert {topic for topic, _ in lab.remote_ends()} == {lab.remote("orders")}
+
+
+def test_two_clusters_copy_each_other_and_no_record_goes_round(lab: FlowLab) -> None:
+    lab.flows = ("source->target", "target->source")
+    topic = lab.create("orders")
+    lab.target.create_topic(topic, 1)
+    lab.settings["topics"] = json.dumps([f".*{lab.name}[.].*"])
+    lab.write("orders", values(30, "here"))
+    lab.write_to(lab.target, topic, values(40, "there"))
+    for _ in range(2):
+        outcomes = lab.run_all()
+        assert [(outcome.flow, outcome.error) for outcome in outcomes] == [(name, None) for name in lab.flows]
+    assert lab.differences("orders") == []
+    assert differences(read_topic(lab.target, topic), read_topic(lab.source, f"target.{topic}")) == []
+    assert names_of(lab, lab.source) == [topic, f"target.{topic}"]
+    assert names_of(lab, lab.target) == [topic, f"source.{topic}"]
+
+
+def names_of(lab: FlowLab, broker: KafkaBroker) -> List[str]:
+    from confluent_kafka.admin import AdminClient
+
+    found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30).topics
+    return sorted((name for name in found if lab.name in name), key=len)

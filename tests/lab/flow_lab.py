@@ -1,0 +1,184 @@
+"""A flow over any number of topics on two running clusters: written to, run in this process, and judged.
+
+Its topics and its mirror have names of their own, so many tests can share the clusters.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from mirror_lib.config.loader import load
+from tests.lab.brokers import KafkaBroker
+from tests.lab.readers import Log, differences, read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mirror_lib.progress import ProgressSnapshot
+    from mirror_lib.replicate.job import FlowOutcome
+
+NOON = 1_700_000_000_000
+IncidentRow = Tuple[str, str, int, int, int]
+"""Kind, topic without the lab's prefix, partition, first offset, offset after the last."""
+
+
+@dataclass
+class FlowLab:
+    """`source->target` over every topic whose name starts with `name` and a dot. `settings` are the flow's keys."""
+
+    source: KafkaBroker
+    target: KafkaBroker
+    spark: SparkSession
+    directory: Path
+    name: str
+    settings: Dict[str, Any] = field(default_factory=dict)
+    trigger: str = "availableNow"
+    flows: Sequence[str] = ("source->target",)
+    seen: List[ProgressSnapshot] = field(default_factory=list)
+
+    def create(self, stem: str, partitions: int = 1, **configs: str) -> str:
+        """A topic of the flow on the source; `create("orders")` is called `NAME.orders`."""
+        return self.source.create_topic(f"{self.name}.{stem}", partitions, **configs)
+
+    def remote(self, stem: str) -> str:
+        return f"source.{self.name}.{stem}"
+
+    def write(self, stem: str, values: Sequence[Optional[bytes]], partition: int = 0, **options: Any) -> None:
+        """Append a record for each value, a millisecond apart. `options` are librdkafka's, `_` for `.`."""
+        self.write_to(self.source, f"{self.name}.{stem}", values, partition, **options)
+
+    def write_to(
+        self, broker: KafkaBroker, topic: str, values: Sequence[Optional[bytes]], partition: int = 0, **options: Any
+    ) -> None:
+        settings = {key.replace("_", "."): value for key, value in options.items()}
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "log_level": 0, **settings})
+        failed: List[str] = []
+        for number, value in enumerate(values):
+            producer.produce(
+                topic,
+                value,
+                b"key %d" % number,
+                partition,
+                timestamp=NOON + number,
+                on_delivery=lambda error, _: failed.append(str(error)) if error else None,
+            )
+            producer.poll(0)
+        assert producer.flush(60) == 0 and not failed, failed
+
+    @property
+    def config(self) -> Path:
+        """The configuration file, written anew from `settings` and `trigger`."""
+        settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **self.settings}
+        settings.setdefault("topics", f'["{self.name}[.].*"]')
+        lines = [f"name: {self.name}", "clusters:"]
+        lines += [f'  {each.name}: {{bootstrap.servers: "{each.bootstrap}"}}' for each in (self.source, self.target)]
+        lines += ["flows:"]
+        for flow in self.flows:
+            lines += [f"  {flow}:", *(f"    {key}: {value}" for key, value in settings.items())]
+        path = self.directory / "mirror.yaml"
+        path.write_text("\n".join([*lines, f"state: {self.directory / 'state'}", f'trigger: "{self.trigger}"']) + "\n")
+        return path
+
+    def run_all(self, stop: Optional[threading.Event] = None) -> List[FlowOutcome]:
+        """One whole run in this process, streaming queries and all."""
+        from mirror_lib.replicate.job import run_flows
+
+        config = load(str(self.config))
+        return run_flows(config, config.flows, self.spark, self.seen.append, stop or threading.Event())
+
+    def run(self, **settings: Any) -> FlowOutcome:
+        """One run of one flow; `settings` are changed for this and later runs, `_` for `.`."""
+        self.settings.update({key.replace("_", "."): value for key, value in settings.items()})
+        (outcome,) = self.run_all()
+        return outcome
+
+    def copy(self, **settings: Any) -> FlowOutcome:
+        """`run`, which must succeed."""
+        outcome = self.run(**settings)
+        assert outcome.error is None, outcome.error
+        return outcome
+
+    @contextmanager
+    def running(self) -> Iterator[List[FlowOutcome]]:
+        """The flow runs while the block does; its outcomes are there afterwards."""
+        stop, outcomes = threading.Event(), []  # type: Tuple[threading.Event, List[FlowOutcome]]
+        thread = threading.Thread(target=lambda: outcomes.extend(self.run_all(stop)))
+        thread.start()
+        try:
+            yield outcomes
+        finally:
+            stop.set()
+            thread.join(60)
+            assert not thread.is_alive(), "the flow did not end in time"
+
+    def read(self, stem: str, isolation: str = "read_committed") -> Dict[int, Log]:
+        return read_topic(self.source, f"{self.name}.{stem}", isolation)
+
+    def read_remote(self, stem: str) -> Dict[int, Log]:
+        """The remote log for the strictest reader; empty while there is none."""
+        try:
+            return read_topic(self.target, self.remote(stem))
+        except KeyError:
+            return {}
+
+    def remote_values(self, stem: str, partition: int = 0) -> List[Optional[bytes]]:
+        return [record.value for record in self.read_remote(stem).get(partition, {}).values()]
+
+    def differences(self, stem: str, isolation: str = "read_committed") -> List[str]:
+        return differences(self.read(stem, isolation), self.read_remote(stem))
+
+    def remote_ends(self) -> Dict[Tuple[str, int], int]:
+        """The end offset of every remote partition of this lab, markers included."""
+        from confluent_kafka import Consumer
+
+        consumer = Consumer({"bootstrap.servers": self.target.bootstrap, "group.id": "lab"})
+        topics = consumer.list_topics(timeout=30).topics
+        ends = {
+            (name, number): consumer.get_watermark_offsets(TopicPartition(name, number), timeout=30)[1]
+            for name, topic in topics.items()
+            if self.name in name
+            for number in topic.partitions
+        }
+        consumer.close()
+        return ends
+
+    def incidents(self) -> List[IncidentRow]:
+        """What the table of incidents says, in the order it was written."""
+        folder = self.directory / "state" / "incidents"
+        if not folder.exists():
+            return []
+        rows = self.spark.read.format("delta").load(str(folder)).orderBy("at", "topic", "partition").collect()
+        cut = len(self.name) + 1
+        return [(r["kind"], r["topic"][cut:], r["partition"], r["from_offset"], r["until_offset"]) for r in rows]
+
+    def delete(self, broker: KafkaBroker, topic: str) -> None:
+        """Delete a topic and wait until nobody sees it any more."""
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.delete_topics([topic])[topic].result(30)
+        while topic in admin.list_topics(timeout=10).topics:
+            threading.Event().wait(0.05)
+
+    def grow(self, stem: str, partitions: int) -> None:
+        """Add partitions to a topic of the source."""
+        topic = f"{self.name}.{stem}"
+        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < partitions:
+            threading.Event().wait(0.05)
+
+    def expire(self, stem: str, until: int, partition: int = 0) -> None:
+        """What retention does: the source's log starts at `until` from now on."""
+        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
+        for future in admin.delete_records([TopicPartition(f"{self.name}.{stem}", partition, until)]).values():
+            future.result(30)
+
+
+def values(count: int, stem: str = "value") -> List[bytes]:
+    return [b"%s %d" % (stem.encode(), number) for number in range(count)]

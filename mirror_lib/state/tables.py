@@ -5,7 +5,6 @@ A table is a folder `<state>/<name>` on any file system that Spark can write.
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import MirrorError, StateError
+from mirror_lib.local_rows import local_rows
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ class TableSchema:
     columns: Tuple[Column, ...]
     stamp: str
 
-    def row_ddl(self) -> str:
-        """The columns that a writer gives, as Spark DDL."""
-        return ", ".join(f"{column.name} {column.type}" for column in self.columns if column.name != self.stamp)
+    def given(self) -> Sequence[Tuple[str, str]]:
+        """The columns that a writer gives: name and type."""
+        return [(column.name, column.type) for column in self.columns if column.name != self.stamp]
 
 
 class StateTable:
@@ -72,7 +72,8 @@ class StateTable:
             return
         with self.explained("write to"):
             self._create_if_absent()
-            stamped = self._local(rows).withColumn(self._schema.stamp, F.current_timestamp())
+            given = local_rows(self._spark, self._schema.given(), rows)
+            stamped = given.withColumn(self._schema.stamp, F.current_timestamp())
             stamped.write.format("delta").mode("append").options(**options).save(self.path)
         log.debug("%d rows appended to %s", len(rows), self.path)
 
@@ -103,17 +104,3 @@ class StateTable:
             # Two flows of one driver may create it at the same moment: the loser finds it made.
             if not DeltaTable.isDeltaTable(self._spark, self.path):
                 raise
-
-    def _local(self, rows: Sequence[Tuple[object, ...]]) -> DataFrame:
-        """`rows` as a frame of one partition, so that a commit is one file.
-
-        By way of JSON, because `createDataFrame` starts Python workers for a handful of rows.
-        """
-        names = [column.name for column in self._schema.columns if column.name != self._schema.stamp]
-        text = json.dumps([dict(zip(names, row)) for row in rows])
-        parsed = F.from_json(F.lit(text), f"array<struct<{_struct_fields(self._schema)}>>", {"mode": "FAILFAST"})
-        return self._spark.range(0, 1, 1, 1).select(F.inline(parsed))
-
-
-def _struct_fields(schema: TableSchema) -> str:
-    return ", ".join(f"{column.name}: {column.type}" for column in schema.columns if column.name != schema.stamp)

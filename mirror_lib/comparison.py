@@ -1,0 +1,202 @@
+"""Both logs against the ledger's map, on Spark. In: the range of each partition. Out: counts and first differences.
+
+Why this proves equality: the map is one to one and in order (`merge_runs`), every record of the source's range and of
+the remote range must be in it, and both ends of every pair must hold the same record. So no record is lost, doubled,
+added, changed or out of order. The ledger is not trusted for it: a wrong row shows as a difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F
+
+from mirror_lib.copied_range import CopiedRange
+from mirror_lib.digests import DigestReader, Slice
+from mirror_lib.local_rows import local_rows
+
+# Runs are spelled out in pieces of so many records, which several tasks can share and which fit in memory.
+PIECE = 65_536
+
+# A record may be missing from a compacted log only if a later one of its key is there, or if the key's last word was a
+# tombstone, which compaction takes too; records without a key are taken at once.
+_SOURCE_EXCUSED = """source_compacted and case when remote_digest is null then remote_compacted
+    else key_digest is null or last_upstream.offset > upstream or coalesce(last_downstream.tombstone, false) end"""
+_REMOTE_EXCUSED = """remote_compacted and case when source_digest is null then source_compacted
+    else key_digest is null or last_downstream.offset > downstream
+         or coalesce(last_upstream.tombstone and last_upstream.offset < upstream_end, false) end"""
+_EXCUSED = f"""case when upstream is null or downstream is null then false
+    else (source_digest is null or remote_digest is null)
+         and (source_digest is not null or coalesce({_SOURCE_EXCUSED}, false))
+         and (remote_digest is not null or coalesce({_REMOTE_EXCUSED}, false)) end"""
+_DIFFERS = """case
+    when downstream is null then upstream >= upstream_first and upstream < upstream_end
+    when upstream is null then downstream >= downstream_first and downstream < downstream_end and not shared
+    else not excused and not coalesce(source_digest = remote_digest, false) end"""
+_RUN = (("slot", "int"), ("upstream", "bigint"), ("downstream", "bigint"), ("count", "bigint"))
+_OFFSETS = ("upstream_first", "upstream_end", "downstream_first", "downstream_end")
+_FLAGS = ("source_compacted", "remote_compacted", "shared")
+_BOUNDS = (("slot", "int"), *((name, "bigint") for name in _OFFSETS), *((name, "boolean") for name in _FLAGS))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was found in one partition. Offsets are `None` where nothing of the kind was found.
+
+    `first_upstream`: the first source record that differs from its pair or has none; `first_downstream`: the first
+    remote record that the map does not know. Heads and tail lie before and behind what the ledger speaks of.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    compacted: int = 0
+    differing: int = 0
+    first_upstream: Optional[int] = None
+    first_downstream: Optional[int] = None
+    head_upstream: int = 0
+    head_upstream_first: Optional[int] = None
+    head_downstream: int = 0
+    tail: int = 0
+
+
+@dataclass(frozen=True)
+class TailCounts:
+    """What was found behind the ledger's end: `records` pairs that are equal, and the first that is not."""
+
+    records: int
+    bytes: int
+    differing: int
+    first_downstream: Optional[int]
+    first_upstream: Optional[int]
+
+
+def compare(
+    spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange]
+) -> Mapping[int, Counts]:
+    """Compare every range, keyed by its index (its slot). A slot without any record is missing."""
+    upstream = source.digests(
+        [Slice(n, r.topic, r.partition, r.source.read_from, r.source.read_until) for n, r in enumerate(ranges)]
+    )
+    downstream = remote.digests(
+        [Slice(n, r.remote_topic, r.partition, r.remote.read_from, r.remote.read_until) for n, r in enumerate(ranges)]
+    )
+    joined = _last_of_key(_joined(spark, upstream, downstream, ranges), upstream, downstream, ranges)
+    judged = joined.withColumn("excused", F.expr(_EXCUSED)).withColumn("differs", F.expr(_DIFFERS))
+    return {row["slot"]: _counts(row.asDict()) for row in judged.groupBy("slot").agg(*_aggregates()).collect()}
+
+
+def _joined(
+    spark: SparkSession, upstream: DataFrame, downstream: DataFrame, ranges: Sequence[CopiedRange]
+) -> DataFrame:
+    source = upstream.selectExpr(
+        "slot", "offset as upstream", "digest as source_digest", "key_digest as source_key", "bytes"
+    )
+    remote = downstream.selectExpr(
+        "slot", "offset as downstream", "digest as remote_digest", "key_digest as remote_key"
+    )
+    mapped = remote.join(_pairs(spark, ranges), ["slot", "downstream"], "full_outer")
+    both = mapped.join(source, ["slot", "upstream"], "full_outer")
+    return both.join(F.broadcast(_bounds(spark, ranges)), "slot")
+
+
+def _pairs(spark: SparkSession, ranges: Sequence[CopiedRange]) -> DataFrame:
+    """The ledger's map record for record: `slot, upstream, downstream`."""
+    runs = [
+        (slot, run.upstream_offset, run.downstream_offset, run.record_count)
+        for slot, copied in enumerate(ranges)
+        for run in copied.runs
+        if run.record_count
+    ]
+    frame = local_rows(spark, _RUN, runs)
+    pieces = frame.withColumn("piece", F.explode(F.expr(f"sequence(0L, count - 1, {PIECE}L)")))
+    # Spread before spelling out: a partition copied in order is a single run.
+    spread = pieces.repartition("slot", "piece")
+    nth = F.explode(F.expr(f"sequence(piece, least(piece + {PIECE}L, count) - 1)"))
+    offsets = ("upstream + nth as upstream", "downstream + nth as downstream")
+    return spread.withColumn("nth", nth).selectExpr("slot", *offsets)
+
+
+def _bounds(spark: SparkSession, ranges: Sequence[CopiedRange]) -> DataFrame:
+    rows = [
+        (slot, *(one.source.first, one.source.end), *(one.remote.first, one.remote.end), *_flags(one))
+        for slot, one in enumerate(ranges)
+    ]
+    return local_rows(spark, _BOUNDS, rows)
+
+
+def _flags(copied: CopiedRange) -> Tuple[bool, bool, bool]:
+    return copied.source_compacted, copied.remote_compacted, copied.shared
+
+
+def _last_of_key(
+    joined: DataFrame, upstream: DataFrame, downstream: DataFrame, ranges: Sequence[CopiedRange]
+) -> DataFrame:
+    """Add `key_digest` and, for compacted partitions, where each side has the last record of that key."""
+    slots = [n for n, copied in enumerate(ranges) if copied.compacted]
+    keyed = joined.withColumn("key_digest", F.coalesce("source_key", "remote_key"))
+    if not slots:
+        nothing = F.expr("cast(null as struct<offset: bigint, tombstone: boolean>)")
+        return keyed.withColumn("last_upstream", nothing).withColumn("last_downstream", nothing)
+    for side, name in ((upstream, "last_upstream"), (downstream, "last_downstream")):
+        compacted = side.where(F.col("slot").isin(slots) & F.col("key_digest").isNotNull())
+        last = compacted.groupBy("slot", "key_digest").agg(F.max(F.struct("offset", "tombstone")).alias(name))
+        keyed = keyed.join(last, ["slot", "key_digest"], "left")
+    return keyed
+
+
+def _aggregates() -> List[Column]:
+    paired = "source_digest is not null and remote_digest is not null and upstream is not null"
+    head_up = "downstream is null and upstream < upstream_first"
+    head_down = "upstream is null and downstream < downstream_first"
+    tail = "upstream is null and downstream >= downstream_end"
+    return [
+        F.expr(f"count_if({paired})").alias("records"),
+        F.expr(f"coalesce(sum(bytes) filter (where {paired}), 0)").alias("bytes"),
+        F.expr("count_if(excused)").alias("compacted"),
+        F.expr("count_if(differs)").alias("differing"),
+        F.expr("min(upstream) filter (where differs)").alias("first_upstream"),
+        F.expr("min(downstream) filter (where differs and upstream is null)").alias("first_downstream"),
+        F.expr(f"count_if({head_up})").alias("head_upstream"),
+        F.expr(f"min(upstream) filter (where {head_up})").alias("head_upstream_first"),
+        F.expr(f"count_if({head_down})").alias("head_downstream"),
+        F.expr(f"count_if({tail})").alias("tail"),
+    ]
+
+
+def _counts(row: Dict[str, Optional[int]]) -> Counts:
+    return Counts(**{name: value for name, value in row.items() if name != "slot" and value is not None})
+
+
+def compare_tails(
+    source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange]
+) -> Mapping[int, TailCounts]:
+    """Compare, by rank, what the remote logs hold behind the ledger's end with what the sources hold behind theirs.
+
+    That is what a copier has written and not yet entered: its records must be the source's next ones, in order.
+    """
+    upstream = source.digests(
+        [Slice(n, r.topic, r.partition, r.source.end, r.source.log_end) for n, r in ranges.items()]
+    )
+    downstream = remote.digests(
+        [Slice(n, r.remote_topic, r.partition, r.remote.end, r.remote.log_end) for n, r in ranges.items()]
+    )
+    rank = F.row_number().over(Window.partitionBy("slot").orderBy("offset"))
+    ranked = downstream.selectExpr("slot", "offset", "digest as remote_digest").withColumn("rank", rank)
+    expected = upstream.selectExpr("slot", "offset", "digest", "bytes").withColumn("rank", rank)
+    expected = expected.withColumnRenamed("offset", "upstream")
+    joined = ranked.join(expected, ["slot", "rank"], "left")
+    equal = joined.withColumn("equal", F.coalesce(F.col("digest") == F.col("remote_digest"), F.lit(False)))
+    found = equal.groupBy("slot").agg(
+        F.expr("count_if(equal)").alias("records"),
+        F.expr("coalesce(sum(bytes) filter (where equal), 0)").alias("bytes"),
+        F.expr("count_if(not equal)").alias("differing"),
+        F.expr("min(struct(offset, upstream)) filter (where not equal)").alias("first"),
+    )
+    return {row["slot"]: _tail_counts(row) for row in found.collect()}
+
+
+def _tail_counts(row: Row) -> TailCounts:
+    offset, upstream = row["first"] or (None, None)
+    return TailCounts(row["records"], row["bytes"], row["differing"], offset, upstream)

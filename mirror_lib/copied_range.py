@@ -1,0 +1,119 @@
+"""What of a partition was copied and can be compared. In: the ledger's syncs, both logs' ends. Out: a CopiedRange.
+
+Pure: who asks the ledger and the clusters is `mirror_lib.verify`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Sequence, Tuple
+
+from mirror_lib.errors import StateError
+from mirror_lib.facts import OffsetRange
+from mirror_lib.state.offset_map import cut_front, downstream_end, merge_runs, upstream_end
+from mirror_lib.state.records import OffsetSync
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """One log: read from `read_from` until `read_until`; `first` until `end` is what the ledger speaks of.
+
+    Offsets, ends exclusive; `log_end` is the end of the log itself.
+    """
+
+    read_from: int
+    first: int
+    end: int
+    read_until: int
+    log_end: int
+
+
+@dataclass(frozen=True)
+class CopiedRange:
+    """One partition: `runs` map its source to its remote log, both still held. Expired: records no longer comparable.
+
+    `contradiction` says in a sentence why the ledger's rows are no map at all; then there are no runs.
+    """
+
+    topic: str
+    remote_topic: str
+    partition: int
+    runs: Tuple[OffsetSync, ...]
+    source: Bounds
+    remote: Bounds
+    expired_upstream: int = 0
+    expired_downstream: int = 0
+    source_compacted: bool = False
+    remote_compacted: bool = False
+    shared: bool = False
+    contradiction: Optional[str] = None
+
+    @property
+    def compacted(self) -> bool:
+        """Whether records may be missing on either side because a later one of the same key is there."""
+        return self.source_compacted or self.remote_compacted
+
+
+@dataclass(frozen=True)
+class CopiedPartition:
+    """What is known of a partition before the comparison. `from_the_start`: the flow copies from the log's start."""
+
+    topic: str
+    remote_topic: str
+    partition: int
+    syncs: Tuple[OffsetSync, ...]
+    source: OffsetRange
+    remote: OffsetRange
+    source_compacted: bool
+    remote_compacted: bool
+    from_the_start: bool
+    shared: bool
+
+
+def copied_range(known: CopiedPartition) -> CopiedRange:
+    """Find the range to compare.
+
+    It starts at the first pair of the ledger that both logs still hold, and ends at the ledger's end. Both logs are
+    also read before that (`read_from`) where the remote log is whole and the flow copies from the start: a record
+    there that was never copied is then seen.
+    """
+    try:
+        merged: Tuple[OffsetSync, ...] = merge_runs(known.syncs)
+        contradiction = None
+    except StateError as error:
+        merged, contradiction = (), error.message
+    cut = cut_front(merged, known.source.log_start, known.remote.log_start)
+    upstream, downstream = _ends(merged, known)
+    first = cut.runs[0] if cut.runs else OffsetSync(known.topic, known.partition, upstream, downstream, 0)
+    expired = cut.expired_upstream + cut.expired_downstream
+    heads = bool(merged) and known.from_the_start and not expired and known.remote.log_start == 0 and not known.shared
+    # Compaction may have taken a copied record for the sake of a later one that is not copied yet.
+    source_until = known.source.end if known.source_compacted else upstream
+    return CopiedRange(
+        known.topic,
+        known.remote_topic,
+        known.partition,
+        cut.runs,
+        _bounds(known.source, first.upstream_offset, upstream, source_until, heads),
+        _bounds(known.remote, first.downstream_offset, downstream, known.remote.end, heads),
+        cut.expired_upstream,
+        cut.expired_downstream,
+        known.source_compacted,
+        known.remote_compacted,
+        known.shared,
+        contradiction,
+    )
+
+
+def _ends(merged: Sequence[OffsetSync], known: CopiedPartition) -> Tuple[int, int]:
+    if not merged:
+        return known.source.log_start, known.remote.log_start
+    return (
+        max(upstream_end(merged[-1]), known.source.log_start),
+        max(downstream_end(merged[-1]), known.remote.log_start),
+    )
+
+
+def _bounds(log: OffsetRange, first: int, end: int, until: int, heads: bool) -> Bounds:
+    read_from = log.log_start if heads else first
+    return Bounds(read_from, first, end, max(read_from, min(until, log.end)), log.end)

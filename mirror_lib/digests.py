@@ -1,0 +1,129 @@
+"""Records as digests. In: ranges of partitions of one cluster. Out: a DataFrame row for each record, not its content.
+
+Read by Spark's own Kafka source and digested by SQL functions alone; nothing here knows how records were copied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.config.clients import spark_kafka_options
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.local_rows import local_rows
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Offsets `[from_offset, until_offset)` of one partition. Rows read from it carry `slot` instead of its name."""
+
+    slot: int
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+
+
+# Every part says its own length or that it is null, so different records never have the same encoding.
+def _part(binary: str) -> str:
+    length = f"encode(concat(length({binary}), ':'), 'UTF-8')"
+    return f"coalesce(concat({length}, {binary}), encode('-', 'UTF-8'))"
+
+
+_NOTHING = "encode('', 'UTF-8')"
+_HEADER_KEY = "encode(header.key, 'UTF-8')"
+_HEADER = f"concat({_part(_HEADER_KEY)}, {_part('header.value')})"
+# Headers are an array or, where there are none, null; order and repeated names count.
+_HEADERS = (
+    "concat(encode(concat(coalesce(size(headers), 0), ':'), 'UTF-8'),"
+    f" coalesce(aggregate(headers, {_NOTHING}, (all, header) -> concat(all, {_HEADER})), {_NOTHING}))"
+)
+_HEADER_BYTES = "aggregate(headers, 0, (sum, h) -> sum + octet_length(h.key) + coalesce(octet_length(h.value), 0))"
+_TIMESTAMP = "encode(cast(unix_millis(timestamp) as string), 'UTF-8')"
+FIELDS = {"key": _part("key"), "value": _part("value"), "headers": _HEADERS, "timestamp": _part(_TIMESTAMP)}
+_CONTENT = ("octet_length(key)", "octet_length(value)", _HEADER_BYTES)
+_BYTES = f"cast({' + '.join(f'coalesce({length}, 0)' for length in _CONTENT)} as bigint)"
+
+
+def _sha256(binary: str) -> str:
+    return f"unhex(sha2({binary}, 256))"
+
+
+_SLOT = (("slot", "int"), ("topic", "string"), ("partition", "int"))
+_KAFKA_COLUMNS = (
+    *_SLOT,
+    ("offset", "bigint"),
+    ("key", "binary"),
+    ("value", "binary"),
+    ("headers", "array<struct<key: string, value: binary>>"),
+    ("timestamp", "timestamp"),
+)
+RECORD_DIGEST = _sha256(f"concat({', '.join(FIELDS.values())})")
+KEY_DIGEST = _sha256(FIELDS["key"])
+
+
+class DigestReader:
+    """Reads one cluster. `isolation_level` is the consumer's."""
+
+    def __init__(self, spark: SparkSession, cluster: ClusterConfig, isolation_level: str) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._isolation_level = isolation_level
+
+    def digests(self, slices: Sequence[Slice]) -> DataFrame:
+        """`slot, offset, digest, key_digest, tombstone, bytes`: one row for each record of `slices`.
+
+        `digest` covers key, value, headers and timestamp (SHA-256); `bytes` is their content without the timestamp.
+        """
+        return self._records(slices).selectExpr(
+            "slot",
+            "offset",
+            f"{RECORD_DIGEST} as digest",
+            f"if(key is null, null, {KEY_DIGEST}) as key_digest",
+            "value is null as tombstone",
+            f"{_BYTES} as bytes",
+        )
+
+    def fields(self, slices: Sequence[Slice]) -> DataFrame:
+        """`slot, offset, digest` and `<name>_digest` for each of `FIELDS`: to see in what two records differ."""
+        parts = [f"{_sha256(binary)} as {name}_digest" for name, binary in FIELDS.items()]
+        return self._records(slices).selectExpr("slot", "offset", f"{RECORD_DIGEST} as digest", *parts)
+
+    def _records(self, slices: Sequence[Slice]) -> DataFrame:
+        read = [part for part in slices if part.from_offset < part.until_offset]
+        if not read:
+            return local_rows(self._spark, _KAFKA_COLUMNS, [])
+        slots = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in read])
+        records = self._spark.read.format("kafka").options(**self._options(read)).load()
+        return records.join(F.broadcast(slots), ["topic", "partition"])
+
+    def _options(self, slices: Sequence[Slice]) -> Mapping[str, str]:
+        partitions: Dict[str, List[int]] = defaultdict(list)
+        for part in slices:
+            partitions[part.topic].append(part.partition)
+        return {
+            **spark_kafka_options(self._cluster.client_properties("consumer")),
+            "assign": json.dumps(partitions),
+            "startingOffsets": _offsets(slices, "from_offset"),
+            "endingOffsets": _offsets(slices, "until_offset"),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "groupIdPrefix": "mirror-verify",
+            # Rows carry their offsets, so a big partition may be read by several tasks.
+            "minPartitions": str(self._spark.conf.get("spark.sql.shuffle.partitions")),
+            "kafka.isolation.level": self._isolation_level,
+            # At a log's end a fetch waits so long for more, and Spark's questions for offsets queue up behind it.
+            "kafka.fetch.max.wait.ms": "20",
+        }
+
+
+def _offsets(slices: Sequence[Slice], bound: str) -> str:
+    offsets: Dict[str, Dict[str, int]] = defaultdict(dict)
+    for part in slices:
+        offsets[part.topic][str(part.partition)] = getattr(part, bound)
+    return json.dumps(offsets)

@@ -1,0 +1,204 @@
+"""What a comparison says about a flow. In: the records at the first difference. Out: verdicts, lines, JSON. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from mirror_lib.columns import aligned
+
+EQUAL = "equal"
+DIFFERS = "differs"
+EXPIRED = "expired"
+
+LOST = "lost"
+DOUBLED = "doubled"
+SWAPPED = "swapped"
+CHANGED = "changed"
+WRONG_PARTITION = "wrong partition"
+FOREIGN = "not on the source"
+LEDGER = "ledger is wrong"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first difference of a partition. `records`: how many places of the partition differ in all.
+
+    An offset is `None` where neither log nor ledger names one for that side. `kind` names changed fields:
+    `changed key, value`.
+    """
+
+    partition: int
+    kind: str
+    upstream_offset: Optional[int]
+    downstream_offset: Optional[int]
+    records: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class PartitionVerdict:
+    """One partition: `records` pairs compared, `bytes` of keys, values and headers in them. `unknown` in sentences."""
+
+    partition: int
+    records: int
+    bytes: int
+    verdict: str
+    difference: Optional[Difference] = None
+    unknown: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TopicVerdict:
+    """One topic and its remote topic."""
+
+    topic: str
+    remote_topic: str
+    partitions: Tuple[PartitionVerdict, ...]
+
+    @property
+    def records(self) -> int:
+        """Pairs of records compared."""
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of keys, values and headers compared, counted once."""
+        return sum(partition.bytes for partition in self.partitions)
+
+    @property
+    def verdict(self) -> str:
+        """`differs` if one partition does; `expired` if nothing could be compared because it expired; else `equal`."""
+        verdicts = {partition.verdict for partition in self.partitions}
+        if DIFFERS in verdicts:
+            return DIFFERS
+        return EXPIRED if EXPIRED in verdicts and not self.records else EQUAL
+
+    @property
+    def differences(self) -> Tuple[Difference, ...]:
+        """The first difference of each partition that has one."""
+        return tuple(partition.difference for partition in self.partitions if partition.difference)
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """All copied topics of one flow."""
+
+    flow: str
+    topics: Tuple[TopicVerdict, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether no difference was found."""
+        return all(topic.verdict != DIFFERS for topic in self.topics)
+
+
+@dataclass(frozen=True)
+class SeenRecord:
+    """A record as digests: of the whole (`digest`) and of each field by name."""
+
+    offset: int
+    digest: bytes
+    fields: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Places:
+    """How often one digest occurs in each partition of the topic, upstream and downstream."""
+
+    upstream: Mapping[int, int]
+    downstream: Mapping[int, int]
+
+    def surplus(self, partition: int) -> int:
+        """Copies downstream beyond those upstream; negative where some are missing."""
+        return self.downstream.get(partition, 0) - self.upstream.get(partition, 0)
+
+    def surplus_elsewhere(self, partition: int) -> Optional[int]:
+        """Another partition that holds a copy too many."""
+        others = sorted(self.downstream.keys() - {partition})
+        return next((other for other in others if self.surplus(other) > 0), None)
+
+
+NOWHERE = Places({}, {})
+
+
+def classify(
+    partition: int,
+    upstream: Optional[SeenRecord],
+    downstream: Optional[SeenRecord],
+    places: Mapping[bytes, Places],
+) -> Tuple[str, str]:
+    """Name the difference between the records that face each other, as (kind, one sentence).
+
+    It is told by counting: whether the source's record is missing in the remote partition, and whether the remote
+    record is there once too often. If neither, both records are there and only their order is wrong.
+    """
+    there = places.get(upstream.digest, NOWHERE) if upstream else NOWHERE
+    here = places.get(downstream.digest, NOWHERE) if downstream else NOWHERE
+    missing, extra = there.surplus(partition) < 0, here.surplus(partition) > 0
+    elsewhere = there.surplus_elsewhere(partition) if missing else None
+    if elsewhere is not None:
+        return WRONG_PARTITION, f"the record is in partition {elsewhere} of the remote topic"
+    if extra and here.upstream.get(partition):
+        return DOUBLED, "the remote log holds the record more often than the source"
+    if extra and here.upstream:
+        return WRONG_PARTITION, f"the record belongs to partition {min(here.upstream)}"
+    if missing and extra and upstream and downstream:
+        return _changed(upstream, downstream)
+    if extra:
+        return FOREIGN, "the source holds no such record"
+    if missing:
+        return LOST, "the remote log does not hold the record"
+    if upstream and downstream and upstream.digest != downstream.digest:
+        return SWAPPED, "both logs hold the record, in another order"
+    if upstream or downstream:
+        return LEDGER, "the record is there, but the ledger does not place it"
+    return LEDGER, "the ledger names a record that neither log holds"
+
+
+def _changed(upstream: SeenRecord, downstream: SeenRecord) -> Tuple[str, str]:
+    fields = [name for name, digest in upstream.fields.items() if downstream.fields.get(name) != digest]
+    return f"{CHANGED} {', '.join(fields)}", "the record's place is right, its content is not"
+
+
+def report_lines(report: VerifyReport) -> List[str]:
+    """An aligned table, a row for each topic, and below it each difference and each thing that cannot be known."""
+    rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "VERDICT")]
+    for topic in report.topics:
+        counts = (str(len(topic.partitions)), str(topic.records), str(topic.bytes))
+        rows.append((topic.topic, topic.remote_topic, *counts, topic.verdict))
+    lines = aligned(rows, right={2, 3, 4})
+    for topic in report.topics:
+        lines += [f"{topic.topic}-{d.partition}: {_sentence(d)}" for d in topic.differences]
+    for topic in report.topics:
+        lines += [f"{topic.topic}-{p.partition}: {unknown}" for p in topic.partitions for unknown in p.unknown]
+    return lines
+
+
+def _sentence(difference: Difference) -> str:
+    sides = (("upstream", difference.upstream_offset), ("downstream", difference.downstream_offset))
+    places = " and ".join(f"{side} offset {offset}" for side, offset in sides if offset is not None)
+    count = f"{difference.records} places differ" if difference.records > 1 else "nothing else differs"
+    return f"{difference.kind} at {places or 'no offset'}: {difference.detail} ({count})"
+
+
+def report_json(report: VerifyReport) -> Dict[str, object]:
+    """The report for programs: `flow`, `equal`, `topics`; a topic has counts, verdict, `differences`, `unknown`."""
+    return {"flow": report.flow, "equal": report.equal, "topics": [_topic_json(topic) for topic in report.topics]}
+
+
+def _topic_json(topic: TopicVerdict) -> Dict[str, object]:
+    return {
+        "topic": topic.topic,
+        "remote_topic": topic.remote_topic,
+        "partitions": len(topic.partitions),
+        "records": topic.records,
+        "bytes": topic.bytes,
+        "verdict": topic.verdict,
+        "differences": [dict(vars(difference)) for difference in topic.differences],
+        "unknown": [
+            {"partition": partition.partition, "reason": reason}
+            for partition in topic.partitions
+            for reason in partition.unknown
+        ],
+    }

@@ -1,0 +1,234 @@
+"""Proof that remote logs equal their sources. In: a flow, its ledger, its copied topics. Out: a VerifyReport.
+
+Changes nothing. Reads both clusters as any consumer does, through Spark's own Kafka source.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.comparison import Counts, TailCounts, compare, compare_tails
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.copied_range import CopiedPartition, CopiedRange, copied_range
+from mirror_lib.digests import DigestReader
+from mirror_lib.errors import ClusterError, MirrorError
+from mirror_lib.facts import Cluster
+from mirror_lib.first_differences import Facing, kinds
+from mirror_lib.plan import CopiedTopic
+from mirror_lib.state.offset_map import downstream_end, downstream_of, upstream_end
+from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.records import OffsetSync, PartitionKey
+from mirror_lib.verdicts import (
+    DIFFERS,
+    EQUAL,
+    EXPIRED,
+    LEDGER,
+    Difference,
+    PartitionVerdict,
+    TopicVerdict,
+    VerifyReport,
+)
+
+log = logging.getLogger(__name__)
+
+# So many first differences are looked at closely; further partitions are reported without a kind.
+EXAMINED = 100
+
+
+def verify(
+    spark: SparkSession,
+    flow: ReplicationFlow,
+    ledger: OffsetSyncTable,
+    copied: Sequence[CopiedTopic],
+    source: Cluster,
+    target: Cluster,
+) -> VerifyReport:
+    """Compare every copied topic record for record over what was copied (`mirror_lib.comparison` says why it proves).
+
+    May run beside the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end.
+    """
+    ranges = _ranges(flow, ledger, copied, source, target)
+    log.info("%s: comparing %d partitions", flow.name, len(ranges))
+    readers = (
+        DigestReader(spark, flow.source, flow.isolation_level),
+        DigestReader(spark, flow.target, "read_uncommitted"),
+    )
+    with _explained(flow):
+        findings = _findings(spark, readers, ranges)
+    partitions = [_partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
+    return VerifyReport(flow.name, tuple(_topic_verdict(topic, ranges, partitions) for topic in copied))
+
+
+@contextmanager
+def _explained(flow: ReplicationFlow) -> Iterator[None]:
+    try:
+        yield
+    except MirrorError:
+        raise
+    except Exception as error:
+        cause = str(error).strip().split("\n")[0] or type(error).__name__
+        raise ClusterError(
+            f"{flow.name}: Spark could not read both logs to the end: {cause}",
+            "if records expired meanwhile, verify again; a timestamp beyond the year 294247 cannot be read by Spark",
+        ) from error
+
+
+def _ranges(
+    flow: ReplicationFlow, ledger: OffsetSyncTable, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster
+) -> List[CopiedRange]:
+    """One range for each partition that both clusters have."""
+    # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
+    # what the remote logs hold below the ends of the sources.
+    syncs = ledger.syncs(flow.name)
+    at_target = [(topic.remote_topic, partition) for topic in copied for partition in range(topic.partitions)]
+    remote_offsets = target.offsets(at_target, "read_uncommitted")
+    at_source = [(topic.source.name, partition) for topic in copied for partition in range(topic.partitions)]
+    source_offsets = source.offsets(at_source, flow.isolation_level)
+    source_compacted = _compacted(source, [topic.source.name for topic in copied])
+    remote_compacted = _compacted(target, [topic.remote_topic for topic in copied])
+    return [
+        copied_range(
+            CopiedPartition(
+                topic.source.name,
+                topic.remote_topic,
+                partition,
+                _syncs_of(syncs, topic, partition),
+                source_offsets[topic.source.name, partition],
+                remote_offsets[topic.remote_topic, partition],
+                topic.source.name in source_compacted,
+                topic.remote_topic in remote_compacted,
+                flow.auto_offset_reset == "earliest",
+                flow.shared_remote_topics,
+            )
+        )
+        for topic in copied
+        for partition in range(topic.partitions)
+        if (topic.source.name, partition) in source_offsets and (topic.remote_topic, partition) in remote_offsets
+    ]
+
+
+def _compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
+    configs = cluster.topic_configs(topics, ["cleanup.policy"])
+    policies = {topic: entries.get("cleanup.policy") for topic, entries in configs.items()}
+    return frozenset(topic for topic, entry in policies.items() if entry and "compact" in (entry.value or ""))
+
+
+def _syncs_of(
+    syncs: Mapping[PartitionKey, Tuple[OffsetSync, ...]], topic: CopiedTopic, partition: int
+) -> Tuple[OffsetSync, ...]:
+    key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
+    return syncs.get(key, ())
+
+
+@dataclass(frozen=True)
+class _Finding:
+    counts: Counts
+    tail: Optional[TailCounts] = None
+    first: Optional[Facing] = None
+    kind: Optional[Tuple[str, str]] = None
+
+
+def _findings(
+    spark: SparkSession, readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange]
+) -> List[_Finding]:
+    """Compare, then look closer where something differs; in the order of `ranges`."""
+    compared = compare(spark, *readers, ranges)
+    counts = [compared.get(slot, Counts()) for slot in range(len(ranges))]
+    open_ended = {n: r for n, r in enumerate(ranges) if counts[n].tail and _tail_is_comparable(r)}
+    tails = compare_tails(*readers, open_ended) if open_ended else {}
+    firsts = [_first(r, counts[n], tails.get(n)) for n, r in enumerate(ranges)]
+    differing = {n: first for n, first in enumerate(firsts) if first is not None}
+    examined = kinds(*readers, ranges, dict(list(differing.items())[:EXAMINED]))
+    return [_Finding(counts[n], tails.get(n), firsts[n], examined.get(n)) for n in range(len(ranges))]
+
+
+def _tail_is_comparable(copied: CopiedRange) -> bool:
+    """By rank only what has no holes, and no other writers."""
+    return not (copied.compacted or copied.shared or copied.contradiction)
+
+
+def _first(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Optional[Facing]:
+    """Where the partition first differs, by the place in the remote log."""
+    if _lost_at_the_head(counts):
+        return Facing(counts.head_upstream_first, None)
+    upstream, stray = counts.first_upstream, counts.first_downstream
+    if upstream is None and stray is None:
+        return Facing(tail.first_upstream, tail.first_downstream) if tail and tail.differing else None
+    if upstream is None:
+        return Facing(None, stray)
+    # A source record that the ledger leaves out belongs between two places; one that it names has but one.
+    earliest, latest = _places(copied, upstream)
+    if stray is not None and stray <= latest:
+        return Facing(upstream if stray >= earliest else None, stray)
+    return Facing(upstream, latest if _is_mapped(copied.runs, upstream) else None)
+
+
+def _is_mapped(runs: Sequence[OffsetSync], upstream: int) -> bool:
+    return any(run.upstream_offset <= upstream < upstream_end(run) for run in runs)
+
+
+def _places(copied: CopiedRange, upstream: int) -> Tuple[int, int]:
+    """The first and last downstream offset at which the record of an upstream offset may lie, by the ledger."""
+    latest = downstream_of(copied.runs, upstream)
+    before = [run for run in copied.runs if run.upstream_offset <= upstream]
+    if latest is None or not before:
+        return copied.remote.first, copied.remote.end
+    if upstream < upstream_end(before[-1]):
+        return latest, latest
+    return downstream_end(before[-1]), latest
+
+
+def _lost_at_the_head(counts: Counts) -> bool:
+    """A remote log with records before the ledger's first run was begun by someone else: nothing is known then."""
+    return counts.head_upstream > 0 and counts.head_downstream == 0
+
+
+def _partition_verdict(copied: CopiedRange, finding: _Finding) -> PartitionVerdict:
+    counts, tail = finding.counts, finding.tail
+    records = counts.records + (tail.records if tail else 0)
+    size = counts.bytes + (tail.bytes if tail else 0)
+    difference = _difference(copied, finding)
+    expired = copied.expired_upstream + copied.expired_downstream
+    verdict = DIFFERS if difference else EXPIRED if expired and not records else EQUAL
+    return PartitionVerdict(copied.partition, records, size, verdict, difference, _unknown(copied, counts, tail))
+
+
+def _difference(copied: CopiedRange, finding: _Finding) -> Optional[Difference]:
+    if copied.contradiction:
+        return Difference(copied.partition, LEDGER, None, None, 0, copied.contradiction)
+    if finding.first is None:
+        return None
+    counts, tail = finding.counts, finding.tail
+    head = counts.head_upstream if _lost_at_the_head(counts) else 0
+    places = counts.differing + head + (tail.differing if tail else 0)
+    kind, detail = finding.kind or (DIFFERS, f"not looked at closely: more than {EXAMINED} partitions differ")
+    return Difference(copied.partition, kind, finding.first.upstream, finding.first.downstream, places, detail)
+
+
+def _unknown(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Tuple[str, ...]:
+    behind = "compared by rank" if tail else "not compared"
+    said: Dict[str, int] = {
+        "{} copied records expired on the source and cannot be compared": copied.expired_upstream,
+        "{} copied records expired on the remote log and cannot be compared": copied.expired_downstream,
+        "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
+        "{} records lie in the remote log before the ledger's first row: not compared": counts.head_downstream,
+        f"{{}} records lie in the remote log behind the ledger's last row: {behind}": counts.tail,
+    }
+    return tuple(sentence.format(count) for sentence, count in said.items() if count)
+
+
+def _topic_verdict(
+    topic: CopiedTopic, ranges: Sequence[CopiedRange], partitions: Sequence[PartitionVerdict]
+) -> TopicVerdict:
+    compared = {r.partition: verdict for r, verdict in zip(ranges, partitions) if r.topic == topic.source.name}
+    absent = "one of the two logs does not exist yet or has no leader now: not compared"
+    return TopicVerdict(
+        topic.source.name,
+        topic.remote_topic,
+        tuple(compared.get(n) or PartitionVerdict(n, 0, 0, EQUAL, None, (absent,)) for n in range(topic.partitions)),
+    )

@@ -1,0 +1,473 @@
+"""Verify on real brokers: an equal copy is green, each planted difference red, with its kind and both offsets.
+
+Both logs are filled by hand and the ledger is told what a copier would have told it, so no code that copies takes part.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.errors import ClusterError
+from mirror_lib.plan import CopiedTopic
+from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.records import LedgerRow
+from mirror_lib.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
+from mirror_lib.verify import verify
+from tests.lab.brokers import KafkaBroker
+
+Header = Tuple[str, Optional[bytes]]
+Run = Tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Rec:
+    """One record to write."""
+
+    value: Optional[bytes]
+    key: Optional[bytes] = b"k"
+    headers: Tuple[Header, ...] = (("h", b"1"),)
+    timestamp: int = 1_700_000_000_000
+
+
+def numbered(count: int = 10, prefix: str = "v") -> List[Rec]:
+    return [Rec(f"{prefix}{n}".encode(), f"k{n}".encode(), timestamp=1_700_000_000_000 + n) for n in range(count)]
+
+
+TEN = numbered()
+HARD = [
+    Rec(b"", b""),
+    Rec(None, None, ()),
+    Rec(b"", None, (("", b""), ("h", None), ("h", b""), ("h", b"2"), ("h", b"1"))),
+    Rec(b"x" * 50_000, b"k", (("n\u00e4me", b"\x00\xff"),), 0),
+    Rec(b"\x00", b"\xff", (), -1),
+    Rec(b"old", b"k", (), -5_000_000_000),
+    Rec(b"future", b"k", (), 4_102_444_800_000),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topic of both clusters. `runs` of partition 0; partition 1, if filled, is said to be copied in order.
+
+    The difference expected in partition 0: kind and both offsets; nothing where the copy is equal.
+    """
+
+    source: Sequence[Rec]
+    remote: Sequence[Rec]
+    runs: Sequence[Run] = ((0, 0, 10),)
+    expected: Optional[Tuple[str, Optional[int], Optional[int]]] = None
+    other_source: Sequence[Rec] = ()
+    other_remote: Sequence[Rec] = ()
+    other_expected: Optional[Tuple[str, Optional[int], Optional[int]]] = None
+
+
+def with_nth(n: int, **changes: object) -> List[Rec]:
+    return [*TEN[:n], replace(TEN[n], **changes), *TEN[n + 1 :]]  # type: ignore[arg-type]
+
+
+LONG = numbered(12, "p")
+CASES: Mapping[str, Case] = {
+    "equal": Case(TEN, TEN),
+    "equal-hard": Case(HARD, HARD, [(0, 0, len(HARD))]),
+    "equal-in-runs": Case(TEN, TEN, [(4, 4, 6), (0, 0, 4)]),
+    "equal-partitions": Case(TEN, TEN, other_source=LONG, other_remote=LONG),
+    "equal-empty": Case([], [], []),
+    "behind": Case(TEN, TEN[:6], [(0, 0, 6)]),
+    "ahead-of-ledger": Case(TEN, TEN[:8], [(0, 0, 6)]),
+    "never-in-ledger": Case(TEN, TEN[:3], []),
+    "lost": Case(TEN, [*TEN[:4], *TEN[5:]], expected=("lost", 4, 4)),
+    "lost-first": Case(TEN, TEN[1:], [(1, 0, 9)], ("lost", 0, None)),
+    "lost-last": Case(TEN, TEN[:9], expected=("lost", 9, 9)),
+    "lost-between-runs": Case(TEN, [*TEN[:4], *TEN[5:]], [(0, 0, 4), (5, 4, 5)], ("lost", 4, None)),
+    "doubled": Case(TEN, [*TEN[:5], TEN[4], *TEN[5:]], expected=("doubled", 5, 5)),
+    "doubled-last": Case(TEN, [*TEN, TEN[9]], expected=("doubled", None, 10)),
+    "doubled-between-runs": Case(TEN, [*TEN[:5], TEN[4], *TEN[5:]], [(0, 0, 5), (5, 6, 5)], ("doubled", None, 5)),
+    "doubled-first": Case(TEN, [TEN[0], *TEN], expected=("doubled", 1, 1)),
+    "swapped": Case(TEN, [*TEN[:3], TEN[4], TEN[3], *TEN[5:]], expected=("swapped", 3, 3)),
+    "swapped-far": Case(TEN, [TEN[9], *TEN[1:9], TEN[0]], expected=("swapped", 0, 0)),
+    "key": Case(TEN, with_nth(2, key=b"other"), expected=("changed key", 2, 2)),
+    "value": Case(TEN, with_nth(2, value=b"other"), expected=("changed value", 2, 2)),
+    "header-value": Case(TEN, with_nth(2, headers=(("h", b"2"),)), expected=("changed headers", 2, 2)),
+    "header-name": Case(TEN, with_nth(2, headers=(("g", b"1"),)), expected=("changed headers", 2, 2)),
+    "header-null": Case(
+        with_nth(2, headers=(("h", None),)), with_nth(2, headers=(("h", b""),)), expected=("changed headers", 2, 2)
+    ),
+    "header-lost": Case(TEN, with_nth(2, headers=()), expected=("changed headers", 2, 2)),
+    "header-order": Case(
+        with_nth(2, headers=(("h", b"1"), ("h", b"2"))),
+        with_nth(2, headers=(("h", b"2"), ("h", b"1"))),
+        expected=("changed headers", 2, 2),
+    ),
+    "timestamp": Case(TEN, with_nth(2, timestamp=1_700_000_000_003), expected=("changed timestamp", 2, 2)),
+    "timestamp-none": Case(with_nth(2, timestamp=-1), with_nth(2, timestamp=0), expected=("changed timestamp", 2, 2)),
+    "key-null": Case(with_nth(2, key=None), with_nth(2, key=b""), expected=("changed key", 2, 2)),
+    "value-null": Case(with_nth(2, value=b""), with_nth(2, value=None), expected=("changed value", 2, 2)),
+    "boundary": Case(
+        with_nth(2, key=b"ab", value=b"c"), with_nth(2, key=b"a", value=b"bc"), expected=("changed key, value", 2, 2)
+    ),
+    "wrong-partition": Case(
+        TEN,
+        [*TEN[:4], *TEN[5:]],
+        expected=("wrong partition", 4, 4),
+        other_source=LONG,
+        other_remote=[*LONG[:7], TEN[4], *LONG[7:]],
+        other_expected=("wrong partition", 7, 7),
+    ),
+    "foreign": Case(
+        TEN, [*TEN[:5], Rec(b"stranger"), *TEN[5:]], [(0, 0, 5), (5, 6, 5)], ("not on the source", None, 5)
+    ),
+    "foreign-behind": Case(TEN, [*TEN, Rec(b"stranger")], expected=("not on the source", None, 10)),
+    "not-in-ledger": Case(TEN, TEN, [(0, 0, 4), (6, 6, 4)], ("ledger is wrong", 4, 4)),
+    "contradiction": Case(TEN, TEN, [(0, 0, 10), (3, 7, 1)], ("ledger is wrong", None, None)),
+}
+
+
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+
+
+def refuse_failure(error: object, _message: object) -> None:
+    assert error is None, error
+
+
+class Lab:
+    """Two clusters and a ledger, filled by hand."""
+
+    def __init__(self, spark: SparkSession, source: KafkaBroker, target: KafkaBroker, state: Path) -> None:
+        self.spark = spark
+        self.flow = ReplicationFlow(
+            ClusterConfig("primary", {"bootstrap.servers": source.bootstrap}),
+            ClusterConfig("backup", {"bootstrap.servers": target.bootstrap}),
+        )
+        self.source, self.target = KafkaCluster(self.flow.source), KafkaCluster(self.flow.target)
+        self.ledger = OffsetSyncTable(spark, str(state))
+        self.appends = 0
+
+    def create(self, bootstrap: str, names: Sequence[str], config: Optional[Dict[str, str]] = None) -> None:
+        topics = [NewTopic(name, num_partitions=2, replication_factor=1, config=config or {}) for name in names]
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for created in admin.create_topics(topics).values():
+            created.result()
+
+    def write(self, bootstrap: str, records: Mapping[Tuple[str, int], Sequence[Rec]]) -> None:
+        """Write in order. librdkafka takes a timestamp of 0 or less for "now", so kafka-python writes those."""
+        usual, odd = Producer({"bootstrap.servers": bootstrap}), KafkaProducer(bootstrap_servers=bootstrap)
+        for (topic, partition), written in records.items():
+            for record in written:
+                headers: List[Any] = list(record.headers)
+                if record.timestamp > 0:
+                    when = record.timestamp
+                    usual.produce(
+                        topic, record.value, record.key, partition, refuse_failure, headers=headers, timestamp=when
+                    )
+                    continue
+                usual.flush()
+                odd.send(topic, record.value, record.key, headers, partition, record.timestamp).get(timeout=30)
+        usual.flush()
+        odd.close()
+
+    def enter(self, topics: Sequence[CopiedTopic], runs: Mapping[Tuple[str, int], Sequence[Run]]) -> None:
+        rows = [
+            LedgerRow(topic.source.name, topic.remote_topic, p, topic.source.topic_id, topic.remote_topic_id, *run)
+            for topic in topics
+            for p in range(2)
+            for run in runs.get((topic.source.name, p), ())
+        ]
+        self.ledger.append(
+            self.flow.name, rows, run_id="by hand", append_number=self.appends, query_id="", batch_id=-1
+        )
+        self.appends += 1
+
+    def copied(self, names: Sequence[str]) -> List[CopiedTopic]:
+        sources, remotes = self.source.topics(), self.target.topics()
+        return [CopiedTopic(sources[n], f"primary.{n}", remotes[f"primary.{n}"].topic_id, 2) for n in names]
+
+    def verify(self, names: Sequence[str], flow: Optional[ReplicationFlow] = None) -> VerifyReport:
+        return verify(self.spark, flow or self.flow, self.ledger, self.copied(names), self.source, self.target)
+
+
+@pytest.fixture(scope="module")
+def lab(
+    spark: SparkSession,
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Lab]:
+    lab = Lab(spark, source_cluster, target_cluster, tmp_path_factory.mktemp("verify") / "state")
+    yield lab
+    lab.source.close()
+    lab.target.close()
+
+
+def topic_of(case: str) -> str:
+    return f"verify.{case}"
+
+
+@pytest.fixture(scope="module")
+def planted(lab: Lab) -> VerifyReport:
+    """Every case planted, then one verification of them all."""
+    names = [topic_of(case) for case in CASES]
+    lab.create(lab.flow.source.bootstrap_servers, names, ANY_TIME)
+    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}" for name in names], ANY_TIME)
+    upstream: Dict[Tuple[str, int], Sequence[Rec]] = {}
+    downstream: Dict[Tuple[str, int], Sequence[Rec]] = {}
+    runs: Dict[Tuple[str, int], Sequence[Run]] = {}
+    for name, case in CASES.items():
+        topic = topic_of(name)
+        upstream[topic, 0], upstream[topic, 1] = case.source, case.other_source
+        downstream[f"primary.{topic}", 0], downstream[f"primary.{topic}", 1] = case.remote, case.other_remote
+        runs[topic, 0] = case.runs
+        runs[topic, 1] = [(0, 0, len(case.other_source))] if case.other_source else []
+    lab.write(lab.flow.source.bootstrap_servers, upstream)
+    lab.write(lab.flow.target.bootstrap_servers, downstream)
+    lab.enter(lab.copied(names), runs)
+    return lab.verify(names)
+
+
+def verdict_of(report: VerifyReport, case: str) -> TopicVerdict:
+    (found,) = [topic for topic in report.topics if topic.topic == topic_of(case)]
+    return found
+
+
+def unknown(topic: TopicVerdict) -> List[str]:
+    return [reason for partition in topic.partitions for reason in partition.unknown]
+
+
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.expected is None])
+def test_an_equal_copy_is_green(planted: VerifyReport, case: str) -> None:
+    topic = verdict_of(planted, case)
+
+    assert (topic.verdict, topic.differences) == ("equal", ())
+
+
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.expected is not None])
+def test_a_planted_difference_is_red_with_its_kind_and_both_offsets(planted: VerifyReport, case: str) -> None:
+    topic = verdict_of(planted, case)
+    found = {d.partition: (d.kind, d.upstream_offset, d.downstream_offset) for d in topic.differences}
+    expected = {0: CASES[case].expected, 1: CASES[case].other_expected}
+
+    assert topic.verdict == "differs"
+    assert found == {partition: difference for partition, difference in expected.items() if difference}
+
+
+def test_records_and_bytes_are_counted_once(planted: VerifyReport) -> None:
+    equal, both = verdict_of(planted, "equal"), verdict_of(planted, "equal-partitions")
+
+    # Each record: key k0, value v0, header h=1.
+    assert (equal.records, equal.bytes) == (10, 10 * 6)
+    assert both.records == 22
+    assert verdict_of(planted, "behind").records == 6
+    assert verdict_of(planted, "equal-empty").records == 0
+
+
+def test_what_was_written_but_not_yet_entered_is_compared_and_said(planted: VerifyReport) -> None:
+    topic = verdict_of(planted, "ahead-of-ledger")
+
+    assert topic.records == 8
+    assert unknown(topic) == ["2 records lie in the remote log behind the ledger's last row: compared by rank"]
+    assert verdict_of(planted, "never-in-ledger").records == 3
+
+
+def test_the_report_is_red_as_a_whole_and_says_the_same_as_lines_and_as_json(planted: VerifyReport) -> None:
+    assert not planted.equal
+    lines = report_lines(planted)
+    assert lines[0].split() == ["TOPIC", "REMOTE", "TOPIC", "PARTITIONS", "RECORDS", "BYTES", "VERDICT"]
+    assert len({line.rindex(" ") for line in lines[: len(CASES) + 1]}) == 1
+    said = "verify.swapped-0: swapped at upstream offset 3 and downstream offset 3"
+    assert any(line.startswith(said) for line in lines)
+    topics = report_json(planted)["topics"]
+    assert isinstance(topics, list)
+    (swapped,) = [topic for topic in topics if topic["topic"] == "verify.swapped"]
+    assert (swapped["verdict"], swapped["partitions"], swapped["records"]) == ("differs", 2, 10)
+    assert swapped["differences"][0]["kind"] == "swapped"
+
+
+def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        deleted.result()
+
+
+def test_what_expired_on_a_side_is_counted_and_the_rest_is_still_compared(lab: Lab) -> None:
+    names = ["verify.expired-source", "verify.expired-remote", "verify.expired-all", "verify.expired-and-changed"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names)
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    lab.write(upstream, {(name, 0): TEN for name in names})
+    lab.write(downstream, {(f"primary.{name}", 0): TEN for name in names[:3]})
+    lab.write(downstream, {(f"primary.{names[3]}", 0): with_nth(6, value=b"other")})
+    lab.enter(lab.copied(names), {(name, 0): [(0, 0, 10)] for name in names})
+    delete_before(upstream, names[0], 4)
+    delete_before(downstream, f"primary.{names[1]}", 7)
+    delete_before(upstream, names[2], 10)
+    delete_before(upstream, names[3], 5)
+
+    source, remote, everything, changed = lab.verify(names).topics
+
+    assert (source.verdict, source.records) == ("equal", 6)
+    assert unknown(source) == ["4 copied records expired on the source and cannot be compared"]
+    assert (remote.verdict, remote.records) == ("equal", 3)
+    assert unknown(remote) == ["7 copied records expired on the remote log and cannot be compared"]
+    assert (everything.verdict, everything.records) == ("expired", 0)
+    (difference,) = changed.differences
+    assert (difference.kind, difference.upstream_offset) == ("changed value", 6)
+
+
+def transactions(bootstrap: str, topic: str) -> None:
+    """Offsets 0-2 committed, 3 marker, 4-6 aborted, 7 marker, 8-9 committed, 10 marker."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for values, commit in ((["a", "b", "c"], True), (["x", "y", "z"], False), (["d", "e"], True)):
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=0, timestamp=1_700_000_000_000)
+        producer.flush()
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+
+
+def test_aborted_records_and_markers_are_gaps_and_an_aborted_record_that_was_copied_is_red(lab: Lab) -> None:
+    names = ["verify.transactions", "verify.aborted-copied"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names)
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    for name in names:
+        transactions(upstream, name)
+    good = [Rec(v.encode(), None, (), 1_700_000_000_000) for v in "abcde"]
+    bad = [*good[:3], Rec(b"x", None, (), 1_700_000_000_000), *good[3:]]
+    lab.write(downstream, {("primary.verify.transactions", 0): good, ("primary.verify.aborted-copied", 0): bad})
+    lab.enter(
+        lab.copied(names),
+        {(names[0], 0): [(0, 0, 3), (8, 3, 2), (11, 5, 0)], (names[1], 0): [(0, 0, 3), (4, 3, 1), (8, 4, 2)]},
+    )
+
+    committed, aborted = lab.verify(names).topics
+
+    assert (committed.verdict, committed.records) == ("equal", 5)
+    (difference,) = aborted.differences
+    assert (difference.kind, difference.upstream_offset, difference.downstream_offset) == ("not on the source", 4, 3)
+
+
+def test_the_timestamps_of_a_log_append_time_source_must_be_those_that_its_readers_see(lab: Lab) -> None:
+    names = ["verify.append-time", "verify.append-time-wrong"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names, {"message.timestamp.type": "LogAppendTime"})
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    lab.write(upstream, {(name, 0): TEN for name in names})
+    seen = [replace(record, timestamp=stamp) for record, stamp in zip(TEN, timestamps(upstream, names[0]))]
+    lab.write(downstream, {("primary.verify.append-time", 0): seen, ("primary.verify.append-time-wrong", 0): TEN})
+    lab.enter(lab.copied(names), {(name, 0): [(0, 0, 10)] for name in names})
+
+    right, wrong = lab.verify(names).topics
+
+    assert right.verdict == "equal"
+    assert [d.kind for d in wrong.differences] == ["changed timestamp"]
+
+
+def timestamps(bootstrap: str, topic: str) -> List[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "verify-test", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = [message.timestamp()[1] for message in consumer.consume(10, timeout=30)]
+    consumer.close()
+    return found
+
+
+def test_records_that_compaction_took_are_skipped_and_others_that_are_missing_are_red(lab: Lab) -> None:
+    """The remote log is compacted for real; in the second topic it also misses a record that compaction keeps."""
+    names = ["verify.compacted", "verify.compacted-lost"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    old, kept = [Rec(f"old{n}".encode(), b"a") for n in range(5)], [Rec(b"only", b"b"), Rec(b"last", b"a")]
+    # A segment is rolled when a record's timestamp is this much later than the first one's.
+    later = [Rec(b"roll", f"r{n}".encode(), timestamp=1_700_000_010_000 + 10_000 * n) for n in range(3)]
+    source = [*old, *kept, *later]
+    lab.create(upstream, names, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"})
+    cleaned = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
+    lab.create(downstream, [f"primary.{name}" for name in names], cleaned)
+    lab.write(upstream, {(name, 0): source for name in names})
+    lost = [*old, *source[6:]]
+    lab.write(downstream, {(f"primary.{names[0]}", 0): source[:8], (f"primary.{names[1]}", 0): lost[:7]})
+    lab.write(downstream, {(f"primary.{names[0]}", 0): source[8:], (f"primary.{names[1]}", 0): lost[7:]})
+    wait_until_compacted(downstream, [f"primary.{name}" for name in names])
+    lab.enter(lab.copied(names), {(names[0], 0): [(0, 0, 10)], (names[1], 0): [(0, 0, 5), (6, 5, 4)]})
+
+    right, wrong = lab.verify(names).topics
+
+    assert right.verdict == "equal"
+    assert unknown(right) == ["5 copied records were compacted away on a side and cannot be compared"]
+    assert [(d.kind, d.upstream_offset) for d in wrong.differences] == [("lost", 5)]
+
+    # The control: were the log not one that is compacted, the same records would be missed.
+    lab.target.alter_topic_configs({f"primary.{names[0]}": {"cleanup.policy": "delete"}})
+    (uncompacted,) = lab.verify(names[:1]).topics
+    assert [(d.kind, d.upstream_offset) for d in uncompacted.differences] == [("lost", 0)]
+
+
+def wait_until_compacted(bootstrap: str, topics: Sequence[str]) -> None:
+    deadline = time.monotonic() + 60
+    for topic in topics:
+        while first_offset(bootstrap, topic) == 0:
+            assert time.monotonic() < deadline, f"{topic} was not compacted"
+            time.sleep(0.5)
+
+
+def first_offset(bootstrap: str, topic: str) -> int:
+    """The offset of the first record that is still there."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "verify-test", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    (message,) = consumer.consume(1, timeout=30)
+    consumer.close()
+    return int(message.offset() or 0)
+
+
+def test_a_remote_topic_begun_by_someone_else_is_compared_from_where_the_ledger_begins(lab: Lab) -> None:
+    name = "verify.taken-over"
+    lab.create(lab.flow.source.bootstrap_servers, [name])
+    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"])
+    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): TEN})
+    lab.write(lab.flow.target.bootstrap_servers, {(f"primary.{name}", 0): [Rec(b"by another"), *TEN[4:]]})
+    lab.enter(lab.copied([name]), {(name, 0): [(4, 1, 6)]})
+
+    (topic,) = lab.verify([name]).topics
+
+    assert (topic.verdict, topic.records) == ("equal", 6)
+    assert unknown(topic) == ["1 records lie in the remote log before the ledger's first row: not compared"]
+
+
+def test_records_of_other_writers_are_no_difference_where_remote_topics_are_shared(lab: Lab) -> None:
+    name = "verify.shared"
+    lab.create(lab.flow.source.bootstrap_servers, [name])
+    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"])
+    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): TEN})
+    mixed = [Rec(b"other"), *TEN[:4], Rec(b"other"), *TEN[4:], Rec(b"other")]
+    lab.write(lab.flow.target.bootstrap_servers, {(f"primary.{name}", 0): mixed})
+    lab.enter(lab.copied([name]), {(name, 0): [(0, 1, 4), (4, 6, 6)]})
+
+    shared, alone = (
+        lab.verify([name], replace(lab.flow, shared_remote_topics=flag)).topics[0] for flag in (True, False)
+    )
+
+    assert (shared.verdict, shared.records) == ("equal", 10)
+    assert alone.verdict == "differs"
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_one_clear_error(lab: Lab) -> None:
+    name = "verify.timestamp-too-far"
+    lab.create(lab.flow.source.bootstrap_servers, [name], ANY_TIME)
+    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"])
+    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): [Rec(b"far", timestamp=2**62)]})
+    lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 1)]})
+
+    with pytest.raises(ClusterError, match=r"primary->backup: Spark could not read both logs to the end.*294247"):
+        lab.verify([name])

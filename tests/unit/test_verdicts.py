@@ -1,0 +1,156 @@
+"""The range to compare and the naming of differences: pure decisions of verify."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence, Tuple
+
+import pytest
+
+from mirror_lib.copied_range import CopiedPartition, CopiedRange, copied_range
+from mirror_lib.facts import OffsetRange
+from mirror_lib.state.records import OffsetSync
+from mirror_lib.verdicts import (
+    Difference,
+    PartitionVerdict,
+    Places,
+    SeenRecord,
+    TopicVerdict,
+    VerifyReport,
+    classify,
+    report_json,
+    report_lines,
+)
+
+
+def record(content: str, **fields: str) -> SeenRecord:
+    named = {name: fields.get(name, "same").encode() for name in ("key", "value", "headers", "timestamp")}
+    return SeenRecord(0, content.encode(), named)
+
+
+def named(
+    upstream: Optional[SeenRecord], downstream: Optional[SeenRecord], **places: Tuple[Sequence[int], Sequence[int]]
+) -> str:
+    """The kind for partition 0; `places` give each digest's partitions upstream and downstream, one for each copy."""
+    counted = {
+        digest.encode(): Places({p: up.count(p) for p in up}, {p: down.count(p) for p in down})
+        for digest, (up, down) in places.items()
+    }
+    return classify(0, upstream, downstream, counted)[0]
+
+
+def test_a_record_that_is_nowhere_downstream_is_lost() -> None:
+    assert named(record("a"), record("b"), a=([0], []), b=([0], [0])) == "lost"
+    assert named(record("a"), None, a=([0], [])) == "lost"
+
+
+def test_one_copy_of_two_equal_records_missing_is_lost() -> None:
+    assert named(record("a"), record("b"), a=([0, 0], [0]), b=([0], [0])) == "lost"
+
+
+def test_a_record_that_is_there_more_often_than_upstream_is_doubled() -> None:
+    assert named(record("a"), record("b"), a=([0], [0]), b=([0], [0, 0])) == "doubled"
+    assert named(None, record("b"), b=([0], [0, 0])) == "doubled"
+
+
+def test_equal_records_that_are_truly_repeated_upstream_are_not_called_doubled() -> None:
+    assert named(record("a"), record("b"), a=([0], [0]), b=([0, 0], [0, 0])) == "swapped"
+
+
+def test_a_record_in_another_partition_is_told_from_a_lost_one_on_both_ends() -> None:
+    assert named(record("a"), record("b"), a=([0], [3]), b=([0], [0])) == "wrong partition"
+    assert named(record("a"), record("b"), a=([0], [0]), b=([3], [0])) == "wrong partition"
+
+
+def test_a_copy_that_another_partition_had_anyway_does_not_excuse_a_lost_record() -> None:
+    assert named(record("a"), record("b"), a=([0, 3], [3]), b=([0], [0])) == "lost"
+
+
+@pytest.mark.parametrize("field", ["key", "value", "headers", "timestamp"])
+def test_a_changed_record_is_named_by_the_field(field: str) -> None:
+    assert named(record("a"), record("b", **{field: "other"}), a=([0], []), b=([], [0])) == f"changed {field}"
+
+
+def test_a_record_of_someone_else_is_not_on_the_source() -> None:
+    assert named(None, record("b"), b=([], [0])) == "not on the source"
+
+
+def test_records_that_only_the_ledger_misplaces_are_not_held_against_the_logs() -> None:
+    assert named(record("a"), record("a"), a=([0], [0])) == "ledger is wrong"
+    assert named(None, None) == "ledger is wrong"
+
+
+def ranged(
+    *runs: Tuple[int, int, int],
+    source: Tuple[int, int] = (0, 100),
+    remote: Tuple[int, int] = (0, 100),
+    source_compacted: bool = False,
+    from_the_start: bool = True,
+) -> CopiedRange:
+    syncs = tuple(OffsetSync("orders", 0, *run) for run in runs)
+    logs = (OffsetRange(*source), OffsetRange(*remote))
+    return copied_range(
+        CopiedPartition("orders", "a.orders", 0, syncs, *logs, source_compacted, False, from_the_start, False)
+    )
+
+
+def test_the_range_is_what_the_ledger_speaks_of_and_the_heads_before_it() -> None:
+    found = ranged((5, 2, 10), (20, 13, 10))
+
+    assert (found.source.read_from, found.source.first, found.source.end, found.source.read_until) == (0, 5, 30, 30)
+    assert (found.remote.read_from, found.remote.first, found.remote.end, found.remote.read_until) == (0, 2, 23, 100)
+
+
+def test_heads_are_not_read_where_the_flow_began_at_the_end_or_the_remote_log_is_not_whole() -> None:
+    assert ranged((5, 2, 10), from_the_start=False).source.read_from == 5
+    assert ranged((5, 2, 10), remote=(1, 100)).source.read_from == 5
+
+
+def test_both_logs_start_at_the_first_pair_that_both_still_hold() -> None:
+    found = ranged((0, 0, 10), (20, 10, 10), source=(4, 100), remote=(7, 100))
+
+    assert (found.source.read_from, found.remote.read_from) == (7, 7)
+    assert (found.expired_upstream, found.expired_downstream) == (4, 3)
+
+
+def test_nothing_is_read_beyond_the_end_of_a_log() -> None:
+    found = ranged((0, 0, 50), source=(0, 40), remote=(0, 30))
+
+    assert (found.source.read_until, found.remote.read_until) == (40, 30)
+
+
+def test_of_a_compacted_source_the_later_records_are_read_too() -> None:
+    assert ranged((0, 0, 50), source_compacted=True).source.read_until == 100
+
+
+def test_a_ledger_that_contradicts_itself_is_no_map() -> None:
+    found = ranged((0, 0, 10), (5, 20, 1))
+
+    assert found.runs == ()
+    assert "contradicts itself" in (found.contradiction or "")
+
+
+def test_a_topic_is_expired_only_where_nothing_could_be_compared() -> None:
+    expired, equal = PartitionVerdict(0, 0, 0, "expired"), PartitionVerdict(1, 5, 50, "equal")
+    differs = PartitionVerdict(2, 5, 50, "differs", Difference(2, "lost", 4, None, 1, "gone"))
+
+    assert TopicVerdict("t", "a.t", (expired,)).verdict == "expired"
+    assert TopicVerdict("t", "a.t", (expired, equal)).verdict == "equal"
+    assert TopicVerdict("t", "a.t", (expired, equal, differs)).verdict == "differs"
+
+
+def test_the_report_reads_well() -> None:
+    difference = Difference(1, "lost", 4, None, 1, "the remote log does not hold the record")
+    partitions = (
+        PartitionVerdict(0, 5, 50, "equal", None, ("2 copied records expired",)),
+        PartitionVerdict(1, 4, 9, "differs", difference),
+    )
+    report = VerifyReport("a->b", (TopicVerdict("t", "a.t", partitions), TopicVerdict("longer", "a.longer", ())))
+
+    assert report_lines(report) == [
+        "TOPIC   REMOTE TOPIC  PARTITIONS  RECORDS  BYTES  VERDICT",
+        "t       a.t                    2        9     59  differs",
+        "longer  a.longer               0        0      0  equal",
+        "t-1: lost at upstream offset 4: the remote log does not hold the record (nothing else differs)",
+        "t-0: 2 copied records expired",
+    ]
+    assert report_json(report)["equal"] is False

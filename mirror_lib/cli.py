@@ -141,8 +141,8 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: Any, as_json: bo
     from mirror_lib.cluster import KafkaCluster
     from mirror_lib.remote_topics import plan_flow
     from mirror_lib.state.offset_syncs import OffsetSyncTable
-    from mirror_lib.verdicts import report_json, report_lines
-    from mirror_lib.verify import verify
+    from mirror_lib.verify.flow import verify
+    from mirror_lib.verify.verdicts import report_json, report_lines
 
     with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
         plan = plan_flow(flow, source, target, config.flows)

@@ -22,8 +22,8 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.plan import CopiedTopic
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
-from mirror_lib.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
-from mirror_lib.verify import verify
+from mirror_lib.verify.flow import verify
+from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
 from tests.lab.brokers import KafkaBroker
 
 Header = Tuple[str, Optional[bytes]]

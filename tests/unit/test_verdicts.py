@@ -6,10 +6,10 @@ from typing import Optional, Sequence, Tuple
 
 import pytest
 
-from mirror_lib.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.facts import OffsetRange
 from mirror_lib.state.records import OffsetSync
-from mirror_lib.verdicts import (
+from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
+from mirror_lib.verify.verdicts import (
     Difference,
     PartitionVerdict,
     Places,

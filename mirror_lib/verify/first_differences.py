@@ -11,9 +11,9 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import functions as F
 
-from mirror_lib.copied_range import Bounds, CopiedRange
-from mirror_lib.digests import FIELDS, DigestReader, Slice
-from mirror_lib.verdicts import Places, SeenRecord, classify
+from mirror_lib.verify.copied_range import Bounds, CopiedRange
+from mirror_lib.verify.digests import FIELDS, DigestReader, Slice
+from mirror_lib.verify.verdicts import Places, SeenRecord, classify
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence,
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.copied_range import CopiedPartition, CopiedRange, copied_range
-from mirror_lib.digests import DigestReader
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import Cluster
-from mirror_lib.first_differences import Facing, kinds
 from mirror_lib.plan import CopiedTopic
 from mirror_lib.state.offset_map import downstream_end, downstream_of, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import OffsetSync, PartitionKey
-from mirror_lib.verdicts import (
+from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
+from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
+from mirror_lib.verify.digests import DigestReader
+from mirror_lib.verify.first_differences import Facing, kinds
+from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
     EXPIRED,
@@ -48,7 +48,7 @@ def verify(
     source: Cluster,
     target: Cluster,
 ) -> VerifyReport:
-    """Compare every copied topic record for record over what was copied (`mirror_lib.comparison` says why it proves).
+    """Compare every copied topic record for record over what was copied (`verify.comparison` says why that proves).
 
     May run beside the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end.
     """

@@ -1,6 +1,6 @@
 """What of a partition was copied and can be compared. In: the ledger's syncs, both logs' ends. Out: a CopiedRange.
 
-Pure: who asks the ledger and the clusters is `mirror_lib.verify`.
+Pure: who asks the ledger and the clusters is `mirror_lib.verify.flow`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def flow(
 def filled(source: KafkaBroker, target: KafkaBroker, topic: str, directory: Path) -> OneFlow:
     flow = OneFlow(source, target, topic, directory)
     flow.fill(EARLY)
-    target.create_topic(flow.remote_topic, flow.partitions)
+    flow.create_remote_topic()
     return flow
 
 
@@ -134,6 +134,15 @@ def test_two_lanes_that_fence_at_once_never_both_write(flow: OneFlow) -> None:
     finished = copy_lane(plan, 1)
     assert not finished.fenced
     assert flow.differences() == []
+
+
+def test_driver_that_lost_a_lane_does_not_take_it_back_for_a_new_partition(flow: OneFlow) -> None:
+    (plan,) = lane_plans(flow)
+    ours = replace(plan, tasks=plan.tasks[:2])
+    before = copy_lane(ours, 0)
+    assert not copy_lane(ours, 1).fenced  # another driver, which takes the lane over
+    after = copy_lane(replace(next_plan(ours, before, EARLY), tasks=plan.tasks), 0)
+    assert after.fenced and not after.records
 
 
 def stale_flow(flow: OneFlow, lanes: int) -> ReplicationFlow:

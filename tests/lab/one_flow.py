@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from confluent_kafka import Producer
 
 from tests.lab.brokers import KafkaBroker
-from tests.lab.readers import differences, lies, read_topic
+from tests.lab.readers import Log, differences, lies, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,12 @@ class OneFlow:
     written: int = 0
 
     def __post_init__(self) -> None:
-        self.source.create_topic(self.topic, self.partitions)
+        # The records are old by their timestamps, and must outlive a broker's look for what has expired.
+        self.source.create_topic(self.topic, self.partitions, retention_ms="-1")
+
+    def create_remote_topic(self) -> None:
+        """As the mirror would, for tests that run lanes alone."""
+        self.target.create_topic(self.remote_topic, self.partitions, retention_ms="-1")
 
     @property
     def remote_topic(self) -> str:
@@ -111,9 +116,13 @@ class OneFlow:
 
     def differences(self) -> List[str]:
         """How the remote log differs from what was committed on the source."""
+        return differences(self.original(), read_topic(self.target, self.remote_topic))
+
+    def original(self) -> Dict[int, Log]:
+        """What was committed on the source, which must be all that was written: else the broker lost it, not we."""
         source = read_topic(self.source, self.topic, "read_committed")
-        assert all(len(log) == self.written for log in source.values())
-        return differences(source, read_topic(self.target, self.remote_topic))
+        assert {number: len(log) for number, log in source.items()} == dict.fromkeys(source, self.written)
+        return source
 
     def ledger(self, spark: SparkSession) -> List[Tuple[int, int, int, int]]:
         """Every offset sync: (partition, upstream, downstream, record count)."""
@@ -122,9 +131,7 @@ class OneFlow:
 
     def assert_exact(self, spark: SparkSession) -> None:
         """The source's committed records once each, in order, unchanged; and a ledger that tells the truth of all."""
-        source = read_topic(self.source, self.topic, "read_committed")
-        remote = read_topic(self.target, self.remote_topic)
-        assert {number: len(log) for number, log in source.items()} == dict.fromkeys(source, self.written)
+        source, remote = self.original(), read_topic(self.target, self.remote_topic)
         assert differences(source, remote) == []
         rows = self.ledger(spark)
         assert lies(rows, source, remote) == []

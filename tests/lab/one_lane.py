@@ -50,6 +50,7 @@ def lane_plans(flow: OneFlow, lanes: int = 1, exactly_once: bool = True) -> List
                 target_alias="target",
                 source_options={"bootstrap_servers": flow.source.bootstrap},
                 target_options={"bootstrap_servers": flow.target.bootstrap},
+                max_seconds=60.0,
             )
         )
     return [plan for plan in plans if plan.tasks]

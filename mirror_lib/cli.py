@@ -152,7 +152,15 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: Any, as_json: bo
         _print_json(report_json(report))
     else:
         print("\n".join(report_lines(report)))
-    return EXIT_OK if report.equal else EXIT_FAILED
+    missing = [
+        f"{topic.source.name} was never copied: {topic.remote_topic} does not exist"
+        for topic in plan.copied
+        if topic.create
+    ]
+    missing += [f"{topic.name} cannot be copied: {topic.reason}" for topic in plan.blocked]
+    for sentence in missing:
+        print(f"error: {flow.name}: {sentence}", file=sys.stderr)
+    return EXIT_OK if report.equal and not missing else EXIT_FAILED
 
 
 def _flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:

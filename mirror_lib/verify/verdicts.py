@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from mirror_lib.columns import aligned
+from mirror_lib.progress import grouped, size
 
 EQUAL = "equal"
 DIFFERS = "differs"
@@ -165,7 +166,7 @@ def report_lines(report: VerifyReport) -> List[str]:
     """An aligned table, a row for each topic, and below it each difference and each thing that cannot be known."""
     rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "VERDICT")]
     for topic in report.topics:
-        counts = (str(len(topic.partitions)), str(topic.records), str(topic.bytes))
+        counts = (str(len(topic.partitions)), grouped(topic.records), size(topic.bytes))
         rows.append((topic.topic, topic.remote_topic, *counts, topic.verdict))
     lines = aligned(rows, right={2, 3, 4})
     for topic in report.topics:

@@ -148,8 +148,8 @@ def test_the_report_reads_well() -> None:
 
     assert report_lines(report) == [
         "TOPIC   REMOTE TOPIC  PARTITIONS  RECORDS  BYTES  VERDICT",
-        "t       a.t                    2        9     59  differs",
-        "longer  a.longer               0        0      0  equal",
+        "t       a.t                    2        9   59 B  differs",
+        "longer  a.longer               0        0    0 B  equal",
         "t-1: lost at upstream offset 4: the remote log does not hold the record (nothing else differs)",
         "t-0: 2 copied records expired",
     ]

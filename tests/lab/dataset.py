@@ -58,7 +58,7 @@ def producer_of(broker: KafkaBroker, **settings: object) -> Producer:
     return Producer(
         {
             "bootstrap.servers": broker.bootstrap,
-            "log_level": 3,
+            "log_level": 0,
             "linger.ms": 20,
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 262_144,

@@ -1,0 +1,294 @@
+"""The copy on real brokers: every kind of record arrives as it was, once, in order; what is refused is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from tests.lab import dataset
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
+from tests.lab.flow_lab import NOON, FlowLab, values
+from tests.lab.readers import differences, read_topic
+
+MakeLab = Callable[..., FlowLab]
+
+
+@pytest.fixture
+def lab(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+) -> FlowLab:
+    return FlowLab(source_cluster, target_cluster, spark, tmp_path, topic_name("copy"))
+
+
+HARD = {
+    **{f"json.{codec}": 1000 for codec in dataset.CODECS},
+    "odd.records": 360,
+    "append.time": 500,
+    "transactions": 200,
+    "compacted": None,
+    "tiny.batches": 1000,
+    "large.batches": 1000,
+    "trimmed": 1223,
+}
+
+
+def fill(source: KafkaBroker, target: KafkaBroker) -> dataset.OpenTransaction:
+    later = dataset.to_be_compacted(source, keys=100)
+    for codec in dataset.CODECS:
+        dataset.compressed(source, codec, 1000)
+    dataset.odd_records(source, 60)
+    dataset.append_time(source, 500)
+    dataset.tiny_batches(source, 1000)
+    dataset.trimmed(source)
+    dataset.large_batches(source, target, "source.large.batches", 1000)
+    _, transaction = dataset.transactions(source, rounds=6, each=50)
+    dataset.compacted(source, later)
+    return transaction
+
+
+@pytest.fixture(scope="module")
+def hard_cases(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Tuple[FlowLab, dataset.OpenTransaction]]:
+    """The data set, copied in one run while a transaction is open."""
+    transaction = fill(source_cluster, target_cluster)
+    made = FlowLab(source_cluster, target_cluster, spark, tmp_path_factory.mktemp("hard"), "hard-cases")
+    made.settings["topics"] = json.dumps(list(HARD))
+    made.copy()
+    yield made, transaction
+
+
+@pytest.mark.parametrize("topic", HARD)
+def test_remote_log_is_an_exact_copy_of(topic: str, hard_cases: Tuple[FlowLab, dataset.OpenTransaction]) -> None:
+    made, _ = hard_cases
+    source = read_topic(made.source, topic, "read_committed")
+    remote = read_topic(made.target, f"source.{topic}")
+    assert differences(source, remote) == []
+    count = sum(map(len, remote.values()))
+    assert count == HARD[topic] or (HARD[topic] is None and count > 100)
+
+
+def test_the_hard_cases_are_in_the_data(hard_cases: Tuple[FlowLab, dataset.OpenTransaction]) -> None:
+    made, _ = hard_cases
+    odd = [record for log in read_topic(made.target, "source.odd.records").values() for record in log.values()]
+    assert {None, b""} <= {r.key for r in odd} & {r.value for r in odd}
+    assert {-86_400_000, 0, 4_102_444_800_000} <= {r.timestamp for r in odd}
+    assert (("h", b""), ("h", b"2"), ("h", None), ("h", b"1")) in {r.headers for r in odd}
+    compacted = list(read_topic(made.source, "compacted")[0])
+    assert compacted[-1] - compacted[0] >= len(compacted)
+    assert min(read_topic(made.source, "trimmed")[0]) == 777
+    uncommitted = read_topic(made.source, "transactions")
+    assert sum(map(len, uncommitted.values())) > HARD["transactions"]  # type: ignore[operator]
+
+
+def test_open_transaction_is_copied_once_it_is_committed_and_nothing_else_with_it(
+    hard_cases: Tuple[FlowLab, dataset.OpenTransaction],
+) -> None:
+    made, transaction = hard_cases
+    before = {name: read_topic(made.target, f"source.{name}") for name in HARD}
+    assert b"still open" not in {record.value for record in before["transactions"][0].values()}
+    transaction.commit()
+    made.copy()
+    after = {name: read_topic(made.target, f"source.{name}") for name in HARD}
+    new = [record.value for record in after["transactions"][0].values()][len(before["transactions"][0]) :]
+    assert new == [b"still open"] * 10
+    del before["transactions"], after["transactions"]
+    assert after == before
+
+
+def refused_records(lab: FlowLab) -> None:
+    """Four topics: one record too large, one too far in the future, one without a key for a log that needs them,
+    and one without any trouble."""
+    for stem in ("large", "keyless", "fine"):
+        lab.create(stem)
+    lab.create("future", message_timestamp_after_max_ms=dataset.FOREVER)
+    lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")
+    lab.target.create_topic(lab.remote("future"), message_timestamp_after_max_ms="3600000")
+    lab.target.create_topic(lab.remote("keyless"), cleanup_policy="compact")
+    lab.write("large", [*values(30), b"x" * 5000, *values(30, "later")])
+    lab.write("fine", values(60))
+    ahead = 4_102_444_800_000
+    rows: List[dataset.Row] = [(NOON, b"k", b"value %d" % n, []) for n in range(61)]
+    dataset.write_batch(lab.source, f"{lab.name}.future", 0, [*rows[:30], (ahead, b"k", b"ahead", []), *rows[31:]])
+    dataset.write_batch(lab.source, f"{lab.name}.keyless", 0, [*rows[:30], (NOON, None, b"no key", []), *rows[31:]])
+
+
+REFUSED = ("large", "future", "keyless")
+
+
+def test_refused_record_stops_its_partition_and_is_left_out_alone_where_asked(lab: FlowLab) -> None:
+    refused_records(lab)
+    outcome = lab.run()
+    assert outcome.error is not None and outcome.error.exit_code == 1
+    assert "3 partition(s) stopped" in str(outcome.error)
+    assert lab.differences("fine") == []
+    assert sorted(row[:2] for row in lab.incidents()) == [("partition stopped", stem) for stem in sorted(REFUSED)]
+    for stem in REFUSED:
+        source = list(lab.read(stem)[0].values())
+        copied = list(lab.read_remote(stem)[0].values())
+        assert copied == source[: len(copied)] and len(copied) <= 30
+
+    lab.copy(on_error="skip")
+    for stem in REFUSED:
+        source = list(lab.read(stem)[0].values())
+        assert list(lab.read_remote(stem)[0].values()) == [*source[:30], *source[31:]]
+    skipped = [row for row in lab.incidents() if row[0] == "offsets skipped"]
+    assert sorted(skipped) == [("offsets skipped", stem, 0, 30, 31) for stem in sorted(REFUSED)]
+
+    ends = lab.remote_ends()
+    lab.copy()
+    assert lab.remote_ends() == ends
+    assert len(lab.incidents()) == 6
+
+
+def test_partition_that_was_stopped_goes_on_once_the_cause_is_removed(lab: FlowLab) -> None:
+    lab.create("large")
+    lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")
+    lab.write("large", [*values(30), b"x" * 5000, *values(30, "later")])
+    assert lab.run().error is not None
+    dataset.set_configs(lab.target, lab.remote("large"), {"max.message.bytes": "100000"})
+    lab.copy()
+    assert lab.differences("large") == []
+
+
+def test_runs_hand_over_exactly_whatever_the_number_of_lanes(lab: FlowLab) -> None:
+    lab.create("orders", 3)
+    for number, lanes in enumerate((2, 2, 3, 1)):
+        for partition in range(3):
+            lab.write("orders", values(100, f"round {number} of {partition}"), partition)
+        assert lab.copy(tasks_max=lanes).records == 300
+        assert lab.differences("orders") == []
+
+
+def test_run_with_nothing_to_do_leaves_the_remote_logs_alone(lab: FlowLab) -> None:
+    lab.create("orders", 2)
+    lab.create("empty", 2)
+    lab.write("orders", values(50))
+    lab.copy()
+    ends = lab.remote_ends()
+    assert ends[(lab.remote("empty"), 1)] == 0
+    assert lab.copy().records == 0
+    assert lab.remote_ends() == ends
+    assert lab.incidents() == []
+
+
+def test_read_uncommitted_copies_aborted_and_open_transactions_too(lab: FlowLab) -> None:
+    topic = lab.create("mixed")
+    producer = Producer({"bootstrap.servers": lab.source.bootstrap, "transactional.id": lab.name, "log_level": 0})
+    producer.init_transactions(30)
+    for end in ("commit", "abort", "open"):
+        producer.begin_transaction()
+        for number in range(20):
+            producer.produce(topic, b"%s %d" % (end.encode(), number), b"k", 0)
+        assert producer.flush(30) == 0
+        if end == "commit":
+            producer.commit_transaction(30)
+        elif end == "abort":
+            producer.abort_transaction(30)
+    settings: Dict[str, Any] = {"consumer.isolation.level": "read_uncommitted"}
+    lab.settings.update(settings)
+    lab.copy()
+    assert lab.differences("mixed", "read_uncommitted") == []
+    assert len(lab.remote_values("mixed")) == 60
+    producer.abort_transaction(30)
+    lab.copy()
+    assert len(lab.remote_values("mixed")) == 60
+
+
+def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab) -> None:
+    lab.create("orders", 2)
+    lab.write("orders", values(50, "before"))
+    lab.settings["consumer.auto.offset.reset"] = "latest"
+    assert lab.copy().records == 0
+    lab.write("orders", values(50, "after"))
+    lab.write("orders", values(20, "after"), 1)
+    lab.copy()
+    assert lab.remote_values("orders") == values(50, "after")
+    assert lab.remote_values("orders", 1) == values(20, "after")
+
+
+def test_at_least_once_copies_without_a_fence_and_without_doubles_when_nothing_breaks(lab: FlowLab) -> None:
+    lab.create("orders", 2)
+    for number in range(2):
+        lab.write("orders", values(100, f"round {number}"))
+        lab.copy(delivery="at-least-once")
+    assert lab.differences("orders") == []
+    # No fence, no marker: the remote log holds records and nothing else.
+    assert lab.remote_ends()[(lab.remote("orders"), 0)] == 200
+
+
+def test_identity_policy_keeps_the_name(lab: FlowLab, target_cluster: KafkaBroker) -> None:
+    topic = lab.create("orders", 2)
+    lab.write("orders", values(50))
+    lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"
+    lab.copy()
+    assert differences(lab.read("orders"), read_topic(target_cluster, topic)) == []
+
+
+def test_another_writer_in_the_remote_topic_stops_the_partition(lab: FlowLab) -> None:
+    lab.create("orders", 2)
+    lab.write("orders", values(50))
+    lab.copy()
+    lab.write_to(lab.target, lab.remote("orders"), [b"stranger"])
+    lab.write("orders", values(50, "later"))
+    lab.write("orders", values(50, "other partition"), 1)
+    outcome = lab.run()
+    assert outcome.error is not None and outcome.error.exit_code == 3
+    assert "is not the source's next one" in str(outcome.error)
+    assert lab.remote_values("orders") == [*values(50), b"stranger"]
+    assert lab.remote_values("orders", 1) == values(50, "other partition")
+    assert [row[:3] for row in lab.incidents()] == [("partition stopped", "orders", 0)]
+
+
+def test_several_flows_may_share_a_remote_topic_where_that_is_said(lab: FlowLab) -> None:
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.copy(shared_remote_topics="true")
+    lab.write_to(lab.target, lab.remote("orders"), [b"of another flow"])
+    lab.write("orders", values(50, "later"))
+    lab.copy()
+    assert lab.remote_values("orders") == [*values(50), b"of another flow", *values(50, "later")]
+
+
+def mirror(lab: FlowLab, command: str, *options: str) -> Tuple[int, List[Dict[str, Any]], str]:
+    """The command in a process of its own: exit code, the documents it printed, what it said on standard error."""
+    arguments = [sys.executable, "-m", "mirror_lib.cli", command, str(lab.config), *options]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
+
+
+def test_command_copies_and_says_so_in_json(lab: FlowLab) -> None:
+    lab.create("orders", 2)
+    lab.write("orders", values(500))
+    code, documents, errors = mirror(lab, "run", "--json", "--once")
+    assert code == 0, errors
+    assert documents[-1]["flow"] == "source->target"
+    assert (documents[-1]["records"], documents[-1]["error"]) == (500, None)
+    assert all("records_per_second" in document for document in documents[:-1]) and len(documents) > 1
+    assert lab.differences("orders") == []
+
+
+def test_command_that_could_not_copy_all_fails_with_a_sentence(lab: FlowLab) -> None:
+    lab.create("large")
+    lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")
+    lab.write("large", [b"x" * 5000])
+    code, _, errors = mirror(lab, "run")
+    assert code == 1, errors
+    [line] = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert "at offset 0" in line and "the remote topic takes 2000" in line and "raise max.message.bytes" in line
+    assert "source->target batch" in errors  # the status line

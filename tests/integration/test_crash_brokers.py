@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
-from tests.lab.one_flow import OneFlow, stopped_process
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process
 from tests.lab.one_lane import LaneProcess, lane_plans
 
 
@@ -31,8 +31,7 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     flow.fill(400)
     flow.create_remote_topic()
     (plan,) = lane_plans(flow)
-    # With requests on their way to the target, and on the source's side the first answer just taken in.
-    point = CrashPoint("mirror_lib.log.append:_produce_request", "after", 3, tmp_path / "stopped", "stop")
+    point = CrashPoint(*ABOUT_TO_WRITE, tmp_path / "stopped", "stop")
     lane = LaneProcess(plan, tmp_path, point)
     try:
         pid = stopped_process(tmp_path / "stopped")

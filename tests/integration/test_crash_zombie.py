@@ -20,13 +20,11 @@ from mirror_lib.replicate.lanes import LanePlan
 from mirror_lib.replicate.stale_lanes import fence_stale_lanes
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
-from tests.lab.one_flow import OneFlow, stopped_process
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process
 from tests.lab.one_lane import LaneProcess, lane_plans, next_plan
 
 # Copied by the successor before the zombie wakes up, and after that.
 EARLY, LATE = 400, 200
-# The third produce request is built and not sent yet: the worst moment to wake up again.
-ABOUT_TO_WRITE = ("mirror_lib.log.append:_produce_request", "after", 3)
 
 
 @pytest.fixture

@@ -23,6 +23,9 @@ NOON = 1_700_000_000_000
 # Small record batches, so that a lane has many moments to be killed at; large enough to be copied as they are.
 RECORDS_PER_BATCH = 40
 
+# A crash point: the third produce request is built and not sent yet, the worst moment to die or to fall asleep.
+ABOUT_TO_WRITE = ("mirror_lib.log.append:_produce_request", "after", 3)
+
 
 @dataclass
 class OneFlow:

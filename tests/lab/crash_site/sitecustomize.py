@@ -97,9 +97,10 @@ class Armoury:
 
         def exec_module(module: ModuleType) -> None:
             load(module)
-            arm(module, points)
+            if module.__name__ == name:  # all modules of a zip share one loader
+                arm(module, points)
 
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # this loader is of this module alone
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # the instance, not its class
         return spec
 
 

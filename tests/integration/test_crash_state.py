@@ -1,0 +1,120 @@
+"""State that is lost or behind, and drivers that meet or are told to stop: the copy is exact after the next run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+import pytest
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, driver
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MIRROR = ["-m", "mirror_lib.cli", "run"]
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("state"), tmp_path)
+    flow.fill(400)
+    return flow
+
+
+def standing_still(flow: OneFlow) -> CrashPoint:
+    """Where one lane's worker stops with a produce request built and not sent."""
+    return CrashPoint(*ABOUT_TO_WRITE, flow.directory / "stopped", "stop")
+
+
+def checkpoint(flow: OneFlow) -> None:
+    shutil.rmtree(flow.state / "checkpoints")
+
+
+def ledger_table(flow: OneFlow) -> None:
+    shutil.rmtree(flow.state / "offset_syncs")
+
+
+def everything(flow: OneFlow) -> None:
+    shutil.rmtree(flow.state)
+
+
+@pytest.mark.parametrize("lose", [checkpoint, ledger_table, everything])
+def test_copy_is_exact_after_state_was_lost(
+    spark: SparkSession, flow: OneFlow, lose: Callable[[OneFlow], None]
+) -> None:
+    assert flow.run(spark).error is None
+    lose(flow)
+    flow.fill(200)
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+def test_copy_is_exact_after_the_last_rows_of_the_ledger_were_lost(spark: SparkSession, flow: OneFlow) -> None:
+    assert flow.run(spark).error is None
+    flow.fill(200)
+    assert flow.run(spark).error is None
+    table = f"delta.`{flow.state / 'offset_syncs'}`"
+    (last,) = spark.sql(f"SELECT max(committed_at) FROM {table}").collect()[0]
+    spark.sql(f"DELETE FROM {table} WHERE committed_at = '{last}'")
+    assert len(flow.ledger(spark)) == flow.partitions
+    flow.fill(200)
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+def test_second_driver_takes_over_and_the_first_is_refused(spark: SparkSession, flow: OneFlow) -> None:
+    with driver([*MIRROR, str(flow.config)], standing_still(flow)) as first:
+        worker = stopped_process(flow.directory / "stopped", 180)
+        assert flow.run(spark).error is None
+        flow.assert_exact(spark)
+        os.kill(worker, signal.SIGCONT)
+        assert first.wait() == 3
+    assert "another driver took over this flow" in first.output
+    flow.assert_exact(spark)
+
+
+def test_killed_worker_is_replaced_within_the_run(spark: SparkSession, flow: OneFlow) -> None:
+    crash = CrashPoint(*ABOUT_TO_WRITE, flow.directory / "died")
+    with driver([*MIRROR, str(flow.config)], crash) as running:
+        assert running.wait() == 0
+    assert crash.reached
+    flow.assert_exact(spark)
+
+
+def test_killed_executor_is_replaced_within_the_run(spark: SparkSession, flow: OneFlow) -> None:
+    crash = CrashPoint(*ABOUT_TO_WRITE, flow.directory / "died", "kill parents")
+    submit = ["./spark-submit.sh", "--master", "local-cluster[2,1,1024]", "jobs/mirror.py", str(flow.config)]
+    script = f"import os; os.execv('./spark-submit.sh', {submit!r})"
+    with driver(["-c", script], crash) as running:
+        assert running.wait() == 0, running.output
+    assert crash.reached
+    flow.assert_exact(spark)
+
+
+def test_sigterm_ends_a_run_whose_lane_hangs_and_the_next_one_completes(spark: SparkSession, flow: OneFlow) -> None:
+    with driver([*MIRROR, str(flow.config)], standing_still(flow)) as running:
+        stopped_process(flow.directory / "stopped", 180)
+        os.kill(running.pid, signal.SIGTERM)
+        assert running.wait(60) == 143
+    assert flow.copies() < flow.written * flow.partitions
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+def test_sigterm_ends_a_continuous_run_well(spark: SparkSession, flow: OneFlow) -> None:
+    flow.trigger = "1 second"
+    with driver([*MIRROR, str(flow.config)]) as running:
+        until(lambda: flow.copies() == flow.written * flow.partitions, 180)
+        flow.fill(200)
+        until(lambda: flow.copies() == flow.written * flow.partitions, 60)
+        os.kill(running.pid, signal.SIGTERM)
+        assert running.wait(60) == 0
+    flow.assert_exact(spark)

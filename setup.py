@@ -21,7 +21,11 @@ setup(
     install_requires=["kafka-python>=3.0.12,<4", "google-crc32c", "cramjam", "pyyaml", "javaproperties"],
     extras_require={
         "spark": ["pyspark>=3.3,<5", "delta-spark>=2.3,<5", "pyarrow>=11", "pandas"],
-        "dev": ["pytest", "hypothesis", "confluent-kafka", "ruff", "mypy", "types-PyYAML"],
+        # zstandard, lz4 and python-snappy read back what cramjam wrote. Linters are pinned: each version finds more.
+        "dev": [
+            *("pytest", "hypothesis", "confluent-kafka", "zstandard", "lz4", "python-snappy"),
+            *("ruff>=0.17,<0.18", "mypy>=2.4,<2.5", "types-PyYAML"),
+        ],
     },
     entry_points={"console_scripts": ["mirror = mirror_lib.cli:main"]},
 )

@@ -46,7 +46,7 @@ class _Reader:
             text = content.decode("utf-8-sig")
             for event in yaml.parse(text, Loader=yaml.SafeLoader):
                 if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                    place = self._place(event.start_mark.line)
+                    place = self._place(event.start_mark.line if event.start_mark else 0)
                     raise config_error("anchors are not used here; quote a value that begins with & or *", place)
             root: Optional[yaml.Node] = yaml.compose(text, Loader=yaml.SafeLoader)
         except UnicodeDecodeError:

@@ -1,0 +1,54 @@
+"""A driver killed with `kill -9` at each step: the next run completes the copy, with no record lost or doubled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+import pytest
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, run_mirror
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FENCE, LANES = "mirror_lib.log.fence:fence", "mirror_lib.replicate.stage:run_lanes"
+LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("crash"), tmp_path)
+    flow.fill()
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("function", "when", "call", "how", "copied"),
+    [
+        pytest.param(LANES, "before", 1, "kill", "nothing", id="before-the-lanes"),
+        pytest.param(FENCE, "after", 1, "kill driver", "some", id="after-a-fence"),
+        pytest.param(*ABOUT_TO_WRITE, "kill driver", "some", id="mid-lane"),
+        pytest.param(LANES, "after", 1, "kill", "all", id="after-the-lanes"),
+        pytest.param(LEDGER, "after", 1, "kill", "all", id="after-the-ledger"),
+        pytest.param(
+            "mirror_lib.replicate.flow:FlowMirror.copy_batch", "after", 1, "kill", "all", id="before-spark-commits"
+        ),
+    ],
+)
+def test_copy_is_exact_after_a_driver_killed(
+    spark: SparkSession, flow: OneFlow, function: str, when: str, call: int, how: str, copied: str
+) -> None:
+    crash = CrashPoint(function, when, call, flow.directory / "died", how)
+    assert run_mirror(flow.config, crash=crash) == -9
+    assert crash.reached
+    before, everything = flow.copies(), flow.written * flow.partitions
+    assert {"nothing": before == 0, "some": before < everything, "all": before == everything}[copied]
+    flow.fill(200)
+    flow.settings["tasks.max"] = 3 if function == FENCE else 2  # another lane count shuts the old lanes out as well
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)

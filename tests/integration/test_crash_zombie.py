@@ -188,3 +188,13 @@ def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(
             second = [copy_lane(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
         assert zombie.fenced and not any(report.fenced for report in second)
         assert flow.differences() == []
+
+
+def test_sequences_go_on_past_the_largest_number(flow: OneFlow) -> None:
+    (plan,) = lane_plans(flow, exactly_once=False)
+    producer = copy_lane(replace(plan, tasks=plan.tasks[:1]), 0).producer
+    # To a partition that never saw this producer the broker takes any first sequence.
+    tasks = tuple(replace(task, sequence=2**31 - 50) for task in plan.tasks[1:])
+    report = copy_lane(replace(plan, producer=producer, tasks=tasks), 0)
+    assert [part.sequence for part in report.partitions] == [EARLY - 50] * len(tasks)
+    assert flow.differences() == []

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lane import copy_lane
 from mirror_lib.replicate.lanes import LanePlan, LaneReport, PartitionTask, lane_of, transactional_id
 from tests.lab.brokers import die_with_parent
@@ -102,12 +101,6 @@ class LaneProcess:
 def main(arguments: Sequence[str]) -> None:
     plan, report = map(Path, arguments)
     report.write_bytes(pickle.dumps(copy_lane(pickle.loads(plan.read_bytes()), 0)))
-
-
-def producer_of(report: LaneReport) -> Producer:
-    """The producer that a lane hands over."""
-    assert report.producer is not None
-    return report.producer
 
 
 if __name__ == "__main__":

@@ -244,7 +244,10 @@ class KafkaBroker:
         if "Address already in use" in text:
             return f"port {self.port} or {self.controller_port} was taken by another process"
         lines = [line for line in text.splitlines() if "Exception" in line or "ERROR" in line or "Error" in line]
-        return lines[-1] if lines else "it gave no reason"
+        code = None if self.process is None else self.process.returncode
+        if code is not None and code < 0:
+            return f"it was ended by {signal.Signals(-code).name}"
+        return lines[-1] if lines else f"it gave no reason (exit code {code})"
 
 
 def java_command() -> str:

@@ -111,8 +111,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "internal topics, whatever the separator"),
     Setting("heartbeats.replication.enabled", BOOLEAN, "true", "Copy heartbeats topics even if the patterns do not "
             "include them", "heartbeats_replication"),
-    Setting("tasks.max", _COUNT, "1", "Lanes: how many Spark tasks copy the flow at the same time", "tasks_max",
-            DIFFERS, "one lane copies many partitions at once, so a few are enough"),
+    Setting("tasks.max", _COUNT, "1", "How many Spark tasks copy the flow at the same time", "tasks_max",
+            DIFFERS, "one task copies many partitions at once, so a few are enough; at most 64"),
     Setting("replication.factor", _REPLICATION, "2", "Of new remote topics; -1 is the broker's default",
             "replication_factor"),
     Setting("refresh.topics.enabled", BOOLEAN, "true", "Look for new topics and partitions while running",

@@ -138,10 +138,6 @@ class LogClient:
             complete = False
         return complete
 
-    def nodes(self) -> List[int]:
-        """Node ids of all known brokers."""
-        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
-
     def coordinator(self, transactional_id: str, deadline: float) -> int:
         """Node id of the coordinator. On a fresh cluster this call is what creates `__transaction_state`."""
         request = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION_KEY, max_version=3)

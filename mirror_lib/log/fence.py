@@ -6,14 +6,13 @@ still accepted there; once it is, that write is refused with INVALID_PRODUCER_EP
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Optional, Sequence, Set
+from typing import Any, List, Mapping, Optional, Sequence
 
 from kafka.errors import for_code
-from kafka.protocol.admin import ListTransactionsRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.log.connection import Disconnected, LogClient
+from mirror_lib.log.connection import LogClient
 from mirror_lib.log.producer import Producer
 
 CONCURRENT_TRANSACTIONS = 51
@@ -79,20 +78,6 @@ def idempotent_producer(client: LogClient, deadline: float) -> Producer:
     answer = client.retry(request, lambda: None, lambda reply: int(reply.error_code), deadline)
     _refuse(answer.error_code, "idempotent producer")
     return Producer(answer.producer_id, answer.producer_epoch)
-
-
-def transactional_ids(client: LogClient, prefix: str) -> Set[str]:
-    """Every transactional id with `prefix` that the cluster remembers (KIP-664, brokers 3.0 and later)."""
-    found: Set[str] = set()
-    for node in client.nodes():
-        try:
-            answer = client.call(node, ListTransactionsRequest(state_filters=[], producer_id_filters=[], max_version=0))
-        except Disconnected as error:
-            raise ClusterError(f"{client.alias}: cannot list transactions: {error}") from error
-        if answer.error_code:
-            raise ClusterError(f"{client.alias}: cannot list transactions: {for_code(answer.error_code).__name__}")
-        found.update(state.transactional_id for state in answer.transaction_states)
-    return {name for name in found if name.startswith(prefix)}
 
 
 def _add_partitions(

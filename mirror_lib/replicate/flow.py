@@ -19,13 +19,13 @@ from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.journal import BatchRef, Journal, position_row
-from mirror_lib.replicate.lane_plans import plan_lanes
 from mirror_lib.replicate.lane_state import LaneState
-from mirror_lib.replicate.lanes import LaneReport, PartitionReport
+from mirror_lib.replicate.lanes import PartitionReport, TaskReport, lane_of
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
-from mirror_lib.replicate.stage import run_lanes
+from mirror_lib.replicate.stage import run_tasks
+from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
 from mirror_lib.replicate.totals import Totals
 from mirror_lib.state.records import Incident, LedgerRow, PartitionKey, Position
@@ -71,10 +71,6 @@ class FlowMirror:
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
 
-    def remote_partitions(self) -> List[Tuple[str, int]]:
-        """(remote topic, partition) of everything that is copied."""
-        return [each.remote for each in self._topics.partitions.values()]
-
     def has_history(self) -> bool:
         """True if the ledger told of this flow."""
         return self._positions.known > 0
@@ -116,8 +112,8 @@ class FlowMirror:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started = time.monotonic()
         lanes = {lane: state.current() for lane, state in self._lanes.items()}
-        plans = plan_lanes(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until)
-        reports = run_lanes(spark, plans)
+        plans = plan_tasks(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until)
+        reports = run_tasks(spark, plans)
         by_source = {each.source: each for each in partitions.values()}
         rows = _ledger_rows(reports, by_source)
         moves = self._moves(reports, by_source)
@@ -140,7 +136,7 @@ class FlowMirror:
         return bool(rows)
 
     def _moves(
-        self, reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
+        self, reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
     ) -> Dict[PartitionKey, Position]:
         """Where each reported partition stands now, rejected records that are to be skipped left behind."""
         moves: Dict[PartitionKey, Position] = {}
@@ -152,16 +148,20 @@ class FlowMirror:
         return moves
 
     def _incidents(
-        self, reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
+        self, reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
     ) -> List[Incident]:
         found: List[Incident] = []
         for part in _partitions(reports):
             found += self._rejections.incidents(by_source[(part.topic, part.partition)].key, part)
         return found
 
-    def _remember(self, reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition]) -> None:
+    def _remember(self, reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition]) -> None:
         for report in reports:
-            self._lanes[report.lane] = self._lanes.get(report.lane, LaneState()).after(report)
+            parts: Dict[int, List[PartitionReport]] = {}
+            for part in report.partitions:
+                parts.setdefault(lane_of(part.remote_topic, part.partition), []).append(part)
+            for lane, own in parts.items():
+                self._lanes[lane] = self._lanes.get(lane, LaneState()).after(report.producers.get(lane), own)
         self._totals.add(_partitions(reports))
         for part in _partitions(reports):
             key = by_source[(part.topic, part.partition)].key
@@ -170,7 +170,7 @@ class FlowMirror:
                 log.error("%s: %s", self.flow.name, part.stopped)
 
     def _snapshot(
-        self, reports: Sequence[LaneReport], todo: Sequence[Range], batch: BatchRef, seconds: float
+        self, reports: Sequence[TaskReport], todo: Sequence[Range], batch: BatchRef, seconds: float
     ) -> ProgressSnapshot:
         left = sum(self._positions.ahead(each).behind for each in todo if each.key not in self._stopped)
         times = [part.last_timestamp for part in _partitions(reports) if part.last_timestamp > 0]
@@ -189,12 +189,12 @@ class FlowMirror:
         )
 
 
-def _partitions(reports: Sequence[LaneReport]) -> List[PartitionReport]:
+def _partitions(reports: Sequence[TaskReport]) -> List[PartitionReport]:
     return [part for report in reports for part in report.partitions]
 
 
 def _ledger_rows(
-    reports: Sequence[LaneReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
+    reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
 ) -> List[LedgerRow]:
     return [
         by_source[(sync.topic, sync.partition)].ledger_row(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
@@ -19,7 +20,6 @@ from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef
 from mirror_lib.replicate.query import AVAILABLE_NOW, start_query
-from mirror_lib.replicate.stale_lanes import fence_stale_lanes
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.state.runs import RunTable
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 NO_BATCH = BatchRef("", -1)
 # SIGTERM must end the job within 30 s: a pass ends by itself in `batch.max.seconds`, else its stage is cancelled.
 GRACE_SECONDS = 20.0
+STOP_SECONDS = 4.0
 RESTART_SECONDS = 5.0
 
 
@@ -91,7 +92,7 @@ class FlowRun:
         except Exception as error:
             # The thread's last resort: without it a flow could end without an outcome and the job with exit code 0.
             log.debug("%s failed", self._flow.name, exc_info=True)
-            return MirrorError(f"{self._flow.name}: {type(error).__name__}: {_first_line(str(error))}")
+            return ClusterError(f"{self._flow.name}: {type(error).__name__}: {_first_line(str(error))}")
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
         flow, runs = self._flow, RunTable(self._spark, self._config.state)
@@ -99,12 +100,10 @@ class FlowRun:
         clusters = (source.cluster_id(), target.cluster_id())
         _same_clusters(flow.name, clusters, last)
         mirror = FlowMirror(self._config, flow, self._spark, source, target, self._watcher, self._stop, self._totals)
-        fence_stale_lanes(self._config.name, flow, mirror.remote_partitions(), last.lanes if last is not None else None)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
         checkpoint = last.checkpoint if last is not None and runs.ended_well(last) else mirror.run_id
         run = MirrorRun(mirror.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
-        # Written after the stale lanes are fenced: the row is what lets the next run skip that.
         runs.started(run)
         error = self._query(mirror, checkpoint)
         outcome = str(error) if error is not None else "stopped" if self._stop.is_set() else "ok"
@@ -165,9 +164,13 @@ def run_flows(
     runs = [FlowRun(config, flow, spark, watcher, stop) for flow in flows]
     for run in runs:
         run.start()
-    for run in runs:
-        while not run.wait(0.5):
-            pass
+    given_up_at: Optional[float] = None
+    while not all([run.wait(0.1) for run in runs]):
+        if stop.is_set() and given_up_at is None:
+            given_up_at = time.monotonic() + GRACE_SECONDS + STOP_SECONDS
+        if given_up_at is not None and time.monotonic() > given_up_at:
+            log.warning("a flow did not end in time; what it was doing is found and finished by the next run")
+            break
     return [run.outcome for run in runs if run.outcome is not None]
 
 

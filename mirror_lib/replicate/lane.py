@@ -1,4 +1,4 @@
-"""Copies one lane once, on an executor: a `LanePlan` in, a `LaneReport` out.
+"""Copies the lanes of one Spark task once, on an executor: a `TaskPlan` in, a `TaskReport` out.
 
 Order of effects: fence, look at what is on the remote logs, append, report. A lane may die between any two: whoever
 takes it over fences first, so nothing of it can land later, and finds on the remote logs what it could not report.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, Tuple
 
 from mirror_lib.errors import ClusterError, FencedError, RefusedError
 from mirror_lib.log.append import Appender
@@ -18,7 +18,7 @@ from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.tail import LostTail, log_entries
 from mirror_lib.log.visible import Entry
-from mirror_lib.replicate.lanes import LanePlan, LaneReport
+from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.reconcile import Records, reconcile
 
@@ -33,10 +33,10 @@ PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
 
 
-class Lane:
-    """One attempt at a lane's pass. `retried` says that an earlier attempt may still be alive somewhere."""
+class LaneCopier:
+    """One attempt at a pass over a task's lanes. `retried`: an earlier attempt may still be alive somewhere."""
 
-    def __init__(self, plan: LanePlan, retried: bool) -> None:
+    def __init__(self, plan: TaskPlan, retried: bool) -> None:
         self._plan = plan
         self._isolation = ISOLATION[plan.isolation_level]
         self._network = Network()
@@ -44,14 +44,14 @@ class Lane:
         self._target = LogClient(self._network, plan.target_alias, plan.target_options)
         self._copies: Dict[Tuple[str, int], PartitionCopy] = {task.source: PartitionCopy(task) for task in plan.tasks}
         self._by_remote = {copy.remote: copy for copy in self._copies.values()}
-        # What the lane before handed over is only good for the first attempt: a dead one used some of the sequences.
-        self._producer: Optional[Producer] = None if retried else plan.producer
-        # The latest producer of this attempt, kept when its connections break: it must not take the lane back then.
-        self._held = self._producer
+        # What the pass before handed over is only good for the first attempt: a dead one used some of the sequences.
+        self._producers: Dict[int, Producer] = {} if retried else dict(plan.producers)
+        # The latest producers of this attempt, kept when its connections break: it must not take a lane back then.
+        self._held = dict(self._producers)
         self._recovered = 0
         self._copied = 0
 
-    def run(self) -> LaneReport:
+    def run(self) -> TaskReport:
         """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away."""
         started = time.monotonic()
         stop_at = started + self._plan.max_seconds
@@ -59,7 +59,7 @@ class Lane:
         try:
             self._persist(stop_at)
         except FencedError as error:
-            log.warning("%s lane %d: %s", self._plan.flow, self._plan.lane, error)
+            log.warning("%s task %d: %s", self._plan.flow, self._plan.task, error)
             fenced = True
         finally:
             self._source.close()
@@ -77,8 +77,8 @@ class Lane:
                 return
             except Disconnected as error:
                 # What was in flight may have been written or not: fence and look, as after a crash.
-                log.warning("%s lane %d: %s; trying again", self._plan.flow, self._plan.lane, error)
-                self._producer = None
+                log.warning("%s task %d: %s; trying again", self._plan.flow, self._plan.task, error)
+                self._producers.clear()
                 if time.monotonic() > deadline:
                     raise ClusterError(f"{self._plan.flow}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
@@ -99,27 +99,37 @@ class Lane:
 
     def _prepare(self, deadline: float) -> None:
         """Give every partition a producer and a place to go on from."""
-        fresh = [copy for copy in self._copies.values() if self._producer is None or copy.task.sequence is None]
-        if fresh:
-            # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
-            for copy in fresh:
-                self._look_for_lost_tail(copy)
-            self._producer = self._held = self._fence(fresh, deadline)
-            for copy in self._copies.values():
-                copy.sequence = 0  # a new epoch counts from 0 in every partition
-            for copy in fresh:
-                self._reconcile(copy)
-        assert self._producer is not None
+        lanes: Dict[int, List[PartitionCopy]] = {}
         for copy in self._copies.values():
-            copy.start(self._producer)
+            lanes.setdefault(copy.task.lane, []).append(copy)
+        fresh = {lane: self._fresh(lane, copies) for lane, copies in lanes.items()}
+        # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
+        for copies in fresh.values():
+            for copy in copies:
+                self._look_for_lost_tail(copy)
+        # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
+        for lane, copies in fresh.items():
+            if copies:
+                self._producers[lane] = self._held[lane] = self._fence(lane, copies, deadline)
+                for copy in lanes[lane]:
+                    copy.sequence = 0  # a new epoch counts from 0 in every partition
+        for copies in fresh.values():
+            for copy in copies:
+                self._reconcile(copy)
+        for copy in self._copies.values():
+            copy.start(self._producers[copy.task.lane])
 
-    def _fence(self, copies: List[PartitionCopy], deadline: float) -> Producer:
-        if self._plan.transactional_id is None:
+    def _fresh(self, lane: int, copies: List[PartitionCopy]) -> List[PartitionCopy]:
+        return [copy for copy in copies if lane not in self._producers or copy.task.sequence is None]
+
+    def _fence(self, lane: int, copies: List[PartitionCopy], deadline: float) -> Producer:
+        transactional_id = self._plan.transactional_ids.get(lane)
+        if transactional_id is None:
             return idempotent_producer(self._target, deadline)
         partitions: Dict[str, List[int]] = {}
         for copy in copies:
             partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
-        return fence(self._target, self._plan.transactional_id, partitions, deadline, self._held)
+        return fence(self._target, transactional_id, partitions, deadline, self._held.get(lane))
 
     def _look_for_lost_tail(self, copy: PartitionCopy) -> None:
         try:
@@ -131,7 +141,7 @@ class Lane:
         if copy.stopped is not None:
             return
         remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED)
-        written: Iterator[Entry] = self._ours(remote) if copy.task.shared else remote
+        written: Iterator[Entry] = self._ours(remote, copy.task.lane) if copy.task.shared else remote
         source = log_entries(self._source, copy.source, copy.acknowledged, self._isolation)
         name = f"{copy.remote[0]}-{copy.remote[1]}"
         try:
@@ -150,9 +160,9 @@ class Lane:
         except RefusedError as error:
             copy.refuse(str(error))
 
-    def _ours(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+    def _ours(self, entries: Iterator[Entry], lane: int) -> Iterator[Entry]:
         """In a remote topic that several flows write to, only this lane's batches count as data."""
-        producer_id = None if self._producer is None else self._producer.producer_id
+        producer_id = self._producers[lane].producer_id
         for raw, header, is_data in entries:
             yield raw, header, is_data and header is not None and header.producer_id == producer_id
 
@@ -173,11 +183,11 @@ class Lane:
             for ack in appender.acknowledgements():
                 self._by_remote[ack.remote].acknowledge(ack)
 
-    def _report(self, fenced: bool, seconds: float) -> LaneReport:
+    def _report(self, fenced: bool, seconds: float) -> TaskReport:
         copies = list(self._copies.values())
-        return LaneReport(
-            lane=self._plan.lane,
-            producer=None if fenced else self._producer,
+        return TaskReport(
+            task=self._plan.task,
+            producers={} if fenced else dict(self._producers),
             fenced=fenced,
             partitions=tuple(copy.report() for copy in copies),
             syncs=tuple(sync for copy in copies for sync in copy.syncs),
@@ -189,11 +199,6 @@ class Lane:
         )
 
 
-def copy_lane(plan: LanePlan, attempt: int) -> LaneReport:
-    """Copy one lane. `attempt` is Spark's attempt number of the task."""
-    return Lane(plan, retried=attempt > 0).run()
-
-
-def copy_lanes(plans: Iterator[LanePlan], attempt: int) -> Iterator[LaneReport]:
-    """Copy lanes one after the other."""
-    return (copy_lane(plan, attempt) for plan in plans)
+def copy_lanes(plan: TaskPlan, attempt: int) -> TaskReport:
+    """Copy a task's lanes. `attempt` is Spark's attempt number of the task."""
+    return LaneCopier(plan, retried=attempt > 0).run()

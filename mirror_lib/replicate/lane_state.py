@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Sequence
 
 from mirror_lib.log.producer import Producer
-from mirror_lib.replicate.lanes import LaneReport, RemotePartition
+from mirror_lib.replicate.lanes import PartitionReport, RemotePartition
 
 # A coordinator forgets a transactional id that it has not heard of for 7 days (transactional.id.expiration.ms); the
 # next driver would then get another producer id, which fences nobody. Fencing anew each day keeps it remembered.
@@ -27,20 +27,23 @@ class LaneState:
         age = (time.monotonic() if now is None else now) - self.fenced_at
         return self if age < FENCE_LASTS_SECONDS else replace(self, sequences={})
 
-    def after(self, report: LaneReport) -> LaneState:
-        """The state after a pass. A new epoch counts sequences from 0 again, also where nothing was copied."""
-        if report.producer is None:
+    def after(self, producer: Optional[Producer], partitions: Sequence[PartitionReport]) -> LaneState:
+        """The state after a pass over `partitions` of this lane; no producer, nothing to hand over.
+
+        A new epoch counts sequences from 0 again, also where nothing was copied.
+        """
+        if producer is None:
             return LaneState()
-        fresh = report.producer != self.producer
+        fresh = producer != self.producer
         kept = dict.fromkeys(self.sequences, 0) if fresh else dict(self.sequences)
-        kept.update({(part.remote_topic, part.partition): part.sequence for part in report.partitions})
-        for part in report.partitions:
+        kept.update({(part.remote_topic, part.partition): part.sequence for part in partitions})
+        for part in partitions:
             if part.refused:
                 # Nobody knows what lies on its remote log: whoever comes back to it has to look again.
                 del kept[(part.remote_topic, part.partition)]
         return replace(
             self,
-            producer=report.producer,
+            producer=producer,
             sequences=kept,
             fenced_at=time.monotonic() if fresh else self.fenced_at,
         )

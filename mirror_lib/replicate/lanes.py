@@ -1,6 +1,7 @@
-"""Which lane a partition belongs to, what a lane is told to copy, and what it answers. Pure.
+"""Which lane a partition belongs to, what a task is told to copy, and what it answers. Pure.
 
-A lane is the unit of fencing, so its membership must never depend on anything but names and the lane count.
+A lane is the unit of fencing: a partition's lane depends on names alone, so that whoever writes to a partition does so
+under one transactional id, whatever `tasks.max` is. Tasks share the lanes out among them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.state.records import Incident, OffsetSync
 
 RemotePartition = Tuple[str, int]
+
+# Never to be changed: drivers with different counts would not fence each other.
+LANES = 64
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,23 @@ class PartitionTask:
         """(remote topic, partition)."""
         return (self.remote_topic, self.partition)
 
+    @property
+    def lane(self) -> int:
+        """The lane that the partition belongs to."""
+        return lane_of(self.remote_topic, self.partition)
+
 
 @dataclass(frozen=True)
-class LanePlan:
-    """Everything a task needs to copy one lane once. `producer` is None where the lane must be fenced first."""
+class TaskPlan:
+    """Everything a Spark task needs to copy its lanes once.
 
-    lane: int
+    `transactional_ids` holds each lane's, none for `at-least-once`; `producers` those of lanes that are fenced already.
+    """
+
+    task: int
     flow: str
-    transactional_id: Optional[str]
-    producer: Optional[Producer]
+    transactional_ids: Mapping[int, str]
+    producers: Mapping[int, Producer]
     tasks: Tuple[PartitionTask, ...]
     source_alias: str
     target_alias: str
@@ -94,12 +106,13 @@ class PartitionReport:
 
 
 @dataclass(frozen=True)
-class LaneReport:
-    """What became of a lane's pass. `syncs` are the offset syncs to append to the ledger, also those found on the
-    remote log from an attempt that could not report them. `fenced` says that another driver took the lane over."""
+class TaskReport:
+    """What became of a task's pass. `syncs` are the offset syncs to append to the ledger, also those found on the
+    remote log from an attempt that could not report them. `producers` are those of its lanes, to be handed over.
+    `fenced` says that another driver took a lane over."""
 
-    lane: int
-    producer: Optional[Producer]
+    task: int
+    producers: Mapping[int, Producer]
     fenced: bool
     partitions: Tuple[PartitionReport, ...]
     syncs: Tuple[OffsetSync, ...]
@@ -110,24 +123,11 @@ class LaneReport:
     seconds: float
 
 
-def lane_of(remote_topic: str, partition: int, lanes: int) -> int:
-    """The lane of a partition: neighbours of a topic go to different lanes, topics start at different ones."""
-    return (zlib.crc32(remote_topic.encode()) + partition) % lanes
+def lane_of(remote_topic: str, partition: int) -> int:
+    """The lane of a partition: neighbours of a topic have different lanes, topics start at different ones."""
+    return (zlib.crc32(remote_topic.encode()) + partition) % LANES
 
 
-def transactional_id(name: str, flow: str, lane: int, lanes: int) -> str:
-    """The lane's transactional id. It names the lane count, because another count means other memberships."""
-    return f"{transactional_id_prefix(name, flow)}{lane}of{lanes}"
-
-
-def transactional_id_prefix(name: str, flow: str) -> str:
-    """What every lane of a flow starts with, whatever the lane count."""
-    return f"{name}.{flow}."
-
-
-def lane_and_count(prefix: str, transactional_id: str) -> Optional[Tuple[int, int]]:
-    """`(lane, lanes)` of a transactional id with this prefix; None if it is not one of ours."""
-    lane, of, lanes = transactional_id[len(prefix) :].partition("of")
-    if not (of and lane.isdigit() and lanes.isdigit()):
-        return None
-    return int(lane), int(lanes)
+def transactional_id(name: str, flow: str, lane: int) -> str:
+    """The lane's transactional id; `name` tells mirrors apart that run the same flow over different topics."""
+    return f"{name}.{flow}.{lane}"

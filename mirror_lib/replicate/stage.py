@@ -1,6 +1,6 @@
-"""Runs lanes as one Spark stage: lane plans in, lane reports out. One task per lane, no shuffle, one action.
+"""Runs one Spark stage: task plans in, task reports out. No shuffle, one action.
 
-Offset syncs come back as typed rows and are collected once; each lane's counters follow them as one JSON document.
+Offset syncs come back as typed rows and are collected once; each task's counters follow them as one JSON document.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from mirror_lib.log.producer import Producer
-from mirror_lib.replicate.lane import copy_lane
-from mirror_lib.replicate.lanes import LanePlan, LaneReport, PartitionReport
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport
 from mirror_lib.state.records import Incident, OffsetSync
 
 # Arrow batches must match the declared types exactly: `int` is int32.
 REPORT_DDL = (
-    "lane int, topic string, partition int, upstream_offset bigint, downstream_offset bigint, record_count bigint, "
+    "task int, topic string, partition int, upstream_offset bigint, downstream_offset bigint, record_count bigint, "
     "report string"
 )
 ARROW_SCHEMA = pa.schema(
     [
-        ("lane", pa.int32()),
+        ("task", pa.int32()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("upstream_offset", pa.int64()),
@@ -39,57 +39,57 @@ ROWS_PER_ARROW_BATCH = 50_000
 RowTuple = Tuple[int, Optional[str], Optional[int], Optional[int], Optional[int], Optional[int], Optional[str]]
 
 
-def run_lanes(spark: SparkSession, plans: Sequence[LanePlan]) -> List[LaneReport]:
-    """Copy every lane, in parallel as the cluster's cores allow. Raises what Spark raises if a lane keeps failing."""
+def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
+    """Copy with every task, in parallel as the cluster's cores allow. Raises what Spark raises if one keeps failing."""
     if not plans:
         return []
     # Row i of the range is plan i: a plan travels with the task, so a driver's state is never needed on an executor.
     rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(tuple(plans)), REPORT_DDL).collect()
     syncs: Dict[int, List[OffsetSync]] = {}
-    reports: List[LaneReport] = []
+    reports: List[TaskReport] = []
     for row in rows:
         if row["report"] is None:
             sync = OffsetSync(*(row[name] for name in ARROW_SCHEMA.names[1:-1]))
-            syncs.setdefault(row["lane"], []).append(sync)
+            syncs.setdefault(row["task"], []).append(sync)
         else:
             reports.append(_from_json(row["report"]))
-    return [_with_syncs(report, syncs.get(report.lane, [])) for report in reports]
+    return [_with_syncs(report, syncs.get(report.task, [])) for report in reports]
 
 
-def _copier(plans: Tuple[LanePlan, ...]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _copier(plans: Tuple[TaskPlan, ...]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield from _rows_of(copy_lane(plans[index], attempt))
+                yield from _rows_of(copy_lanes(plans[index], attempt))
 
     return copy
 
 
-def _rows_of(report: LaneReport) -> Iterator[pa.RecordBatch]:
+def _rows_of(report: TaskReport) -> Iterator[pa.RecordBatch]:
     rows: List[RowTuple] = [
-        (report.lane, sync.topic, sync.partition, sync.upstream_offset, sync.downstream_offset, sync.record_count, None)
+        (report.task, sync.topic, sync.partition, sync.upstream_offset, sync.downstream_offset, sync.record_count, None)
         for sync in report.syncs
     ]
-    rows.append((report.lane, None, None, None, None, None, _to_json(report)))
+    rows.append((report.task, None, None, None, None, None, _to_json(report)))
     for at in range(0, len(rows), ROWS_PER_ARROW_BATCH):
         columns = list(zip(*rows[at : at + ROWS_PER_ARROW_BATCH]))
         arrays = [pa.array(column, type=kind) for column, kind in zip(columns, ARROW_SCHEMA.types)]
         yield pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
-def _to_json(report: LaneReport) -> str:
+def _to_json(report: TaskReport) -> str:
     return json.dumps(asdict(_with_syncs(report, [])))
 
 
-def _from_json(text: str) -> LaneReport:
+def _from_json(text: str) -> TaskReport:
     fields: Dict[str, Any] = json.loads(text)
-    producer = fields.pop("producer")
+    producers = fields.pop("producers")
     partitions = fields.pop("partitions")
-    return LaneReport(
+    return TaskReport(
         **{**fields, "syncs": ()},
-        producer=None if producer is None else Producer(**producer),
+        producers={int(lane): Producer(**producer) for lane, producer in producers.items()},
         partitions=tuple(_partition(part) for part in partitions),
     )
 
@@ -99,5 +99,5 @@ def _partition(fields: Dict[str, Any]) -> PartitionReport:
     return PartitionReport(**fields, incidents=tuple(Incident(**incident) for incident in incidents))
 
 
-def _with_syncs(report: LaneReport, syncs: Sequence[OffsetSync]) -> LaneReport:
+def _with_syncs(report: TaskReport, syncs: Sequence[OffsetSync]) -> TaskReport:
     return replace(report, syncs=tuple(syncs))

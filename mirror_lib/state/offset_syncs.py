@@ -70,12 +70,18 @@ class OffsetSyncTable:
     def positions(self, flow: str) -> Mapping[PartitionKey, Position]:
         """Where each partition goes on: the ends of the row that ends last downstream. Empty before the first append.
 
-        Of rows that end at one downstream offset the one that ends last upstream counts.
+        Of rows that end at one downstream offset the latest commit counts, since a source that was truncated goes on
+        from a lower offset; of those of one commit the one that ends last upstream.
         """
         rows = self._of_flow(flow)
         if rows is None:
             return {}
-        last = F.max(F.struct(F.expr(_DOWNSTREAM_END).alias("downstream"), F.expr(_UPSTREAM_END).alias("upstream")))
+        ends = (
+            F.expr(_DOWNSTREAM_END).alias("downstream"),
+            F.col("committed_at"),
+            F.expr(_UPSTREAM_END).alias("upstream"),
+        )
+        last = F.max(F.struct(*ends))
         with self._table.explained("read"):
             found = rows.groupBy(*_KEY).agg(last.alias("last")).collect()
         return {_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}

@@ -90,7 +90,7 @@ class MirrorRun:
 
     run_id: str
     flow: str
-    lanes: int
+    tasks_max: int
     delivery: str
     source_cluster_id: str
     target_cluster_id: str

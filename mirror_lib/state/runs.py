@@ -17,7 +17,7 @@ RUNS = TableSchema(
         Column("run_id", "string", "fresh for every driver's life"),
         Column("flow", "string", "A->B"),
         Column("kind", "string", "started or ended"),
-        Column("lanes", "int", "tasks.max"),
+        Column("tasks_max", "int", "tasks.max: how many tasks shared the lanes"),
         Column("delivery", "string", "exactly-once or at-least-once"),
         Column("source_cluster_id", "string", "A's own id"),
         Column("target_cluster_id", "string", "B's own id"),
@@ -46,7 +46,7 @@ class RunTable:
         self._table.append([(*_facts(run, "ended"), outcome, records, bytes)], {})
 
     def latest(self, flow: str) -> Optional[MirrorRun]:
-        """The run of `flow` that started last: with how many lanes, between which clusters. `None` before the first."""
+        """The run of `flow` that started last. `None` before the first."""
         rows = self._table.rows()
         if rows is None:
             return None
@@ -65,7 +65,7 @@ class RunTable:
             return bool(rows.where(ended).limit(1).collect())
 
 
-_FACTS = ("run_id", "flow", "lanes", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
+_FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
 
 
 def _facts(run: MirrorRun, kind: str) -> tuple[object, ...]:

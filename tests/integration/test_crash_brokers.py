@@ -12,7 +12,7 @@ import pytest
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process
-from tests.lab.one_lane import LaneProcess, lane_plans
+from tests.lab.one_lane import LaneProcess, task_plans
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     flow = OneFlow(source, target, topic_name("broker"), tmp_path)
     flow.fill(400)
     flow.create_remote_topic()
-    (plan,) = lane_plans(flow)
+    (plan,) = task_plans(flow)
     point = CrashPoint(*ABOUT_TO_WRITE, tmp_path / "stopped", "stop")
     lane = LaneProcess(plan, tmp_path, point)
     try:

@@ -14,7 +14,7 @@ from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FENCE, LANES = "mirror_lib.log.fence:fence", "mirror_lib.replicate.stage:run_lanes"
+FENCE, LANES = "mirror_lib.log.fence:fence", "mirror_lib.replicate.stage:run_tasks"
 LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"
 
 
@@ -49,6 +49,6 @@ def test_copy_is_exact_after_a_driver_killed(
     before, everything = flow.copies(), flow.written * flow.partitions
     assert {"nothing": before == 0, "some": before < everything, "all": before == everything}[copied]
     flow.fill(200)
-    flow.settings["tasks.max"] = 3 if function == FENCE else 2  # another lane count shuts the old lanes out as well
+    flow.settings["tasks.max"] = 3 if function == FENCE else 2  # lanes are the same whatever tasks.max is
     assert flow.run(spark).error is None
     flow.assert_exact(spark)

@@ -10,18 +10,16 @@ import signal
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.replicate.lane import copy_lane
-from mirror_lib.replicate.lanes import LanePlan
-from mirror_lib.replicate.stale_lanes import fence_stale_lanes
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import TaskPlan
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process
-from tests.lab.one_lane import LaneProcess, lane_plans, next_plan
+from tests.lab.one_lane import LaneProcess, next_plan, task_plans
 
 # Copied by the successor before the zombie wakes up, and after that.
 EARLY, LATE = 400, 200
@@ -41,14 +39,14 @@ def filled(source: KafkaBroker, target: KafkaBroker, topic: str, directory: Path
     return flow
 
 
-def to_the_end(plan: LanePlan) -> LanePlan:
+def to_the_end(plan: TaskPlan) -> TaskPlan:
     """The same lane, told to go on to what is written late."""
     return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
 
 
 @contextmanager
 def standing_still(
-    plan: LanePlan, directory: Path, function: str, when: str, call: int
+    plan: TaskPlan, directory: Path, function: str, when: str, call: int
 ) -> Iterator[Callable[[], LaneProcess]]:
     """The lane up to that point; what is given wakes it up."""
     crash = CrashPoint(function, when, call, directory / "stopped", "stop")
@@ -66,9 +64,9 @@ def standing_still(
 
 
 def test_zombie_is_refused_once_its_successor_has_copied(flow: OneFlow) -> None:
-    (plan,) = lane_plans(flow)
+    (plan,) = task_plans(flow)
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-        successor = copy_lane(plan, 1)
+        successor = copy_lanes(plan, 1)
         zombie = wake().report()
     assert zombie.fenced and not successor.fenced
     assert successor.recovered > 0
@@ -76,22 +74,22 @@ def test_zombie_is_refused_once_its_successor_has_copied(flow: OneFlow) -> None:
 
 
 def test_zombie_without_a_fence_doubles_records(flow: OneFlow) -> None:
-    (plan,) = lane_plans(flow, exactly_once=False)
+    (plan,) = task_plans(flow, exactly_once=False)
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-        assert not copy_lane(plan, 1).fenced
+        assert not copy_lanes(plan, 1).fenced
         wake().process.wait(90)
     assert "which is a duplicate of" in flow.differences()[0]
 
 
 def test_zombie_between_two_passes_of_its_successor_is_refused(flow: OneFlow) -> None:
-    (plan,) = lane_plans(flow)
+    (plan,) = task_plans(flow)
     with standing_still(to_the_end(plan), flow.directory, *ABOUT_TO_WRITE) as wake:
-        first = copy_lane(plan, 1)
+        first = copy_lanes(plan, 1)
         flow.fill(LATE)
         zombie = wake().report()
-        second = copy_lane(next_plan(plan, first, flow.written), 0)
+        second = copy_lanes(next_plan(plan, first, flow.written), 0)
     assert zombie.fenced and not second.fenced
-    assert second.producer == first.producer
+    assert second.producers == first.producers
     assert flow.differences() == []
 
 
@@ -104,21 +102,21 @@ def test_zombie_between_two_passes_of_its_successor_is_refused(flow: OneFlow) ->
         pytest.param("mirror_lib.log.fence:fence", "after", 1, id="with-its-fence-up"),
     ],
 )
-def test_lane_that_stood_still_while_fencing_does_not_write(
-    flow: OneFlow, function: str, when: str, call: int
-) -> None:
-    (plan,) = lane_plans(flow)
+def test_lane_that_stood_still_while_fencing_does_not_write(flow: OneFlow, function: str, when: str, call: int) -> None:
+    (plan,) = task_plans(flow)
     with standing_still(to_the_end(plan), flow.directory, function, when, call) as wake:
-        first = copy_lane(plan, 1)
+        first = copy_lanes(plan, 1)
         flow.fill(LATE)
         zombie = wake().report()
-        second = copy_lane(next_plan(plan, first, flow.written), 0)
-    assert zombie.fenced and not zombie.records and not second.fenced
+        copy_lanes(next_plan(plan, first, flow.written), 0)
+    # It may have fenced lanes of its own by then, and those are its own; what it had fenced before is lost to it.
+    assert zombie.fenced
+    assert not copy_lanes(to_the_end(plan), 1).fenced
     assert flow.differences() == []
 
 
 def test_two_lanes_that_fence_at_once_never_both_write(flow: OneFlow) -> None:
-    (plan,) = lane_plans(flow)
+    (plan,) = task_plans(flow)
     for folder in ("one", "other"):
         (flow.directory / folder).mkdir()
     after_markers = ("mirror_lib.log.fence:_abort", "after", 1)
@@ -129,45 +127,60 @@ def test_two_lanes_that_fence_at_once_never_both_write(flow: OneFlow) -> None:
         reports = [one.report(), other.report()]
     assert any(report.fenced for report in reports)
     assert sum(report.records > 0 for report in reports) <= 1
-    finished = copy_lane(plan, 1)
+    finished = copy_lanes(plan, 1)
     assert not finished.fenced
     assert flow.differences() == []
 
 
 def test_driver_that_lost_a_lane_does_not_take_it_back_for_a_new_partition(flow: OneFlow) -> None:
-    (plan,) = lane_plans(flow)
+    (plan,) = task_plans(flow)
     ours = replace(plan, tasks=plan.tasks[:2])
-    before = copy_lane(ours, 0)
-    assert not copy_lane(ours, 1).fenced  # another driver, which takes the lane over
-    after = copy_lane(replace(next_plan(ours, before, EARLY), tasks=plan.tasks), 0)
+    before = copy_lanes(ours, 0)
+    assert not copy_lanes(ours, 1).fenced  # another driver, which takes the lane over
+    after = copy_lanes(replace(next_plan(ours, before, EARLY), tasks=plan.tasks), 0)
     assert after.fenced and not after.records
 
 
-def stale_flow(flow: OneFlow, lanes: int) -> ReplicationFlow:
-    source = ClusterConfig("source", {"bootstrap.servers": flow.source.bootstrap})
-    target = ClusterConfig("target", {"bootstrap.servers": flow.target.bootstrap})
-    return ReplicationFlow(source, target, tasks_max=lanes)
-
-
-@pytest.mark.parametrize("last_lanes", [1, None], ids=["known-from-the-last-run", "known-from-the-target-alone"])
-def test_zombie_of_another_lane_count_is_refused(flow: OneFlow, last_lanes: Optional[int]) -> None:
-    (old,) = lane_plans(flow)
-    remote = [(flow.remote_topic, number) for number in range(flow.partitions)]
+def test_zombie_of_another_tasks_max_is_refused(flow: OneFlow) -> None:
+    (old,) = task_plans(flow)
     with standing_still(old, flow.directory, *ABOUT_TO_WRITE) as wake:
-        assert fence_stale_lanes(flow.topic, stale_flow(flow, 2), remote, last_lanes) == 1
-        new = [copy_lane(plan, 0) for plan in lane_plans(flow, lanes=2)]
+        new = [copy_lanes(plan, 0) for plan in task_plans(flow, tasks=2)]
         zombie = wake().report()
     assert zombie.fenced and not any(report.fenced for report in new)
     assert flow.differences() == []
 
 
-def test_zombie_of_another_lane_count_that_is_not_fenced_doubles_records(flow: OneFlow) -> None:
-    (old,) = lane_plans(flow)
-    with standing_still(old, flow.directory, *ABOUT_TO_WRITE) as wake:
-        for plan in lane_plans(flow, lanes=2):
-            copy_lane(plan, 0)
+def test_zombie_of_a_mirror_with_another_name_is_not_fenced_and_doubles_records(flow: OneFlow) -> None:
+    (old,) = task_plans(flow)
+    other = {lane: f"other-{name}" for lane, name in old.transactional_ids.items()}
+    with standing_still(replace(old, transactional_ids=other), flow.directory, *ABOUT_TO_WRITE) as wake:
+        for plan in task_plans(flow, tasks=2):
+            copy_lanes(plan, 0)
         wake().process.wait(90)
     assert "which is a duplicate of" in flow.differences()[0]
+
+
+def test_of_two_drivers_with_other_tasks_max_the_one_that_fenced_last_goes_on(flow: OneFlow) -> None:
+    (waiting,) = task_plans(flow)  # planned by a driver that has not used its lanes yet
+    plans = task_plans(flow, tasks=2)
+    first = [copy_lanes(plan, 0) for plan in plans]
+    flow.fill(LATE)
+    last = copy_lanes(to_the_end(waiting), 0)
+    second = [copy_lanes(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
+    assert not last.fenced and all(report.fenced for report in second)
+    assert flow.differences() == []
+
+
+def test_retried_task_of_an_older_driver_takes_its_lanes_over_whole(flow: OneFlow) -> None:
+    (old,) = task_plans(flow)
+    before = copy_lanes(old, 0)
+    plans = task_plans(flow, tasks=2)
+    first = [copy_lanes(plan, 0) for plan in plans]
+    flow.fill(LATE)
+    retried = copy_lanes(next_plan(old, before, flow.written), 1)
+    second = [copy_lanes(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
+    assert not retried.fenced and all(report.fenced for report in second)
+    assert flow.differences() == []
 
 
 def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(
@@ -175,26 +188,24 @@ def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(
 ) -> None:
     with clusters(["source", "target-that-restarts"], tmp_path) as (source, target):
         flow = filled(source, target, topic_name("zombie"), tmp_path)
-        (old,) = lane_plans(flow)
-        remote = [(flow.remote_topic, number) for number in range(flow.partitions)]
+        (old,) = task_plans(flow)
         with standing_still(to_the_end(old), flow.directory, *ABOUT_TO_WRITE) as wake:
-            assert fence_stale_lanes(flow.topic, stale_flow(flow, 2), remote, 1) == 1
-            plans = lane_plans(flow, lanes=2)
-            first = [copy_lane(plan, 0) for plan in plans]
+            plans = task_plans(flow, tasks=2)
+            first = [copy_lanes(plan, 0) for plan in plans]
             flow.fill(LATE)
             target.kill()
             target.restart()
             zombie = wake().report()
-            second = [copy_lane(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
+            second = [copy_lanes(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
         assert zombie.fenced and not any(report.fenced for report in second)
         assert flow.differences() == []
 
 
 def test_sequences_go_on_past_the_largest_number(flow: OneFlow) -> None:
-    (plan,) = lane_plans(flow, exactly_once=False)
-    producer = copy_lane(replace(plan, tasks=plan.tasks[:1]), 0).producer
+    (plan,) = task_plans(flow, exactly_once=False)
+    (producer,) = copy_lanes(replace(plan, tasks=plan.tasks[:1]), 0).producers.values()
     # To a partition that never saw this producer the broker takes any first sequence.
     tasks = tuple(replace(task, sequence=2**31 - 50) for task in plan.tasks[1:])
-    report = copy_lane(replace(plan, producer=producer, tasks=tasks), 0)
+    report = copy_lanes(replace(plan, producers={task.lane: producer for task in tasks}, tasks=tasks), 0)
     assert [part.sequence for part in report.partitions] == [EARLY - 50] * len(tasks)
     assert flow.differences() == []

@@ -1,6 +1,6 @@
-"""Lanes without Spark: plans over one flow's topic, and a lane in a process of its own, as a Spark task would run it.
+"""Lanes without Spark: plans over one flow's topic, and a task's lanes in a process of their own.
 
-`python -m tests.lab.one_lane PLAN REPORT` is that process: a pickled `LanePlan` in, a pickled `LaneReport` out.
+`python -m tests.lab.one_lane PLAN REPORT` is that process: a pickled `TaskPlan` in, a pickled `TaskReport` out.
 """
 
 from __future__ import annotations
@@ -10,52 +10,51 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
-from mirror_lib.replicate.lane import copy_lane
-from mirror_lib.replicate.lanes import LanePlan, LaneReport, PartitionTask, lane_of, transactional_id
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport, transactional_id
 from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import OneFlow
 
 
-def lane_plans(flow: OneFlow, lanes: int = 1, exactly_once: bool = True) -> List[LanePlan]:
-    """What a driver without a ledger plans for `flow`: every lane that has partitions, from its start to its end."""
-    plans = []
-    for lane in range(lanes):
-        tasks = tuple(
-            PartitionTask(
-                topic=flow.topic,
-                remote_topic=flow.remote_topic,
-                partition=number,
-                upstream_offset=0,
-                downstream_offset=0,
-                end=flow.written,
-                sequence=None,
-                max_message_bytes=1_000_000,
-            )
-            for number in range(flow.partitions)
-            if lane_of(flow.remote_topic, number, lanes) == lane
+def task_plans(flow: OneFlow, tasks: int = 1, exactly_once: bool = True) -> List[TaskPlan]:
+    """What a driver without a ledger plans for `flow`: tasks that have partitions, from start to end."""
+    shares: Dict[int, List[PartitionTask]] = {}
+    for number in range(flow.partitions):
+        task = PartitionTask(
+            topic=flow.topic,
+            remote_topic=flow.remote_topic,
+            partition=number,
+            upstream_offset=0,
+            downstream_offset=0,
+            end=flow.written,
+            sequence=None,
+            max_message_bytes=1_000_000,
         )
-        plans.append(
-            LanePlan(
-                lane=lane,
-                flow="source->target",
-                transactional_id=transactional_id(flow.topic, "source->target", lane, lanes) if exactly_once else None,
-                producer=None,
-                tasks=tasks,
-                source_alias="source",
-                target_alias="target",
-                source_options={"bootstrap_servers": flow.source.bootstrap},
-                target_options={"bootstrap_servers": flow.target.bootstrap},
-                max_seconds=60.0,
-            )
-        )
-    return [plan for plan in plans if plan.tasks]
+        shares.setdefault(task.lane % tasks, []).append(task)
+    return [_plan(flow, number, tuple(share), exactly_once) for number, share in sorted(shares.items())]
 
 
-def next_plan(plan: LanePlan, report: LaneReport, end: int) -> LanePlan:
+def _plan(flow: OneFlow, number: int, tasks: Tuple[PartitionTask, ...], exactly_once: bool) -> TaskPlan:
+    ids = {task.lane: transactional_id(flow.topic, "source->target", task.lane) for task in tasks}
+    return TaskPlan(
+        task=number,
+        flow="source->target",
+        transactional_ids=ids if exactly_once else {},
+        producers={},
+        tasks=tasks,
+        source_alias="source",
+        target_alias="target",
+        source_options={"bootstrap_servers": flow.source.bootstrap},
+        target_options={"bootstrap_servers": flow.target.bootstrap},
+        max_seconds=60.0,
+    )
+
+
+def next_plan(plan: TaskPlan, report: TaskReport, end: int) -> TaskPlan:
     """What the driver plans after a clean pass: on from where it ended, with what it handed over, without a fence."""
     parts = {(part.topic, part.partition): part for part in report.partitions}
     tasks = tuple(
@@ -68,13 +67,13 @@ def next_plan(plan: LanePlan, report: LaneReport, end: int) -> LanePlan:
         )
         for task in plan.tasks
     )
-    return replace(plan, producer=report.producer, tasks=tasks)
+    return replace(plan, producers=report.producers, tasks=tasks)
 
 
 class LaneProcess:
     """A lane that copies in a process of its own, perhaps to a crash point."""
 
-    def __init__(self, plan: LanePlan, directory: Path, crash: Optional[CrashPoint] = None) -> None:
+    def __init__(self, plan: TaskPlan, directory: Path, crash: Optional[CrashPoint] = None) -> None:
         self._report = directory / "report"
         written = directory / "plan"
         written.write_bytes(pickle.dumps(plan))
@@ -85,11 +84,11 @@ class LaneProcess:
             preexec_fn=die_with_parent,
         )
 
-    def report(self, seconds: float = 90.0) -> LaneReport:
+    def report(self, seconds: float = 90.0) -> TaskReport:
         """Its report, when it has ended."""
         assert self.process.wait(seconds) == 0
         report = pickle.loads(self._report.read_bytes())
-        assert isinstance(report, LaneReport)
+        assert isinstance(report, TaskReport)
         return report
 
     def end(self) -> None:
@@ -100,7 +99,7 @@ class LaneProcess:
 
 def main(arguments: Sequence[str]) -> None:
     plan, report = map(Path, arguments)
-    report.write_bytes(pickle.dumps(copy_lane(pickle.loads(plan.read_bytes()), 0)))
+    report.write_bytes(pickle.dumps(copy_lanes(pickle.loads(plan.read_bytes()), 0)))
 
 
 if __name__ == "__main__":

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Optional
+from typing import List
 
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lane_state import FENCE_LASTS_SECONDS, LaneState
-from mirror_lib.replicate.lanes import LaneReport, PartitionReport
+from mirror_lib.replicate.lanes import PartitionReport
 
 FIRST, NEXT_EPOCH = Producer(4711, 1), Producer(4711, 2)
 
 
-def report(producer: Optional[Producer], **sequences: int) -> LaneReport:
-    parts = tuple(
+def parts(**sequences: int) -> List[PartitionReport]:
+    return [
         PartitionReport(
             topic=name,
             remote_topic=f"A.{name}",
@@ -24,43 +24,31 @@ def report(producer: Optional[Producer], **sequences: int) -> LaneReport:
             last_timestamp=-1,
         )
         for name, sequence in sequences.items()
-    )
-    return LaneReport(
-        lane=0,
-        producer=producer,
-        fenced=producer is None,
-        partitions=parts,
-        syncs=(),
-        records=0,
-        bytes=0,
-        re_encoded=0,
-        recovered=0,
-        seconds=0.0,
-    )
+    ]
 
 
 def test_next_pass_goes_on_with_the_producer_and_its_sequences() -> None:
-    state = LaneState().after(report(FIRST, orders=10)).after(report(FIRST, payments=5))
+    state = LaneState().after(FIRST, parts(orders=10)).after(FIRST, parts(payments=5))
     assert state.producer == FIRST
     assert state.sequences == {("A.orders", 0): 10, ("A.payments", 0): 5}
 
 
 def test_new_epoch_counts_from_zero_also_where_nothing_was_copied() -> None:
-    state = LaneState().after(report(FIRST, orders=10, payments=5)).after(report(NEXT_EPOCH, payments=3))
+    state = LaneState().after(FIRST, parts(orders=10, payments=5)).after(NEXT_EPOCH, parts(payments=3))
     assert state.producer == NEXT_EPOCH
     assert state.sequences == {("A.orders", 0): 0, ("A.payments", 0): 3}
 
 
 def test_lane_that_was_lost_is_fenced_anew() -> None:
-    assert LaneState().after(report(FIRST, orders=10)).after(report(None)) == LaneState()
+    assert LaneState().after(FIRST, parts(orders=10)).after(None, []) == LaneState()
 
 
 def test_partition_that_was_never_fenced_has_no_sequence() -> None:
-    assert ("A.other", 0) not in LaneState().after(report(FIRST, orders=10)).sequences
+    assert ("A.other", 0) not in LaneState().after(FIRST, parts(orders=10)).sequences
 
 
 def test_fence_is_put_up_again_before_the_coordinator_forgets_it() -> None:
-    state = replace(LaneState().after(report(FIRST, orders=10)), fenced_at=1000.0)
+    state = replace(LaneState().after(FIRST, parts(orders=10)), fenced_at=1000.0)
     assert state.current(1000.0 + FENCE_LASTS_SECONDS - 1) == state
     aged = state.current(1000.0 + FENCE_LASTS_SECONDS)
     assert not aged.sequences
@@ -71,12 +59,11 @@ def test_fence_is_put_up_again_before_the_coordinator_forgets_it() -> None:
 
 
 def test_using_a_lane_again_does_not_make_its_fence_younger() -> None:
-    state = replace(LaneState().after(report(FIRST, orders=10)), fenced_at=1000.0)
-    assert state.after(report(FIRST, orders=20)).fenced_at == 1000.0
+    state = replace(LaneState().after(FIRST, parts(orders=10)), fenced_at=1000.0)
+    assert state.after(FIRST, parts(orders=20)).fenced_at == 1000.0
 
 
 def test_partition_that_was_refused_is_looked_at_again_before_anything_is_written() -> None:
-    whole = report(FIRST, orders=10, payments=5)
-    orders, payments = whole.partitions
-    state = LaneState().after(replace(whole, partitions=(replace(orders, refused=True), payments)))
+    orders, payments = parts(orders=10, payments=5)
+    state = LaneState().after(FIRST, [replace(orders, refused=True), payments])
     assert state.sequences == {("A.payments", 0): 5}

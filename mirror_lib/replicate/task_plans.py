@@ -1,0 +1,69 @@
+"""Ranges in, one plan for each Spark task that has something to copy out: the lanes shared out among the tasks."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Mapping, Sequence, Tuple
+
+from mirror_lib.config.clients import kafka_python_options
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.replicate.lane_state import LaneState
+from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, lane_of, transactional_id
+from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.records import PartitionKey
+
+
+def plan_tasks(
+    name: str,
+    flow: ReplicationFlow,
+    partitions: Mapping[PartitionKey, CopiedPartition],
+    todo: Sequence[Range],
+    lanes: Mapping[int, LaneState],
+    isolate_until: Callable[[PartitionKey], int],
+) -> List[TaskPlan]:
+    """At most `tasks.max` plans. `lanes` holds what earlier passes handed over; `name` is the mirror's."""
+    shares: Dict[int, List[PartitionTask]] = {}
+    for each in todo:
+        copied = partitions[each.key]
+        lane = lane_of(copied.remote_topic, copied.partition)
+        task = _task(flow, copied, each, lanes.get(lane, LaneState()), isolate_until(each.key))
+        shares.setdefault(lane % flow.tasks_max, []).append(task)
+    return [_plan(name, flow, number, tuple(tasks), lanes) for number, tasks in sorted(shares.items())]
+
+
+def _plan(
+    name: str, flow: ReplicationFlow, number: int, tasks: Tuple[PartitionTask, ...], lanes: Mapping[int, LaneState]
+) -> TaskPlan:
+    own = sorted({task.lane for task in tasks})
+    fenced = {lane: lanes[lane].producer for lane in own if lane in lanes}
+    exact = flow.delivery == "exactly-once"
+    return TaskPlan(
+        task=number,
+        flow=flow.name,
+        transactional_ids={lane: transactional_id(name, flow.name, lane) for lane in own} if exact else {},
+        producers={lane: producer for lane, producer in fenced.items() if producer is not None},
+        tasks=tasks,
+        source_alias=flow.source.alias,
+        target_alias=flow.target.alias,
+        source_options=kafka_python_options(flow.source.client_properties("consumer")),
+        target_options=kafka_python_options(flow.target.client_properties("producer")),
+        isolation_level=flow.isolation_level,
+        max_seconds=flow.batch_max_seconds,
+    )
+
+
+def _task(
+    flow: ReplicationFlow, copied: CopiedPartition, each: Range, lane: LaneState, isolate_until: int
+) -> PartitionTask:
+    return PartitionTask(
+        topic=copied.topic,
+        remote_topic=copied.remote_topic,
+        partition=copied.partition,
+        upstream_offset=each.start.upstream_offset,
+        downstream_offset=each.start.downstream_offset,
+        end=each.end,
+        sequence=lane.sequences.get(copied.remote),
+        max_message_bytes=copied.max_message_bytes,
+        shared=flow.shared_remote_topics,
+        isolate_until=isolate_until,
+    )

@@ -23,7 +23,7 @@ setup(
         "spark": ["pyspark>=3.3,<5", "delta-spark>=2.3,<5", "pyarrow>=11", "pandas"],
         # zstandard, lz4 and python-snappy read back what cramjam wrote. Linters are pinned: each version finds more.
         "dev": [
-            *("pytest", "hypothesis", "confluent-kafka", "zstandard", "lz4", "python-snappy"),
+            *("pytest", "pytest-xdist", "hypothesis", "confluent-kafka", "zstandard", "lz4", "python-snappy"),
             *("ruff>=0.17,<0.18", "mypy>=2.4,<2.5", "types-PyYAML"),
         ],
     },

@@ -6,6 +6,7 @@ A table is a folder `<state>/<name>` on any file system that Spark can write.
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Iterator, Mapping, Optional, Sequence, Tuple
@@ -18,6 +19,9 @@ from mirror_lib.errors import MirrorError, StateError
 from mirror_lib.local_rows import local_rows
 
 log = logging.getLogger(__name__)
+
+# While one flow of a driver creates a table, Delta already calls the folder a table and does not find one in it.
+_CREATION = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,9 @@ class StateTable:
     def rows(self) -> Optional[DataFrame]:
         """The table as it is now, or `None` if nothing was ever written. StateError if it cannot be read."""
         with self.explained("read"):
-            if not DeltaTable.isDeltaTable(self._spark, self.path):
-                return None
+            with _CREATION:
+                if not DeltaTable.isDeltaTable(self._spark, self.path):
+                    return None
             return self._spark.read.format("delta").load(self.path)
 
     def delta(self) -> DeltaTable:
@@ -71,7 +76,8 @@ class StateTable:
         if not rows:
             return
         with self.explained("write to"):
-            self._create_if_absent()
+            with _CREATION:
+                self._create_if_absent()
             given = local_rows(self._spark, self._schema.given(), rows)
             stamped = given.withColumn(self._schema.stamp, F.current_timestamp())
             stamped.write.format("delta").mode("append").options(**options).save(self.path)
@@ -101,6 +107,6 @@ class StateTable:
         try:
             builder.execute()
         except Exception:
-            # Two flows of one driver may create it at the same moment: the loser finds it made.
+            # Two drivers may create it at the same moment: the loser finds it made.
             if not DeltaTable.isDeltaTable(self._spark, self.path):
                 raise

@@ -50,3 +50,8 @@ class RefusedError(MirrorError):
 
 class FencedError(RefusedError):
     """Another driver of the same flow took over a lane."""
+
+
+def cause_of(error: BaseException) -> str:
+    """What a library said, its first line; the error's class where it said nothing."""
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Iterator, List, NamedTuple, Tuple, Union
 
-from mirror_lib.errors import BatchError
 from mirror_lib.log.batch import BatchHeader, Record, next_sequence, rehead
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
@@ -106,8 +105,3 @@ class Encoder:
             self._sequence = next_sequence(self._sequence, built.record_count)
             start, count = built.runs[-1]
             yield Outgoing(built.data, built.record_count, built.runs, start + count, records[-1].timestamp, True)
-
-
-def describe(error: BatchError, task: PartitionTask) -> str:
-    """The error with the partition it happened on."""
-    return f"{task.topic}-{task.partition}: {error}"

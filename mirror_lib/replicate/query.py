@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.policy import topic_filter_for
+from mirror_lib.policy import subscribe_pattern
 
 CopyBatch = Callable[[SparkSession, str, int], None]
 AVAILABLE_NOW = "availableNow"
@@ -27,7 +27,7 @@ def start_query(
     source = (
         spark.readStream.format("kafka")
         .options(**source_options(flow))
-        .option("subscribePattern", topic_filter_for(flow).spark_pattern())
+        .option("subscribePattern", subscribe_pattern(flow))
         .load()
     )
     query_id: Dict[str, str] = {}

@@ -75,13 +75,6 @@ class LedgerRow:
         """The partition it belongs to."""
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
 
-    @property
-    def offset_sync(self) -> OffsetSync:
-        """The same fact without the ids."""
-        return OffsetSync(
-            self.source_topic, self.partition, self.upstream_offset, self.downstream_offset, self.record_count
-        )
-
 
 @dataclass(frozen=True)
 class MirrorRun:

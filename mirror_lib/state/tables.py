@@ -15,7 +15,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.errors import MirrorError, StateError
+from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.local_rows import local_rows
 
 log = logging.getLogger(__name__)
@@ -91,9 +91,8 @@ class StateTable:
         except MirrorError:
             raise
         except Exception as error:
-            cause = str(error).strip().split("\n")[0] or type(error).__name__
             raise StateError(
-                f"could not {action} the table {self.path}: {cause}",
+                f"could not {action} the table {self.path}: {cause_of(error)}",
                 "check that Spark may read and write this folder, that it runs with Delta's extension,"
                 " and that nothing else wrote other columns there",
             ) from error

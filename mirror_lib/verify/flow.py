@@ -13,7 +13,7 @@ from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence,
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.errors import ClusterError, MirrorError
+from mirror_lib.errors import ClusterError, MirrorError, cause_of
 from mirror_lib.facts import Cluster
 from mirror_lib.plan import CopiedTopic
 from mirror_lib.state.offset_map import downstream_end, downstream_of, upstream_end
@@ -71,9 +71,8 @@ def _explained(flow: ReplicationFlow) -> Iterator[None]:
     except MirrorError:
         raise
     except Exception as error:
-        cause = str(error).strip().split("\n")[0] or type(error).__name__
         raise ClusterError(
-            f"{flow.name}: Spark could not read both logs to the end: {cause}",
+            f"{flow.name}: Spark could not read both logs to the end: {cause_of(error)}",
             "if records expired meanwhile, verify again; a timestamp beyond the year 294247 cannot be read by Spark",
         ) from error
 

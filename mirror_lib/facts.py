@@ -1,4 +1,5 @@
-"""What a cluster says about itself, and the questions it can be asked: frozen answers and the `Cluster` protocol.
+"""What a cluster says about itself, and the questions it can be asked: frozen answers and the `Cluster` and
+`GroupCluster` protocols.
 
 Pure, so that decisions and their tests need no Kafka client. `mirror_lib.cluster` answers from a real cluster.
 """
@@ -53,6 +54,39 @@ class OffsetRange:
     end: int
 
 
+@dataclass(frozen=True)
+class CommittedOffset:
+    """The next offset a group reads, and the text it committed with it (`""` where it committed none)."""
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """One member of a group and what it is assigned now. `host` is as Kafka prints it, e.g. `/10.0.0.1`."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: FrozenSet[TopicPartition]
+
+
+@dataclass(frozen=True)
+class ConsumerGroup:
+    """A group that exists.
+
+    `state` is Kafka's word: Empty, Stable, PreparingRebalance, CompletingRebalance, Assigning, Reconciling or Dead.
+    `simple`: its offsets are committed without membership, by an assigning consumer or an admin client, so Kafka cannot
+    tell whether it is in use. A group that came to be by `commit_offsets` is simple until its first member joins.
+    """
+
+    group: str
+    state: str
+    simple: bool
+    members: Tuple[GroupMember, ...]
+
+
 class Cluster(Protocol):
     """The questions and orders a Kafka cluster takes. Each raises ClusterError when it cannot be answered at all."""
 
@@ -96,3 +130,32 @@ class Cluster(Protocol):
 
     def close(self) -> None:
         """Drop the connections. Closing twice is harmless."""
+
+
+class GroupCluster(Protocol):
+    """The questions and orders about consumer groups. Each raises ClusterError when no broker answers.
+
+    Groups do not stand in each other's way: one whose coordinator stays away or that may not be seen is left out and
+    named in the log.
+    """
+
+    alias: str
+
+    def group_names(self) -> Sequence[str]:
+        """Consumer groups, sorted: classic, KIP-848 and simple ones; no share, streams or Connect groups."""
+
+    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
+        """State and members by group. Absent groups are left out."""
+
+    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
+        """Every committed offset by group. A group without any, or absent, has an empty mapping."""
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> Mapping[TopicPartition, Optional[str]]:
+        """Commit for a group without being a member: `None` where it is done, else the broker's reason."""
+
+    def delete_offsets(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Optional[str]]:
+        """Delete committed offsets: `None` where there is none any more, else the broker's reason."""

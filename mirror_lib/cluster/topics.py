@@ -1,7 +1,4 @@
-"""The one door to kafka-python's admin client: questions and orders in, our own frozen answers out.
-
-Retriable errors are retried here, up to one deadline; everything else leaves as a ClusterError in plain words.
-"""
+"""Questions and orders about a cluster and its topics: kafka-python's admin client behind our own frozen answers."""
 
 from __future__ import annotations
 
@@ -10,33 +7,24 @@ import logging
 import time
 import uuid
 from functools import partial
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPartition
 from kafka.admin import ConfigResource, OffsetSpec
-from kafka.errors import AuthorizationError, KafkaError, LeaderNotAvailableError, RequestTimedOutError, for_code
+from kafka.errors import AuthorizationError, LeaderNotAvailableError, RequestTimedOutError, for_code
 
-from mirror_lib.config.clients import kafka_python_options
-from mirror_lib.config.model import ClusterConfig
+from mirror_lib.cluster.connection import ClusterConnection, some
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import NewTopic, OffsetRange, TopicConfigEntry, TopicConfigs, TopicDescription, TopicPartition
 
 log = logging.getLogger(__name__)
-# At DEBUG these log the client's configuration and the bytes it sends, passwords included.
-for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
-    logging.getLogger(_name).setLevel(logging.WARNING)
 
-Answer = TypeVar("Answer")
 Offsets = Mapping[TopicPartition, OffsetRange]
 Outcomes = Mapping[str, Optional[str]]
 ErrorCodes = Iterable[Tuple[str, int, Optional[str]]]
 Send = Callable[[Sequence[str]], ErrorCodes]
 
-ANSWER_SECONDS = 60.0
 LEADER_SECONDS = 10.0
-# 10 000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
-LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
 # A KRaft controller refuses requests for more than 10 000 partitions; a response on 200 topics' configs is about 2 MB.
 PARTITIONS_PER_REQUEST = 5000
 TOPICS_PER_REQUEST = 200
@@ -45,38 +33,8 @@ OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
 PROBE_TOPIC = "mirror-probe"
 
 
-class KafkaCluster:
-    """A `Cluster` that asks real brokers. Connecting happens on construction; use it as a context manager.
-
-    Raises ClusterError where no broker answers, here and in every method.
-    """
-
-    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
-        self.alias = config.alias
-        self._answer_seconds = answer_seconds
-        options = {
-            "client_id": f"mirror-{config.alias}-admin",
-            **kafka_python_options(config.client_properties("admin")),
-            "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
-            "bootstrap_timeout_ms": int(1000 * min(answer_seconds, 30)),
-        }
-        try:
-            self._client = KafkaAdminClient(**options)
-        except KafkaError as error:
-            raise ClusterError(
-                f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: {type(error).__name__}",
-                "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
-            ) from error
-
-    def __enter__(self) -> KafkaCluster:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Drop the connections. Closing twice is harmless."""
-        self._client.close()
+class ClusterTopics(ClusterConnection):
+    """What can be asked and ordered about topics. Every method raises ClusterError where no broker answers."""
 
     def cluster_id(self) -> str:
         """The id that the cluster gave itself."""
@@ -107,7 +65,7 @@ class KafkaCluster:
         refused = [each["name"] for each in self._describe_topics(silent) if each["error_code"] == OK] if silent else []
         if refused:
             raise ClusterError(
-                f"{self.alias}: not allowed to read the configs of {_some(refused)}",
+                f"{self.alias}: not allowed to read the configs of {some(refused)}",
                 hint="grant DescribeConfigs on these topics",
             )
         return found
@@ -184,7 +142,7 @@ class KafkaCluster:
         ranges = self._ask("read offsets", "Describe on the topics", question) if wanted else {}
         missing = sorted(set(partitions) - ranges.keys())
         if missing:
-            named = _some([f"{topic}-{partition}" for topic, partition in missing])
+            named = some([f"{topic}-{partition}" for topic, partition in missing])
             log.warning("%s: no offsets of %d partitions, unknown or leaderless: %s", self.alias, len(missing), named)
         return ranges
 
@@ -197,9 +155,6 @@ class KafkaCluster:
         if any(leaders.get(each, 0) < 0 for each in wanted) and time.monotonic() < patient_until:
             raise LeaderNotAvailableError
         return [each for each in wanted if leaders.get(each, -1) >= 0]
-
-    def _describe_cluster(self) -> Any:
-        return self._ask("describe the cluster", "Describe on the cluster", self._client.describe_cluster)
 
     def _describe_topics(self, names: Optional[Sequence[str]]) -> Any:
         return self._ask("list topics", "Describe on the topics", partial(self._client.describe_topics, names))
@@ -250,23 +205,6 @@ class KafkaCluster:
             time.sleep(0.05 if waiting else 0)
         return {**outcomes, **dict.fromkeys(waiting, "exists, but not all its partitions have leaders yet")}
 
-    def _ask(self, asked: str, right: str, question: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer, an error that stays, or no time left."""
-        deadline, pause = time.monotonic() + self._answer_seconds, 0.05
-        while True:
-            try:
-                return question()
-            except AuthorizationError as error:
-                raise ClusterError(f"{self.alias}: not allowed to {asked}", hint=f"grant {right}") from error
-            # RuntimeError is kafka-python's word for a controller that moved twice, OSError a connection that broke.
-            except (KafkaError, RuntimeError, OSError) as error:
-                lasting = isinstance(error, KafkaError) and not error.retriable
-                if lasting or time.monotonic() + pause > deadline:
-                    hint = None if lasting else "check that the brokers are up and can be reached"
-                    raise ClusterError(f"{self.alias}: cannot {asked}: {error}", hint) from error
-            time.sleep(pause)
-            pause = min(2 * pause, 2.0)
-
 
 def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
     """Names in groups of at most PARTITIONS_PER_REQUEST partitions, or one topic."""
@@ -280,10 +218,6 @@ def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
         room -= size
     if group:
         yield group
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _topic_description(answer: Mapping[str, Any]) -> TopicDescription:

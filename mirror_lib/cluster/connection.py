@@ -1,0 +1,121 @@
+"""One connection to a cluster's brokers: kafka-python's admin client, raw requests beside it, and the retry loop.
+
+Retriable errors are retried here, up to one deadline; everything else leaves as a ClusterError in plain words.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+
+from kafka import KafkaAdminClient
+from kafka.errors import AuthorizationError, KafkaError, NodeNotReadyError, UnknownBrokerIdError
+
+from mirror_lib.config.clients import kafka_python_options
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError
+
+log = logging.getLogger(__name__)
+# At DEBUG these log the client's configuration and the bytes it sends, passwords included.
+for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+Answer = TypeVar("Answer")
+
+ANSWER_SECONDS = 60.0
+# 10 000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
+LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
+
+
+class ClusterConnection:
+    """Connects on construction; use it as a context manager.
+
+    Raises ClusterError where no broker answers, here and in every method.
+    """
+
+    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self.alias = config.alias
+        self._answer_seconds = answer_seconds
+        options = {
+            "client_id": f"mirror-{config.alias}-admin",
+            **kafka_python_options(config.client_properties("admin")),
+            "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
+            "bootstrap_timeout_ms": int(1000 * min(answer_seconds, 30)),
+        }
+        try:
+            self._client = KafkaAdminClient(**options)
+        except KafkaError as error:
+            raise unreachable(config, error) from error
+
+    def close(self) -> None:
+        """Drop the connections. Closing twice is harmless."""
+        self._client.close()
+
+    def _describe_cluster(self) -> Any:
+        return self._ask("describe the cluster", "Describe on the cluster", self._client.describe_cluster)
+
+    def _knows(self, request: Any, version: int) -> bool:
+        """Whether the brokers take this kind of request in this version."""
+        low, high = self._client._manager.broker_version_data.api_versions.get(request.API_KEY, (0, -1))
+        return bool(low <= version <= high)
+
+    def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        """Send to many brokers at once, to each in turn; `None` is any broker. A KafkaError where no answer came.
+
+        The admin client's own calls raise the first error of any group, so raw answers are read instead.
+        """
+        manager = self._client._manager
+        answers: Dict[int, Any] = {}
+
+        async def send(node: Optional[int], request: Any) -> Any:
+            try:
+                if node is not None and manager.cluster.broker_metadata(node) is None:
+                    await manager.cluster.refresh_metadata()
+                return await manager.send(request, node_id=node)
+            except UnknownBrokerIdError as error:
+                return NodeNotReadyError(*error.args)
+            except KafkaError as error:
+                return error
+
+        async def in_turn(node: Optional[int]) -> None:
+            for number, (to, request) in enumerate(requests):
+                if to == node:
+                    answers[number] = await send(node, request)
+
+        async def at_once() -> None:
+            for conversation in [manager.call_soon(in_turn, node) for node in {to for to, _ in requests}]:
+                await conversation
+
+        manager.run(at_once)
+        return [answers[number] for number in range(len(requests))]
+
+    def _ask(self, asked: str, right: str, question: Callable[[], Answer]) -> Answer:
+        """Ask until there is an answer, an error that stays, or no time left."""
+        deadline, pause = time.monotonic() + self._answer_seconds, 0.05
+        while True:
+            try:
+                return question()
+            except AuthorizationError as error:
+                raise ClusterError(f"{self.alias}: not allowed to {asked}", hint=f"grant {right}") from error
+            # RuntimeError is kafka-python's word for a controller that moved twice, OSError a connection that broke.
+            except (KafkaError, RuntimeError, OSError) as error:
+                lasting = isinstance(error, KafkaError) and not error.retriable
+                if lasting or time.monotonic() + pause > deadline:
+                    hint = None if lasting else "check that the brokers are up and can be reached"
+                    raise ClusterError(f"{self.alias}: cannot {asked}: {error}", hint) from error
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+
+def unreachable(config: ClusterConfig, error: Exception) -> ClusterError:
+    """What to say where no broker of a cluster answers a client that connects."""
+    return ClusterError(
+        f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: {type(error).__name__}",
+        "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
+    )
+
+
+def some(names: Sequence[str]) -> str:
+    """The first ten names, and how many there are besides."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -1,0 +1,176 @@
+"""Questions and orders about consumer groups and their committed offsets: Kafka's answers as our own frozen facts.
+
+Groups do not stand in each other's way: one that stays without an answer is left out and named in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from kafka.errors import KafkaError
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+
+from mirror_lib.cluster.connection import some
+from mirror_lib.cluster.coordinators import GROUPS_PER_REQUEST, GroupCoordinators
+from mirror_lib.cluster.group_answers import (
+    OK,
+    Failure,
+    classic_group,
+    committed,
+    consumer_group,
+    described,
+    is_consumer_group,
+    ordered,
+    reason,
+)
+from mirror_lib.cluster.group_messages import ConsumerGroupDescribeRequest
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
+
+log = logging.getLogger(__name__)
+
+Reasons = Mapping[TopicPartition, Optional[str]]
+
+# OffsetFetch asks for many groups at once from version 8 on (KIP-709); from version 10 on topics have ids, not names.
+MANY_OFFSETS, LAST_WITH_TOPIC_NAMES = 8, 9
+# Who commits with these is no member of the group.
+NO_GENERATION, NO_MEMBER = -1, ""
+DESCRIBE = "Describe on the group to this principal"
+
+
+class ClusterGroups(GroupCoordinators):
+    """What can be asked and ordered about consumer groups. Every method raises ClusterError where no broker answers."""
+
+    def group_names(self) -> Sequence[str]:
+        """Consumer groups, sorted: classic, KIP-848 and simple ones; no share, streams or Connect groups."""
+
+        def once(brokers: Sequence[int]) -> Mapping[int, Any]:
+            answers = self._exchange([(broker, ListGroupsRequest()) for broker in brokers])
+            return dict(zip(brokers, map(_listed, answers)))
+
+        brokers = [each["broker_id"] for each in self._describe_cluster()["brokers"] if not each.get("is_fenced")]
+        listed, failed = self._settle("list groups", DESCRIBE, brokers, once)
+        self._name("groups of brokers not listed", {str(broker): each for broker, each in failed.items()})
+        return sorted({each.group_id for groups in listed.values() for each in groups if is_consumer_group(each)})
+
+    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
+        """State and members by group. Absent groups are left out."""
+
+        def classic(names: Sequence[str]) -> Any:
+            return DescribeGroupsRequest(groups=list(names), include_authorized_operations=False)
+
+        def newer(names: Sequence[str]) -> Any:
+            return ConsumerGroupDescribeRequest(group_ids=list(names), include_authorized_operations=False)
+
+        found, failed = self._ask_for_groups(
+            "describe groups", DESCRIBE, groups, classic, lambda answer, _: described(answer, classic_group)
+        )
+        # To this question the groups of KIP-848 do not exist, nor do classic groups to the other.
+        absent = [group for group, each in found.items() if each is None]
+        if absent and self._knows(ConsumerGroupDescribeRequest, 0):
+            more, failed_too = self._ask_for_groups(
+                "describe groups", DESCRIBE, absent, newer, lambda answer, _: described(answer, consumer_group)
+            )
+            found, failed = {**found, **more}, {**failed, **failed_too}
+        self._name("groups not described", failed)
+        return {group: each for group, each in found.items() if each is not None}
+
+    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
+        """Every committed offset by group. A group without any, or absent, has an empty mapping.
+
+        Not what a transaction committed that is still open, nor offsets of topics this principal may not describe.
+        """
+        many = self._knows(OffsetFetchRequest, MANY_OFFSETS)
+
+        def request(names: Sequence[str]) -> Any:
+            if not many:
+                return OffsetFetchRequest(group_id=names[0], topics=None, min_version=2, max_version=MANY_OFFSETS - 1)
+            of_group = OffsetFetchRequest.OffsetFetchRequestGroup
+            asked = [of_group(group_id=name, topics=None) for name in names]
+            return OffsetFetchRequest(groups=asked, min_version=MANY_OFFSETS, max_version=LAST_WITH_TOPIC_NAMES)
+
+        def reading(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
+            if not many:
+                return {names[0]: committed(answer)}
+            return {group.group_id: committed(group) for group in answer.groups}
+
+        size = GROUPS_PER_REQUEST if many else 1
+        found, failed = self._ask_for_groups("read committed offsets", DESCRIBE, groups, request, reading, size)
+        self._name("no committed offsets of groups", failed)
+        return found
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Reasons:
+        """Commit for a group without being a member: `None` where it is done, else the broker's reason.
+
+        Kafka refuses it for a group with members, but takes any offset, also one beyond the end of the log.
+        """
+        of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
+
+        def commit(topic: str, partition: int) -> Any:
+            return of_topic.OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=offsets[topic, partition].offset,
+                committed_leader_epoch=-1,
+                committed_metadata=offsets[topic, partition].metadata,
+            )
+
+        topics = [
+            of_topic(name=topic, partitions=[commit(topic, number) for number in numbers])
+            for topic, numbers in _by_topic(offsets)
+        ]
+
+        def request(names: Sequence[str]) -> Any:
+            return OffsetCommitRequest(
+                group_id=names[0],
+                generation_id_or_member_epoch=NO_GENERATION,
+                member_id=NO_MEMBER,
+                group_instance_id=None,
+                retention_time_ms=-1,
+                topics=topics,
+                max_version=LAST_WITH_TOPIC_NAMES,
+            )
+
+        return self._order_to_group("commit offsets", group, list(offsets), request)
+
+    def delete_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> Reasons:
+        """Delete committed offsets: `None` where there is none any more, else the broker's reason."""
+        of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        of_partition = of_topic.OffsetDeleteRequestPartition
+        topics = [
+            of_topic(name=topic, partitions=[of_partition(partition_index=number) for number in numbers])
+            for topic, numbers in _by_topic(partitions)
+        ]
+        return self._order_to_group(
+            "delete offsets", group, partitions, lambda names: OffsetDeleteRequest(group_id=names[0], topics=topics)
+        )
+
+    def _order_to_group(self, asked: str, group: str, partitions: Sequence[TopicPartition], request: Any) -> Reasons:
+        """One order to one group's coordinator. It may be carried out twice, which does no harm."""
+        if not partitions:
+            return {}
+        done, failed = self._ask_for_groups(
+            asked, DESCRIBE, [group], request, lambda answer, names: {names[0]: ordered(answer, partitions)}
+        )
+        if group in failed:
+            return dict.fromkeys(partitions, reason(failed[group].error))
+        codes: Mapping[TopicPartition, int] = done[group]
+        return {each: reason(codes[each]) if codes.get(each, OK) != OK else None for each in partitions}
+
+    def _name(self, what: str, failed: Mapping[str, Failure]) -> None:
+        if failed:
+            named = some([f"{name} ({reason(each.error)})" for name, each in sorted(failed.items())])
+            log.warning("%s: %s: %s", self.alias, what, named)
+
+
+def _listed(answer: Any) -> Any:
+    if isinstance(answer, KafkaError):
+        return Failure(answer, heard=False)
+    return Failure.of(answer.error_code) if answer.error_code else answer.groups
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[Tuple[str, List[int]]]:
+    topics: Dict[str, List[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics.items()

@@ -16,6 +16,7 @@ import pytest
 
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT
+from tests.lab.jvm import quick_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,3 +73,5 @@ def spark(lab_directory: Path) -> Iterator[SparkSession]:
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ.setdefault("MIRROR_JARS_DIR", str(CACHE / f"spark-{version('pyspark')}-jars"))
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+for _name, _value in quick_spark().items():
+    os.environ.setdefault(_name, _value)

@@ -77,17 +77,19 @@ def compare(
 ) -> Mapping[int, Counts]:
     """Compare every range, keyed by its index (its slot). A slot without any record is missing."""
     slots = dict(enumerate(ranges))
-    upstream, downstream = source.digests(_source_slices(slots)), remote.digests(_remote_slices(slots))
+    upstream, downstream = source.digests(source_slices(slots)), remote.digests(remote_slices(slots))
     joined = _last_of_key(_joined(spark, upstream, downstream, ranges), source, remote, slots)
     judged = joined.withColumn("excused", F.expr(_EXCUSED)).withColumn("differs", F.expr(_DIFFERS))
     return {row["slot"]: _counts(row.asDict()) for row in judged.groupBy("slot").agg(*_aggregates()).collect()}
 
 
-def _source_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
+def source_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
+    """What to read of the source for `ranges`, keyed by slot."""
     return [Slice(n, r.topic, r.partition, r.source.read_from, r.source.read_until) for n, r in ranges.items()]
 
 
-def _remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
+def remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
+    """What to read of the remote logs for `ranges`, keyed by slot."""
     return [Slice(n, r.remote_topic, r.partition, r.remote.read_from, r.remote.read_until) for n, r in ranges.items()]
 
 
@@ -144,7 +146,7 @@ def _last_of_key(
         nothing = F.expr("cast(null as struct<offset: bigint, tombstone: boolean>)")
         return keyed.withColumn("last_upstream", nothing).withColumn("last_downstream", nothing)
     # Read for this by themselves: a second look at the other topics would double the work of the whole proof.
-    upstream, downstream = source.digests(_source_slices(compacted)), remote.digests(_remote_slices(compacted))
+    upstream, downstream = source.digests(source_slices(compacted)), remote.digests(remote_slices(compacted))
     for name, side in (("last_upstream", upstream), ("last_downstream", downstream)):
         known = side.where(F.col("key_digest").isNotNull())
         last = known.groupBy("slot", "key_digest").agg(F.max(F.struct("offset", "tombstone")).alias(name))

@@ -50,6 +50,11 @@ _CONTENT = ("octet_length(key)", "octet_length(value)", _HEADER_BYTES)
 _BYTES = f"cast({' + '.join(f'coalesce({length}, 0)' for length in _CONTENT)} as bigint)"
 
 
+# Nulls leave a hash as it was, so each part also says whether it is null.
+_HASHED = "transform(headers, header -> struct(header.key, header.value is null, header.value))"
+_HASH = f"xxhash64(%d, key is null, key, value is null, value, coalesce(size(headers), 0), {_HASHED}, timestamp)"
+
+
 def _sha256(binary: str) -> str:
     return f"unhex(sha2({binary}, 256))"
 
@@ -88,6 +93,11 @@ class DigestReader:
             "value is null as tombstone",
             f"{_BYTES} as bytes",
         )
+
+    def hashes(self, slices: Sequence[Slice]) -> DataFrame:
+        """`slot, offset, hash_1, hash_2, bytes`: two independent 64-bit hashes of the same content, and its size."""
+        hashes = [f"{_HASH % number} as hash_{number}" for number in (1, 2)]
+        return self._records(slices).selectExpr("slot", "offset", *hashes, f"{_BYTES} as bytes")
 
     def fields(self, slices: Sequence[Slice]) -> DataFrame:
         """`slot, offset, digest` and `<name>_digest` for each of `FIELDS`: to see in what two records differ."""

@@ -23,6 +23,7 @@ from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_ta
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.digests import DigestReader
 from mirror_lib.verify.first_differences import Facing, kinds
+from mirror_lib.verify.screen import screen
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -135,15 +136,24 @@ class _Finding:
 def _findings(
     spark: SparkSession, readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange]
 ) -> List[_Finding]:
-    """Compare, then look closer where something differs; in the order of `ranges`."""
-    compared = compare(spark, *readers, ranges)
-    counts = [compared.get(slot, Counts()) for slot in range(len(ranges))]
+    """Settle what is equal, compare the rest, then look closer where something differs; in the order of `ranges`."""
+    counts = _counts(spark, readers, ranges)
     open_ended = {n: r for n, r in enumerate(ranges) if counts[n].tail and _tail_is_comparable(r)}
     tails = compare_tails(*readers, open_ended) if open_ended else {}
     firsts = [_first(r, counts[n], tails.get(n)) for n, r in enumerate(ranges)]
     differing = {n: first for n, first in enumerate(firsts) if first is not None}
     examined = kinds(*readers, ranges, dict(list(differing.items())[:EXAMINED]))
     return [_Finding(counts[n], tails.get(n), firsts[n], examined.get(n)) for n in range(len(ranges))]
+
+
+def _counts(
+    spark: SparkSession, readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange]
+) -> List[Counts]:
+    equal = screen(spark, *readers, ranges)
+    rest = [slot for slot in range(len(ranges)) if slot not in equal]
+    compared = compare(spark, *readers, [ranges[slot] for slot in rest]) if rest else {}
+    found = {**equal, **{rest[n]: counts for n, counts in compared.items()}}
+    return [found.get(slot, Counts()) for slot in range(len(ranges))]
 
 
 def _tail_is_comparable(copied: CopiedRange) -> bool:

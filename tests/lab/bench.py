@@ -78,7 +78,7 @@ class Measured:
 def run() -> int:
     """Fill, copy, measure each case; print one table."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, clusters(
-        ["primary", "backup"], Path(folder)
+        ["primary", "backup"], Path(folder), java_options=[]
     ) as brokers:
         rows: List[Sequence[str]] = [
             ("DATA", "STAGE", "RECORDS", "SECONDS", "RECORDS/S", "BATCH BYTES/S", "BESIDE THE LOOP")

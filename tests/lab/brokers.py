@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.lab.checkout import CACHE, LabError
+from tests.lab.jvm import kafka_archive, quick_options
 from tests.lab.ports import free_ports, is_listening, require_free
 
 KAFKA_VERSION = os.environ.get("KAFKA_VERSION", "4.3.1")
@@ -92,7 +93,7 @@ def end_with_parent() -> None:
 class KafkaBroker:
     """One broker that is its own cluster. `directory` holds its data, settings and log; it survives `kill`.
 
-    `keep` leaves the process running when its starter ends.
+    `keep` leaves the process running when its starter ends; `java_options` are by default those of a short life.
     """
 
     name: str
@@ -101,6 +102,7 @@ class KafkaBroker:
     controller_port: int
     properties: Mapping[str, str] = field(default_factory=dict)
     keep: bool = False
+    java_options: Sequence[str] = field(default_factory=lambda: quick_options(kafka_archive(JARS)))
     cluster_id: str = field(default_factory=lambda: urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
     process: Optional[subprocess.Popen[bytes]] = None
 
@@ -226,6 +228,7 @@ class KafkaBroker:
         """One shell line: format the folder if it is new, then become the broker under the same process id."""
         java = [
             java_command(),
+            *self.java_options,
             "-cp",
             str(JARS / "*"),
             f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties",
@@ -260,13 +263,21 @@ def java_command() -> str:
 
 
 def start_clusters(
-    names: Sequence[str], directory: Path, properties: Optional[Mapping[str, str]] = None, keep: bool = False
+    names: Sequence[str],
+    directory: Path,
+    properties: Optional[Mapping[str, str]] = None,
+    keep: bool = False,
+    java_options: Optional[Sequence[str]] = None,
 ) -> List[KafkaBroker]:
     """Start one cluster a name, side by side, and return when all answer. Their data goes to `directory/NAME`."""
     if not any(JARS.glob("kafka_*.jar")):
         raise LabError(f"no Kafka in {JARS}: run `make setup`")
     ports = iter(free_ports(2 * len(names)))
-    brokers = [KafkaBroker(name, directory / name, next(ports), next(ports), properties or {}, keep) for name in names]
+    options: Dict[str, Any] = {} if java_options is None else {"java_options": java_options}
+    brokers = [
+        KafkaBroker(name, directory / name, next(ports), next(ports), properties or {}, keep, **options)
+        for name in names
+    ]
     try:
         for broker in brokers:
             broker.start(wait=False)
@@ -284,10 +295,13 @@ def start_cluster(name: str, directory: Path, properties: Optional[Mapping[str, 
 
 @contextmanager
 def clusters(
-    names: Sequence[str], directory: Path, properties: Optional[Mapping[str, str]] = None
+    names: Sequence[str],
+    directory: Path,
+    properties: Optional[Mapping[str, str]] = None,
+    java_options: Optional[Sequence[str]] = None,
 ) -> Iterator[List[KafkaBroker]]:
     """`start_clusters`, ended on the way out."""
-    started = start_clusters(names, directory, properties)
+    started = start_clusters(names, directory, properties, java_options=java_options)
     try:
         yield started
     finally:

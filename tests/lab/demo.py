@@ -24,6 +24,7 @@ from mirror_lib.progress import ProgressSnapshot, grouped, size, status_line
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.jvm import quick_spark
 
 SOURCE, TARGET = "primary", "backup"
 NEEDED_BYTES = 1_000_000_000
@@ -115,7 +116,7 @@ class Demo:
         log, count = self.directory / log_name, 0
         shown = ["mirror" if a == "mirror_lib.cli" else a for a in arguments if a not in (sys.executable, "-m")]
         print(f"         $ {shlex.join(shown)}", flush=True)
-        with log.open("w") as errors, started(arguments, errors) as process:
+        with log.open("w") as errors, started(arguments, errors, **quick_spark()) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 if line.startswith("{"):
@@ -156,12 +157,12 @@ def step(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def started(arguments: Sequence[str], errors: Any) -> Iterator[subprocess.Popen[str]]:
+def started(arguments: Sequence[str], errors: Any, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A process of the checkout in a group of its own, which is gone when the block is left."""
     process = subprocess.Popen(
         arguments,
         cwd=ROOT,
-        env={**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=errors,

@@ -1,0 +1,87 @@
+"""A first look that settles the partitions that are equal. In: ranges. Out: the counts of those that surely are.
+
+Each record becomes a hash of its place in the remote log and its content; each side of a partition becomes the number
+of its records and the sum (exclusive or) of their hashes. Nothing is shuffled but one row for each partition and task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Mapping, Sequence, Tuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.local_rows import local_rows
+from mirror_lib.verify.comparison import Counts, remote_slices, source_slices
+from mirror_lib.verify.copied_range import CopiedRange
+from mirror_lib.verify.digests import DigestReader
+
+# A record finds its run among those that touch the same stretch of so many offsets.
+STRETCH = 4096
+_RUN = (("of_slot", "int"), ("first", "bigint"), ("end", "bigint"), ("shift", "bigint"))
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One side of a partition: `stray` records have no place in the remote log by the ledger."""
+
+    records: int
+    bytes: int
+    stray: int
+    hashes: Tuple[int, int]
+
+
+NOTHING = Sum(0, 0, 0, (0, 0))
+
+
+def screen(
+    spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange]
+) -> Mapping[int, Counts]:
+    """Counts by index of the ranges in which every record of both logs is in the map and equals its pair.
+
+    The others may be equal too (compacted logs, a remote log that goes on) or not: they need `compare`. 128 bits of
+    differently seeded hashes stand for the records, so that two logs that differ pass with a chance of one in 10^38.
+    """
+    slots = dict(enumerate(ranges))
+    upstream = _sums(_placed(spark, source.hashes(source_slices(slots)), ranges))
+    downstream = _sums(remote.hashes(remote_slices(slots)).withColumn("place", F.col("offset")))
+    return {
+        slot: Counts(records=copied_sum.records, bytes=copied_sum.bytes)
+        for slot, one in slots.items()
+        for copied_sum in [upstream.get(slot, NOTHING)]
+        if _equal(one, copied_sum, downstream.get(slot, NOTHING))
+    }
+
+
+def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:
+    mapped = sum(run.record_count for run in copied.runs)
+    counted = mapped == upstream.records == downstream.records and not upstream.stray
+    return counted and upstream.hashes == downstream.hashes and copied.contradiction is None
+
+
+def _placed(spark: SparkSession, records: DataFrame, ranges: Sequence[CopiedRange]) -> DataFrame:
+    """Add `place`: where the ledger says that the record lies in the remote log, or null."""
+    runs = [
+        (slot, run.upstream_offset, run.upstream_offset + run.record_count, run.downstream_offset - run.upstream_offset)
+        for slot, copied in enumerate(ranges)
+        for run in copied.runs
+        if run.record_count
+    ]
+    stretches = F.explode(F.expr(f"sequence(first div {STRETCH}L, (end - 1) div {STRETCH}L)"))
+    touched = local_rows(spark, _RUN, runs).withColumn("stretch", stretches)
+    in_run = F.expr(f"slot = of_slot and offset div {STRETCH}L = stretch and offset >= first and offset < end")
+    found = records.join(F.broadcast(touched), in_run, "left")
+    return found.withColumn("place", F.expr("offset + shift"))
+
+
+def _sums(records: DataFrame) -> Mapping[int, Sum]:
+    placed = records.groupBy("slot").agg(
+        F.expr("count(place)").alias("records"),
+        F.expr("coalesce(sum(bytes), 0)").alias("bytes"),
+        F.expr("count_if(place is null)").alias("stray"),
+        F.expr("coalesce(bit_xor(xxhash64(place, hash_1)), 0)").alias("sum_1"),
+        F.expr("coalesce(bit_xor(xxhash64(place, hash_2)), 0)").alias("sum_2"),
+    )
+    rows = placed.collect()
+    return {r["slot"]: Sum(r["records"], r["bytes"], r["stray"], (r["sum_1"], r["sum_2"])) for r in rows}

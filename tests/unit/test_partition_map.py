@@ -1,0 +1,260 @@
+"""The ledger of one partition as a map: who moves by it skips no record and reads none twice, in either direction."""
+
+from __future__ import annotations
+
+from array import array
+from random import Random
+from typing import Callable, List, Sequence, Tuple
+
+import pytest
+from hypothesis import find, given
+from hypothesis import strategies as st
+
+from mirror_lib.errors import StateError
+from mirror_lib.translate.partition_map import PartitionMap, Place, Triple
+from tests.unit.offset_histories import History, histories
+
+
+def mapped(history: History) -> PartitionMap:
+    return PartitionMap.of(history.rows, "orders-0")
+
+
+def every_upstream(history: History) -> range:
+    return range(history.start[0] + len(_before_start(history)), history.end[0] + 1)
+
+
+def _before_start(history: History) -> List[int]:
+    """Offsets that the first row lies behind: without an anchor the ledger does not know of a gap at the start."""
+    return list(range(history.start[0], min(row[0] for row in history.rows)))
+
+
+def test_offset_inside_a_run_is_translated_record_by_record() -> None:
+    place = PartitionMap.of([(100, 40, 10)]).to_downstream(107)
+    assert place == Place("inside", 47, 47, 47)
+
+
+GAPS = PartitionMap.of([(0, 0, 5), (8, 7, 5), (15, 13, 0)])
+
+
+@pytest.mark.parametrize(
+    ("upstream", "place"),
+    [
+        pytest.param(4, Place("inside", 4, 4, 4), id="last record of a run"),
+        pytest.param(5, Place("gap", 5, 5, 7), id="first offset of a gap"),
+        pytest.param(7, Place("gap", 5, 5, 7), id="last offset of a gap"),
+        pytest.param(8, Place("inside", 7, 5, 7), id="first record behind a gap and markers"),
+        pytest.param(13, Place("gap", 12, 12, 13), id="behind the last run, before the position"),
+        pytest.param(15, Place("end", 13, 12, 13), id="at the position that the ledger ends with"),
+        pytest.param(19, Place("beyond", 13, 12, 13, beyond_by=4), id="ahead of the mirror"),
+    ],
+)
+def test_place_downstream(upstream: int, place: Place) -> None:
+    assert GAPS.to_downstream(upstream) == place
+
+
+@pytest.mark.parametrize(
+    ("downstream", "place"),
+    [
+        pytest.param(4, Place("inside", 4, 4, 4), id="last record of a run"),
+        pytest.param(5, Place("gap", 5, 5, 8), id="end of a run"),
+        pytest.param(6, Place("gap", 5, 5, 8), id="among markers"),
+        pytest.param(7, Place("inside", 5, 5, 8), id="first record behind an upstream gap: nothing in it was read"),
+        pytest.param(12, Place("gap", 13, 13, 15), id="end of the last run"),
+        pytest.param(13, Place("end", 13, 13, 15), id="end of what is mapped"),
+        pytest.param(16, Place("beyond", 13, 13, 15, beyond_by=3), id="ahead of the ledger"),
+    ],
+)
+def test_place_upstream(downstream: int, place: Place) -> None:
+    assert GAPS.to_upstream(downstream) == place
+
+
+def test_offset_before_the_first_run_is_told_from_one_in_it() -> None:
+    late = PartitionMap.of([(100, 40, 10)])
+    assert late.to_downstream(99) == Place("before", 40, 40, 40)
+    assert late.to_upstream(39) == Place("before", 100, 100, 100)
+
+
+def test_position_before_the_first_run_is_where_the_map_begins() -> None:
+    anchored = PartitionMap.of([(90, 40, 0), (100, 41, 10)])
+    assert anchored.to_downstream(80) == Place("before", 40, 40, 41)
+    assert anchored.to_downstream(95) == Place("gap", 40, 40, 41)
+    assert anchored.to_upstream(40) == Place("gap", 90, 90, 100)
+
+
+def test_ledger_with_a_position_only_knows_that_place() -> None:
+    anchor = PartitionMap.of([(500, 3, 0)])
+    assert anchor.to_downstream(499).kind == "before"
+    assert anchor.to_downstream(500) == Place("end", 3, 3, 3)
+    assert anchor.to_downstream(501) == Place("beyond", 3, 3, 3, beyond_by=1)
+
+
+@given(histories())
+def test_who_moves_downstream_reads_on_where_he_stopped(history: History) -> None:
+    the_map = mapped(history)
+    for g in every_upstream(history):
+        place = the_map.to_downstream(g)
+        assert place.kind in ("inside", "gap", "end")
+        for offset in (place.offset, place.earliest, place.latest):
+            assert history.read_downstream(offset) == history.read_upstream(g)
+
+
+@given(histories())
+def test_offset_of_a_copied_record_is_translated_to_that_record(history: History) -> None:
+    the_map = mapped(history)
+    assert {up: the_map.to_downstream(up).offset for up in history.copied} == history.copied
+
+
+@given(histories())
+def test_who_moves_upstream_reads_on_where_he_stopped_and_all_that_the_mirror_left_out(history: History) -> None:
+    the_map = mapped(history)
+    for d in range(the_map.to_downstream(every_upstream(history)[0]).offset, history.end[1] + 1):
+        place = the_map.to_upstream(d)
+        assert place.kind in ("inside", "gap", "end")
+        assert history.read_upstream(place.offset) == history.read_downstream(d)
+        assert all(up >= place.offset for up in history.never_copied_after(d) if up >= every_upstream(history)[0])
+
+
+@given(histories())
+def test_there_and_back_again_means_the_same_position(history: History) -> None:
+    the_map = mapped(history)
+    for g in every_upstream(history):
+        back = the_map.to_upstream(the_map.to_downstream(g).offset)
+        assert back.earliest <= g <= back.latest
+
+
+@given(histories(), st.integers(1, 1000))
+def test_who_is_ahead_of_the_mirror_is_told_by_how_much(history: History, ahead: int) -> None:
+    place = mapped(history).to_downstream(history.end[0] + ahead)
+    assert (place.kind, place.beyond_by, place.offset) == ("beyond", ahead, history.end[1])
+
+
+@given(histories())
+def test_farther_on_the_source_is_never_nearer_on_the_remote_topic(history: History) -> None:
+    the_map = mapped(history)
+    there = [the_map.to_downstream(g).offset for g in range(history.end[0] + 3)]
+    back = [the_map.to_upstream(d).offset for d in range(history.end[1] + 3)]
+    assert there == sorted(there) and back == sorted(back)
+
+
+@given(histories(), st.randoms(use_true_random=False))
+def test_order_and_repetition_of_rows_change_nothing(history: History, random: Random) -> None:
+    rows = [*history.rows, *random.choices(history.rows, k=3)]
+    random.shuffle(rows)
+    assert PartitionMap.of(rows) == mapped(history)
+    assert PartitionMap.of_flat(array("q", [number for row in rows for number in row])) == mapped(history)
+
+
+@given(histories(), st.data())
+def test_missing_rows_make_nobody_skip_a_record(history: History, data: st.DataObject) -> None:
+    """Except before the first row that is left, and there the place says so."""
+    rows = data.draw(st.lists(st.sampled_from(history.rows), min_size=1))
+    left = PartitionMap.of(rows)
+    for g in every_upstream(history):
+        place = left.to_downstream(g)
+        if place.kind != "before":
+            assert set(history.read_upstream(g)) <= set(history.read_downstream(place.offset))
+
+
+@given(histories(), st.data())
+def test_more_rows_never_bring_anybody_back_over_a_record(history: History, data: st.DataObject) -> None:
+    fewer = PartitionMap.of(history.rows[: data.draw(st.integers(1, len(history.rows)))])
+    more = mapped(history)
+    for g in every_upstream(history):
+        before = fewer.to_downstream(g)
+        assert before.kind == "before" or before.offset <= more.to_downstream(g).latest
+
+
+Formula = Callable[[int], int]
+
+
+def exact(history: History) -> Formula:
+    the_map = mapped(history)
+    return lambda g: the_map.to_downstream(g).offset
+
+
+def newest_sync_plus_distance(history: History) -> Formula:
+    """MirrorMaker 2 up to 3.4: one sync, and the distance from it."""
+    up, down = max(history.copied.items())
+    return lambda g: down + (g - up)
+
+
+def behind_the_hole(history: History) -> Formula:
+    """Takes a row that is missing for a gap in the source, and goes on behind it."""
+    middle = history.rows[len(history.rows) // 2]
+    left = PartitionMap.of([row for row in history.rows if row != middle])
+    return lambda g: left.to_downstream(g).latest
+
+
+def literal(history: History) -> Formula:
+    return lambda g: g
+
+
+def skips(history: History, formula: Callable[[History], Formula]) -> bool:
+    if not history.copied or len(set(history.rows)) < 2:
+        return False
+    answer = formula(history)
+    upstream = range(every_upstream(history)[0], max(history.copied) + 1)
+    return any(not set(history.read_upstream(g)) <= set(history.read_downstream(answer(g))) for g in upstream)
+
+
+@pytest.mark.parametrize("formula", [newest_sync_plus_distance, behind_the_hole, literal])
+def test_formula_that_skips_records_is_caught(formula: Callable[[History], Formula]) -> None:
+    find(histories(), lambda history: skips(history, formula))
+
+
+@given(histories())
+def test_same_check_catches_nothing_in_the_exact_translation(history: History) -> None:
+    assert not skips(history, exact)
+
+
+@given(histories(), st.integers(0, 60))
+def test_runs_from_an_offset_hold_every_record_from_there_on(history: History, upstream: int) -> None:
+    runs = list(mapped(history).runs_from(upstream))
+    pairs = {up + i: down + i for up, down, count in runs for i in range(count)}
+    wanted = {up: down for up, down in history.copied.items() if up >= upstream}
+    assert {up: down for up, down in pairs.items() if up >= upstream} == wanted
+    assert all(up + count > upstream and count for up, _, count in runs)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([(0, 0, 5), (4, 5, 1)], id="one upstream offset at two places"),
+        pytest.param([(0, 0, 5), (5, 4, 1)], id="one downstream offset for two records"),
+        pytest.param([(0, 10, 5), (5, 0, 5)], id="out of order"),
+        pytest.param([(0, 0, 5), (0, 5, 5)], id="copied twice"),
+        pytest.param([(10, 20, 5), (12, 10, 0)], id="a position inside a run, elsewhere"),
+        pytest.param([(400, 0, 200), (500, 200, 0), (500, 200, 9)], id="source truncated and copied on"),
+    ],
+)
+def test_rows_that_contradict_each_other_are_refused(rows: Sequence[Triple]) -> None:
+    with pytest.raises(StateError, match=r"the ledger contradicts itself on orders-0: .* yet .*"):
+        PartitionMap.of(rows, "orders-0")
+    with pytest.raises(StateError):
+        PartitionMap.of(rows[::-1], "orders-0")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        pytest.param([], "there are no rows", id="no rows"),
+        pytest.param([(0, 0, 5), (-1, 5, 2)], "number -1", id="negative offset"),
+        pytest.param([(0, 0, 5), (5, 5, -2)], "number -2", id="negative count"),
+        pytest.param([(0, 0, 5), (None, 5, 2)], "not three whole numbers", id="null"),
+        pytest.param([(0, 0, 5), (5, 5, 2**63)], "63 bits", id="too large"),
+        pytest.param([(0, 0, 5), (5, 5)], "not three whole numbers", id="a column missing"),
+    ],
+)
+def test_rows_that_no_mirror_writes_are_refused(rows: List[Triple], said: str) -> None:
+    with pytest.raises(StateError, match=said) as refused:
+        PartitionMap.of(rows, "orders-0")
+    assert "orders-0" in str(refused.value)
+
+
+def test_million_runs_are_held_in_24_bytes_each_and_all_found() -> None:
+    rows: List[Tuple[int, int, int]] = [(n * 12, n * 11, 10) for n in range(1_000_000)]
+    the_map = PartitionMap.of(rows)
+    columns = (the_map._upstream, the_map._downstream, the_map._counts)
+    assert sum(len(column) * column.itemsize for column in columns) == 24_000_000
+    assert the_map.to_downstream(12 * 765_432 + 3) == Place("inside", *[11 * 765_432 + 3] * 3)
+    assert the_map.to_upstream(11 * 765_432 + 10) == Place("gap", 12 * 765_432 + 10, 12 * 765_432 + 10, 12 * 765_433)

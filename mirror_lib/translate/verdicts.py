@@ -1,0 +1,164 @@
+"""One group's committed offset on one partition in, what to do about it on the other cluster and why out. Pure.
+
+MirrorMaker 2 commits one past the nearest of 64 syncs, writes nothing for a group older than these, never rewinds, and
+leaves it to the broker to refuse a live group. Here the answer is exact at any lag, and every refusal has a word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Optional, Union
+
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
+from mirror_lib.translate.partition_map import BEFORE, BEYOND, PartitionMap, Place
+
+EXACT = "exact"
+CLAMPED = "clamped"
+BEFORE_FIRST = "before first copied record"
+ACTIVE = "active on target"
+BACKWARDS = "would move backwards"
+
+TO_DOWNSTREAM = "to downstream"
+TO_UPSTREAM = "to upstream"
+
+_IDLE_STATES = ("Empty", "Dead")
+
+
+def held(ahead_by: int) -> str:
+    """The verdict on a group that has read what is not mirrored yet, `ahead_by` offsets of it."""
+    return f"held: ahead of the mirror by {ahead_by}"
+
+
+def untranslatable(reason: str) -> str:
+    """The verdict where there is nothing to translate by; `reason` is a phrase without a full stop."""
+    return f"untranslatable: {reason}"
+
+
+@dataclass(frozen=True)
+class TranslationRules:
+    """What the operator allows.
+
+    `allow_rewind`: groups may be moved backwards. `simple_groups`: `exclude`, or `include` for groups without
+    membership that somebody else committed for. `ahead_of_mirror`: `hold` writes nothing for a group that is ahead,
+    `follow` puts it at the end of what is mirrored, which is never past an unread record either.
+    """
+
+    allow_rewind: bool = False
+    simple_groups: str = "exclude"
+    ahead_of_mirror: str = "hold"
+
+
+@dataclass(frozen=True)
+class GroupPosition:
+    """All that is known about one group on one partition when it is decided on.
+
+    `position` is the group's committed offset here, at 0 or above; `direction` says whether that is on the source
+    (`TO_DOWNSTREAM`) or on the remote topic (`TO_UPSTREAM`). `map` is the partition's map or the reason why there is
+    none. About the other side: the partition's `log` (`None` without a leader), the group's `present` offset there
+    (`None`: none) and the `group` itself (`None`: absent).
+
+    `ours` is the offset that the last audit row names as written there, `ours_before` what it names as replaced. A
+    row precedes its commit, so after a crash, or a refusal, the group still stands at `ours_before`.
+    """
+
+    position: CommittedOffset
+    direction: str
+    map: Union[PartitionMap, str]
+    log: Optional[OffsetRange] = None
+    present: Optional[CommittedOffset] = None
+    group: Optional[ConsumerGroup] = None
+    ours: Optional[int] = None
+    ours_before: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What was decided. `commit`: whether `new_offset` and `metadata` are to be written on the other side.
+
+    `new_offset` is `None` where there is none to give; otherwise it is what the verdict speaks of, written or not.
+    `reread` counts, at most, the offsets that the group has read and would read again from there (`None` without a
+    `new_offset`), `lost` those that it would pass unread because the other log no longer holds them.
+    """
+
+    verdict: str
+    new_offset: Optional[int] = None
+    metadata: str = ""
+    commit: bool = False
+    reread: Optional[int] = None
+    lost: int = 0
+
+
+def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
+    """Decide on one group and partition; no other partition has a say.
+
+    Of several verdicts the one that stands in the way first is given: `untranslatable` (nothing else can be known),
+    `held` (the mirror has to catch up first), `active on target` (somebody works there), `would move backwards`, and
+    then where the offset came from: `before first copied record`, `clamped`, `exact`. Written is only under these last
+    three, and not where the group stands there already: the same facts after a write give no write.
+    """
+    if isinstance(at.map, str):
+        return Translation(untranslatable(at.map))
+    if at.log is None:
+        return Translation(untranslatable("the other cluster's partition has no leader now"))
+    to_other = at.map.to_downstream if at.direction == TO_DOWNSTREAM else at.map.to_upstream
+    place = to_other(at.position.offset)
+    if place.kind == BEYOND and rules.ahead_of_mirror != "follow":
+        return Translation(held(place.beyond_by))
+    placed = _within(place, at.log, at.position.metadata)
+    if _is_active(at, rules):
+        return _unwritten(placed, at.present, ACTIVE)
+    return placed if at.present is None else _over(placed, at.present.offset, place, at.log, rules)
+
+
+def _within(place: Place, log: OffsetRange, metadata: str) -> Translation:
+    """The translation inside the other log, as if the group had no offset there.
+
+    Below the log's start its start: what lay before is lost. Above its end (its tail was lost, or is not visible yet)
+    the end: what comes there next was not read.
+    """
+    offset = min(max(place.offset, log.log_start), log.end)
+    reread = max(place.earliest - offset, 0) + place.beyond_by
+    return Translation(_verdict(place, offset), offset, metadata, True, reread, max(offset - place.latest, 0))
+
+
+def _verdict(place: Place, offset: int) -> str:
+    if place.kind == BEYOND:
+        return held(place.beyond_by)
+    if place.kind == BEFORE:
+        return BEFORE_FIRST
+    return EXACT if place.earliest <= offset <= place.latest else CLAMPED
+
+
+def _over(placed: Translation, present: int, place: Place, log: OffsetRange, rules: TranslationRules) -> Translation:
+    """`placed` against the offset that the group has on the other side already."""
+    assert placed.new_offset is not None
+    # An offset before the log's start is out of range for a consumer, and `auto.offset.reset` would then decide.
+    if place.earliest <= present <= place.latest and present >= log.log_start:
+        # It stands right even where the log seems to end before it.
+        right = Translation(EXACT, present, placed.metadata, reread=0) if placed.verdict == CLAMPED else placed
+        return replace(right, commit=False)
+    if present < placed.new_offset:
+        return placed
+    if present == placed.new_offset or place.kind == BEYOND:
+        return replace(placed, commit=False)
+    again = replace(placed, reread=max(placed.reread or 0, present - placed.new_offset))
+    return again if rules.allow_rewind else replace(again, verdict=BACKWARDS, commit=False)
+
+
+def _unwritten(placed: Translation, present: Optional[CommittedOffset], verdict: str) -> Translation:
+    again = 0 if present is None or placed.new_offset is None else present.offset - placed.new_offset
+    return replace(placed, verdict=verdict, commit=False, reread=max(placed.reread or 0, again))
+
+
+def _is_active(at: GroupPosition, rules: TranslationRules) -> bool:
+    """Whether somebody may be working with the group on the other side.
+
+    A simple group shows no members, dead or alive. One that stands where only we put it has nobody else committing.
+    """
+    if at.group is None:
+        return False
+    if at.group.members or at.group.state not in _IDLE_STATES:
+        return True
+    if not at.group.simple or rules.simple_groups == "include" or at.present is None:
+        return False
+    return at.present.offset not in (at.ours, at.ours_before)

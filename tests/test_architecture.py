@@ -22,7 +22,10 @@ ONLY_IN: Dict[str, Tuple[str, ...]] = {
     "javaproperties": ("config",),
 }
 # Decisions and record batches are tested without a JVM, so they cannot see Spark.
-WITHOUT_SPARK = ("errors", "config", "policy", "plan", "facts", "cluster", "remote_topics", "log", "state.records")
+WITHOUT_SPARK = (
+    *("errors", "config", "policy", "plan", "facts", "cluster", "remote_topics", "log", "state.records"),
+    *("translate.partition_map", "translate.verdicts", "translate.mm2_format", "translate.checkpoints"),
+)
 # The verifier proves what the copying code did, so it reads by a path of its own.
 NEVER = (
     ("verify", "log"),

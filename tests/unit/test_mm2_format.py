@@ -1,0 +1,91 @@
+"""MirrorMaker 2's records byte by byte: what is written is what its readers read, and what they wrote is read here."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_lib.errors import StateError
+from mirror_lib.translate.mm2_format import (
+    Checkpoint,
+    PointSync,
+    decode_checkpoint,
+    decode_offset_sync,
+    encode_checkpoint,
+    encode_offset_sync,
+)
+
+
+def golden(key: str, value: str) -> Tuple[bytes, bytes]:
+    return bytes.fromhex(key), bytes.fromhex(value)
+
+
+CHECKPOINT = Checkpoint("g1", "A.t", 3, 250, 201)
+CHECKPOINT_BYTES = golden("0002 6731 0003 412e74 00000003", "0000 00000000000000fa 00000000000000c9 0000")
+SYNC = PointSync("t", 3, 200, 200)
+SYNC_BYTES = golden("0001 74 00000003", "00000000000000c8 00000000000000c8")
+
+
+def test_checkpoint_has_the_bytes_of_mirrormaker() -> None:
+    assert encode_checkpoint(CHECKPOINT) == CHECKPOINT_BYTES
+    assert decode_checkpoint(*CHECKPOINT_BYTES) == CHECKPOINT
+
+
+def test_offset_sync_has_the_bytes_of_mirrormaker() -> None:
+    assert encode_offset_sync(SYNC) == SYNC_BYTES
+    assert decode_offset_sync(*SYNC_BYTES) == SYNC
+
+
+offsets = st.integers(-1, 2**63 - 1)
+partitions = st.integers(0, 2**31 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@given(st.builds(Checkpoint, texts, texts, partitions, offsets, offsets, texts), st.binary(max_size=9))
+def test_checkpoint_survives_the_way_there_and_back_whatever_follows_it(checkpoint: Checkpoint, more: bytes) -> None:
+    key, value = encode_checkpoint(checkpoint)
+    assert decode_checkpoint(key + more, value + more) == checkpoint
+
+
+@given(st.builds(PointSync, texts, partitions, offsets, offsets), st.binary(max_size=9))
+def test_offset_sync_survives_the_way_there_and_back_whatever_follows_it(sync: PointSync, more: bytes) -> None:
+    key, value = encode_offset_sync(sync)
+    assert decode_offset_sync(key + more, value + more) == sync
+
+
+def test_checkpoint_of_another_version_is_refused() -> None:
+    key, value = CHECKPOINT_BYTES
+    with pytest.raises(StateError, match="a checkpoint of group g1 has version 1"):
+        decode_checkpoint(key, b"\x00\x01" + value[2:])
+
+
+@pytest.mark.parametrize("kept", range(len(CHECKPOINT_BYTES[0])))
+def test_checkpoint_with_a_key_that_is_cut_off_is_refused(kept: int) -> None:
+    with pytest.raises(StateError, match="cut off"):
+        decode_checkpoint(CHECKPOINT_BYTES[0][:kept], CHECKPOINT_BYTES[1])
+
+
+@pytest.mark.parametrize("kept", range(len(CHECKPOINT_BYTES[1])))
+def test_checkpoint_with_a_value_that_is_cut_off_is_refused(kept: int) -> None:
+    with pytest.raises(StateError, match="cut off"):
+        decode_checkpoint(CHECKPOINT_BYTES[0], CHECKPOINT_BYTES[1][:kept])
+
+
+def test_offset_sync_that_is_cut_off_is_refused() -> None:
+    for kept in range(len(SYNC_BYTES[1])):
+        with pytest.raises(StateError, match="cut off"):
+            decode_offset_sync(SYNC_BYTES[0], SYNC_BYTES[1][:kept])
+    with pytest.raises(StateError, match="not UTF-8"):
+        decode_offset_sync(b"\x00\x01\xff\x00\x00\x00\x03", SYNC_BYTES[1])
+    with pytest.raises(StateError, match="cut off"):
+        decode_offset_sync(b"\xff\xff\x00\x00\x00\x03", SYNC_BYTES[1])
+
+
+def test_text_that_the_format_cannot_hold_is_refused() -> None:
+    longest = "ü" * 16_383 + "u"
+    assert decode_checkpoint(*encode_checkpoint(Checkpoint("g", "t", 0, 1, 1, longest))).metadata == longest
+    with pytest.raises(StateError, match="a commit metadata of 32768 bytes does not fit"):
+        encode_checkpoint(Checkpoint("g", "t", 0, 1, 1, "ü" * 16_384))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka.errors import AuthorizationError, KafkaError, NodeNotReadyError, UnknownBrokerIdError
@@ -15,6 +16,7 @@ from kafka.errors import AuthorizationError, KafkaError, NodeNotReadyError, Unkn
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
+from mirror_lib.log.connection import LogClient, Network
 
 log = logging.getLogger(__name__)
 # At DEBUG these log the client's configuration and the bytes it sends, passwords included.
@@ -24,6 +26,8 @@ for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.pars
 Answer = TypeVar("Answer")
 
 ANSWER_SECONDS = 60.0
+# A broker that restarts is found again soon; kafka-python by itself would wait up to half a minute.
+LONGEST_BACKOFF_MS = 1000
 # 10 000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
 LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
 
@@ -39,6 +43,7 @@ class ClusterConnection:
         self._answer_seconds = answer_seconds
         options = {
             "client_id": f"mirror-{config.alias}-admin",
+            "reconnect_backoff_max_ms": LONGEST_BACKOFF_MS,
             **kafka_python_options(config.client_properties("admin")),
             "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
             "bootstrap_timeout_ms": int(1000 * min(answer_seconds, 30)),
@@ -46,7 +51,10 @@ class ClusterConnection:
         try:
             self._client = KafkaAdminClient(**options)
         except KafkaError as error:
-            raise unreachable(config, error) from error
+            raise ClusterError(
+                f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: {type(error).__name__}",
+                "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
+            ) from error
 
     def close(self) -> None:
         """Drop the connections. Closing twice is harmless."""
@@ -108,12 +116,21 @@ class ClusterConnection:
             pause = min(2 * pause, 2.0)
 
 
-def unreachable(config: ClusterConfig, error: Exception) -> ClusterError:
-    """What to say where no broker of a cluster answers a client that connects."""
-    return ClusterError(
-        f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: {type(error).__name__}",
-        "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
-    )
+@contextmanager
+def log_client(config: ClusterConfig, role: str, deadline: float) -> Iterator[LogClient]:
+    """A connected client that reads (`consumer`) or writes (`producer`) logs, closed on the way out.
+
+    `deadline` is in `time.monotonic()` seconds. Raises ClusterError where no broker answers until then.
+    """
+    network = Network()
+    options = {"client_id": f"mirror-{config.alias}-{role}", **kafka_python_options(config.client_properties(role))}
+    client = LogClient(network, config.alias, options)
+    try:
+        client.connect(deadline)
+        yield client
+    finally:
+        client.close()
+        network.close()
 
 
 def some(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from mirror_lib.cluster.connection import ANSWER_SECONDS, ClusterConnection
-from mirror_lib.cluster.group_answers import Failure
+from mirror_lib.cluster.group_answers import Failure, may_pass, standing_in_the_way
 from mirror_lib.config.model import ClusterConfig
 
 # A coordinator that moves or loads is mostly back sooner; where it is not, the other groups wait no longer for it.
@@ -73,15 +73,10 @@ class GroupCoordinators(ClusterConnection):
         patient_until = time.monotonic() + COORDINATOR_SECONDS
 
         def attempt() -> None:
-            outcomes.update(once([name for name in names if name not in outcomes or _may_pass(outcomes[name])]))
-            failures = [each for each in outcomes.values() if isinstance(each, Failure)]
-            passing = [each for each in failures if _may_pass(each)]
-            refused = [each for each in failures if not _may_pass(each) and not each.heard]
-            silent = len(failures) == len(outcomes) and not any(each.heard for each in failures)
-            if refused:
-                raise refused[0].error
-            if passing and (silent or time.monotonic() < patient_until):
-                raise passing[0].error
+            outcomes.update(once([name for name in names if name not in outcomes or may_pass(outcomes[name])]))
+            error = standing_in_the_way(list(outcomes.values()), time.monotonic() < patient_until)
+            if error is not None:
+                raise error
 
         if names:
             self._ask(asked, right, attempt)
@@ -121,10 +116,6 @@ class GroupCoordinators(ClusterConnection):
         for group in groups:
             by_node.setdefault(self._coordinators[group], []).append(group)
         return ((node, share) for node, of_node in by_node.items() for share in _chunks(of_node, size))
-
-
-def _may_pass(outcome: Any) -> bool:
-    return isinstance(outcome, Failure) and bool(outcome.error.retriable)
 
 
 def _silence(groups: Sequence[str], error: KafkaError) -> Outcomes:

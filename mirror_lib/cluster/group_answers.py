@@ -49,6 +49,24 @@ class Failure:
         return cls(for_code(code)())
 
 
+def may_pass(outcome: Any) -> bool:
+    """Whether it is worth asking again: a Failure that Kafka calls retriable."""
+    return isinstance(outcome, Failure) and bool(outcome.error.retriable)
+
+
+def standing_in_the_way(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaError]:
+    """The error because of which the answers that came are not enough; `None` where they are.
+
+    A client that is refused at all, a cluster that is silent altogether, and, while `patient`, whatever may pass.
+    """
+    failures = [each for each in outcomes if isinstance(each, Failure)]
+    refused = [each for each in failures if not each.heard and not may_pass(each)]
+    passing = [each for each in failures if may_pass(each)]
+    silent = len(failures) == len(outcomes) and not any(each.heard for each in failures)
+    waited_for = passing if patient or silent else []
+    return next((each.error for each in [*refused, *waited_for]), None)
+
+
 def is_consumer_group(listed: Any) -> bool:
     """Whether an entry of ListGroups is a consumer group, or offsets without one (protocol type `""`)."""
     known_type = (listed.group_type or "").lower() in CONSUMER_TYPES
@@ -121,8 +139,10 @@ def ordered(answer: Any, partitions: Sequence[TopicPartition]) -> Union[Codes, F
 def reason(error: Union[int, KafkaError]) -> str:
     """What a refusal means, with Kafka's name for it."""
     known = for_code(error) if isinstance(error, int) else error
-    name = getattr(known, "message", None) or str(known)
-    return f"{name}: {_REASONS.get(name) or getattr(known, 'description', None) or known}"
+    name = getattr(known, "message", None)
+    if name is None:  # the client's own errors have no name in the protocol
+        return str(known)
+    return f"{name}: {_REASONS.get(name) or known.description}"
 
 
 def _failure(codes: Iterable[int]) -> Optional[Failure]:

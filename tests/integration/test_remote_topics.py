@@ -6,8 +6,7 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 from confluent_kafka import Message, Producer
-from kafka import KafkaAdminClient
-from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+from kafka.admin import ACLOperation
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
@@ -15,6 +14,7 @@ from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import NewTopic, OffsetRange
 from mirror_lib.remote_topics import apply_plan, plan_flow
 from tests.lab.brokers import KafkaBroker
+from tests.lab.guarded import GuardedBroker, allow, guarded_cluster, login
 from tests.lab.ports import free_ports
 
 NO_LIMIT = "9223372036854775807"
@@ -235,57 +235,10 @@ def test_a_cluster_that_does_not_answer_is_one_clear_sentence() -> None:
         KafkaCluster(config, answer_seconds=1)
 
 
-PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-PLAIN_LOGIN = (
-    f'{PLAIN_MODULE} required username="admin" password="admin-secret" '
-    'user_admin="admin-secret" user_mirror="mirror-secret";'
-)
-
-
-class GuardedBroker(KafkaBroker):
-    """A broker with passwords and ACLs. `admin` may do everything, `mirror` only what a test grants."""
-
-    def answers(self) -> bool:
-        try:
-            with login(self, "admin", answer_seconds=2) as cluster:
-                return cluster.cluster_id() == self.cluster_id
-        except ClusterError:
-            return False
-
-
 @pytest.fixture(scope="module")
 def guarded(lab_directory: Path) -> Iterator[GuardedBroker]:
-    properties = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": PLAIN_LOGIN,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:admin;User:ANONYMOUS",
-    }
-    port, controller_port = free_ports(2)
-    broker = GuardedBroker("guarded", lab_directory / "guarded", port, controller_port, properties)
-    broker.start()
-    yield broker
-    broker.kill()
-
-
-def login(broker: KafkaBroker, user: str, answer_seconds: float = 60) -> KafkaCluster:
-    jaas = f'{PLAIN_MODULE} required username="{user}" password="{user}-secret";'
-    secured = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
-    return KafkaCluster(ClusterConfig("guarded", {"bootstrap.servers": broker.bootstrap, **secured}), answer_seconds)
-
-
-def allow(broker: GuardedBroker, topic: str, operation: ACLOperation) -> None:
-    client = KafkaAdminClient(
-        bootstrap_servers=broker.bootstrap, security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN",
-        sasl_plain_username="admin", sasl_plain_password="admin-secret",
-    )  # fmt: skip
-    pattern = ResourcePattern(ResourceType.TOPIC, topic)
-    granted = client.create_acls([ACL("User:mirror", "*", operation, ACLPermissionType.ALLOW, pattern)])
-    client.close()
-    assert granted["failed"] == []
+    with guarded_cluster(lab_directory) as broker:
+        yield broker
 
 
 def test_a_missing_right_is_named_and_nothing_is_guessed(guarded: GuardedBroker, topic_name: Names) -> None:
@@ -304,9 +257,7 @@ def test_a_missing_right_is_named_and_nothing_is_guessed(guarded: GuardedBroker,
         assert "grant Alter on the topic" in (mirror.create_partitions({name: 2})[name] or "")
 
 
-def test_passwords_stay_out_of_the_log_at_every_level(
-    guarded: GuardedBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_passwords_stay_out_of_the_log_at_every_level(guarded: GuardedBroker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     with login(guarded, "mirror") as mirror:
         mirror.topics()

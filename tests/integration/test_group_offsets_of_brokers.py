@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterator, List
+
+import pytest
+from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
+from kafka import KafkaAdminClient
+from kafka.admin import ACLOperation, ResourceType
+from kafka.protocol.consumer import JoinGroupRequest
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import CommittedOffset, NewTopic
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.guarded import allow, guarded_cluster, login
+
+Names = Callable[[str], str]
+CLASSIC, NEWER = {"group.protocol": "classic"}, {"group.protocol": "consumer"}
+BOTH_PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, NEWER], ids=["classic", "KIP-848"])
+
+
+@pytest.fixture(scope="module")
+def target(target_cluster: KafkaBroker) -> Iterator[KafkaCluster]:
+    with connect(target_cluster) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(target: KafkaCluster, topic_name: Names) -> str:
+    name = topic_name("orders")
+    assert target.create_topics([NewTopic(name, 3, 1)]) == {name: None}
+    return name
+
+
+def connect(broker: KafkaBroker, answer_seconds: float = 60) -> KafkaCluster:
+    return KafkaCluster(ClusterConfig("backup", {"bootstrap.servers": broker.bootstrap}), answer_seconds)
+
+
+def member(broker: KafkaBroker, group: str, topic: str, **settings: str) -> Consumer:
+    """A consumer that is a member of `group` and has all partitions of `topic`."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "client.id": f"client of {group}",
+            "enable.auto.commit": False,
+            "log_level": 0,
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+    )
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while len(consumer.assignment()) < 3:
+        consumer.poll(0.1)
+        assert time.monotonic() < deadline, f"{group} got no partitions"
+    return consumer
+
+
+def assigning(broker: KafkaBroker, group: str) -> Consumer:
+    """A consumer that commits without being a member."""
+    return Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
+
+
+def commit(consumer: Consumer, topic: str, partition: int, offset: int) -> None:
+    consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+
+
+def join(broker: KafkaBroker, group: str, protocol_type: str) -> None:
+    """Be a member of a group of another protocol, as Connect's workers are, for half a minute."""
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"")
+    request = JoinGroupRequest(
+        group_id=group, session_timeout_ms=30000, rebalance_timeout_ms=30000, member_id="",
+        protocol_type=protocol_type, protocols=[protocol], max_version=3,
+    )  # fmt: skip
+    coordinator = client._manager.run(client._find_coordinator_id, group)
+    answer = client._manager.run(client._manager.send, request, coordinator)
+    client.close()
+    assert answer.error_code == 0
+
+
+@BOTH_PROTOCOLS
+def test_a_live_group_is_described_with_what_its_members_read(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, protocol: Any
+) -> None:
+    group = f"live {topic} ü"
+    consumer = member(target_cluster, group, topic, **protocol)
+    try:
+        assert group in target.group_names()
+        found = target.describe_groups([group])[group]
+    finally:
+        consumer.close()
+    (only,) = found.members
+    assert (found.state, found.simple) == ("Stable", False)
+    assert only.partitions == {(topic, 0), (topic, 1), (topic, 2)}
+    assert only.member_id
+    assert (only.client_id, only.host) == (f"client of {group}", "/127.0.0.1")
+
+
+@BOTH_PROTOCOLS
+def test_a_group_whose_members_left_is_empty_and_its_offsets_stay(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, protocol: Any
+) -> None:
+    consumer = member(target_cluster, topic, topic, **protocol)
+    commit(consumer, topic, 1, 42)
+    consumer.close()
+    found = target.describe_groups([topic])[topic]
+    assert (found.state, found.simple, found.members) == ("Empty", False, ())
+    assert topic in target.group_names()
+    assert target.committed_offsets([topic]) == {topic: {(topic, 1): CommittedOffset(42)}}
+
+
+def test_a_static_member_that_is_away_still_counts_as_a_member(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str
+) -> None:
+    member(target_cluster, topic, topic, group_instance_id="one").close()
+    assert [each.client_id for each in target.describe_groups([topic])[topic].members] == [f"client of {topic}"]
+    assert "UNKNOWN_MEMBER_ID" in (target.commit_offsets(topic, {(topic, 0): CommittedOffset(1)})[topic, 0] or "")
+
+
+def test_a_consumer_that_commits_without_being_a_member_makes_a_simple_group(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str
+) -> None:
+    consumer = assigning(target_cluster, topic)
+    commit(consumer, topic, 0, 7)
+    found = target.describe_groups([topic])[topic]
+    # Kafka cannot see that this consumer lives, and lets anyone commit for it.
+    assert (found.state, found.simple, found.members) == ("Empty", True, ())
+    assert topic in target.group_names()
+    assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(9)}) == {(topic, 0): None}
+    consumer.close()
+
+
+def test_a_group_that_is_not_there_is_left_out_and_has_no_offsets(target: KafkaCluster, topic_name: Names) -> None:
+    group = topic_name("nobody")
+    assert group not in target.group_names()
+    assert target.describe_groups([group]) == {}
+    assert target.committed_offsets([group]) == {group: {}}
+    assert target.delete_offsets(group, [("orders", 0)]) == {("orders", 0): None}
+
+
+def test_groups_that_are_not_consumer_groups_are_not_listed(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, topic_name: Names
+) -> None:
+    workers, sharing = topic_name("connect"), topic_name("share")
+    join(target_cluster, workers, "connect")
+    reader = ShareConsumer({"bootstrap.servers": target_cluster.bootstrap, "group.id": sharing})
+    reader.subscribe([topic])
+    try:
+        everything = KafkaAdminClient(bootstrap_servers=target_cluster.bootstrap)
+        while not {workers, sharing} <= {each["group_id"] for each in everything.list_groups()}:
+            reader.poll(0.1)
+        everything.close()
+        names = target.group_names()
+        described = target.describe_groups([workers, sharing])
+    finally:
+        reader.close()
+    assert workers not in names
+    assert sharing not in names
+    # Its members are seen all the same, so that nobody takes the name for a free one.
+    assert [each.partitions for each in described[workers].members] == [frozenset()]
+
+
+@BOTH_PROTOCOLS
+def test_offsets_of_a_live_group_are_neither_changed_nor_deleted_and_the_reason_is_told(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, protocol: Any
+) -> None:
+    consumer = member(target_cluster, topic, topic, **protocol)
+    try:
+        commit(consumer, topic, 0, 5)
+        refused = target.commit_offsets(topic, {(topic, 0): CommittedOffset(6), (topic, 1): CommittedOffset(1)})
+        kept = target.delete_offsets(topic, [(topic, 0)])
+        assert target.committed_offsets([topic]) == {topic: {(topic, 0): CommittedOffset(5)}}
+    finally:
+        consumer.close()
+    in_use = "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
+    assert refused == {(topic, 0): in_use, (topic, 1): in_use}
+    assert (kept[topic, 0] or "").startswith("GROUP_SUBSCRIBED_TO_TOPIC: ")
+    # The same orders are carried out as soon as nobody is there.
+    assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(6)}) == {(topic, 0): None}
+    assert target.delete_offsets(topic, [(topic, 0), (topic, 2)]) == {(topic, 0): None, (topic, 2): None}
+    assert target.committed_offsets([topic]) == {topic: {}}
+
+
+def test_offsets_come_back_as_they_were_committed_with_their_metadata(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str
+) -> None:
+    group = f"{topic} with spaces, ümlaut & 漢字"
+    written = {
+        (topic, 0): CommittedOffset(3, "grüße"),
+        (topic, 1): CommittedOffset(0),
+        (topic, 2): CommittedOffset(10_000_000, '{"far": "beyond the end"}'),
+    }
+    assert target.commit_offsets(group, written) == dict.fromkeys(written)
+    assert target.committed_offsets([group]) == {group: written}
+    assert group in target.group_names()
+    consumer = assigning(target_cluster, group)
+    found = consumer.committed([TopicPartition(topic, number) for number in range(3)], 20)
+    consumer.close()
+    assert [(each.offset, each.metadata or "") for each in found] == [
+        (each.offset, each.metadata) for each in written.values()
+    ]
+
+
+def test_a_partition_that_the_broker_refuses_does_not_stop_the_others(target: KafkaCluster, topic: str) -> None:
+    done = target.commit_offsets(
+        topic,
+        {
+            (topic, 0): CommittedOffset(1, "x" * 5000),
+            (topic, 1): CommittedOffset(2),
+            (topic, 99): CommittedOffset(3),
+            ("nowhere", 0): CommittedOffset(4),
+        },
+    )
+    assert done[topic, 1] is None
+    assert (done[topic, 0] or "").startswith("OFFSET_METADATA_TOO_LARGE")
+    assert (done[topic, 99] or "").startswith("UNKNOWN_TOPIC_OR_PARTITION")
+    assert (done["nowhere", 0] or "").startswith("UNKNOWN_TOPIC_OR_PARTITION")
+    assert target.committed_offsets([topic]) == {topic: {(topic, 1): CommittedOffset(2)}}
+
+
+def test_many_groups_are_read_completely(target: KafkaCluster, target_cluster: KafkaBroker, topic: str) -> None:
+    groups = [f"{topic}-{number}" for number in range(30)]
+    for number, group in enumerate(groups):
+        target.commit_offsets(group, {(topic, number % 3): CommittedOffset(number)})
+    expected = {group: {(topic, n % 3): CommittedOffset(n)} for n, group in enumerate(groups)}
+    with connect(target_cluster) as stranger:
+        assert stranger.committed_offsets([*groups, groups[0]]) == expected
+        assert stranger.describe_groups(groups).keys() == expected.keys()
+
+
+def test_a_coordinator_that_restarts_is_waited_for_and_one_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    with clusters(["backup"], tmp_path) as (broker,):
+        topic = broker.create_topic("orders", 3)
+        with connect(broker) as cluster:
+            cluster.commit_offsets("billing", {(topic, 0): CommittedOffset(1)})
+            broker.kill()
+            broker.start(wait=False)
+            assert cluster.committed_offsets(["billing"]) == {"billing": {(topic, 0): CommittedOffset(1)}}
+            assert cluster.group_names() == ["billing"]
+            assert cluster.commit_offsets("billing", {(topic, 0): CommittedOffset(2)}) == {(topic, 0): None}
+        broker.wait_ready()
+        with connect(broker, answer_seconds=2) as cluster:
+            cluster.committed_offsets(["billing"])
+            broker.kill()
+            orders: List[Callable[[], object]] = [
+                cluster.group_names,
+                lambda: cluster.describe_groups(["billing"]),
+                lambda: cluster.committed_offsets(["billing"]),
+                lambda: cluster.commit_offsets("billing", {(topic, 0): CommittedOffset(3)}),
+                lambda: cluster.delete_offsets("billing", [(topic, 0)]),
+            ]
+            for order in orders:
+                with pytest.raises(ClusterError, match=r"^backup: cannot .*check that the brokers are up"):
+                    order()
+
+
+def test_a_missing_right_on_one_group_is_told_and_the_other_groups_come(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with guarded_cluster(tmp_path) as broker, login(broker, "admin") as admin, login(broker, "mirror") as mirror:
+        admin.create_topics([NewTopic("orders", 1, 1)])
+        offsets = {("orders", 0): CommittedOffset(1)}
+        for group in ("open", "closed"):
+            admin.commit_offsets(group, offsets)
+        allow(broker, "orders", ACLOperation.DESCRIBE)
+        allow(broker, "open", ACLOperation.DESCRIBE, ResourceType.GROUP)
+        while not mirror.committed_offsets(["open"]).get("open"):
+            time.sleep(0.05)
+        assert mirror.group_names() == ["open"]
+        assert mirror.committed_offsets(["open", "closed"]) == {"open": offsets}
+        assert list(mirror.describe_groups(["open", "closed"])) == ["open"]
+        assert "closed (GROUP_AUTHORIZATION_FAILED" in caplog.text
+        assert "grant Read on the group" in (mirror.commit_offsets("open", offsets)["orders", 0] or "")
+
+
+def test_offsets_of_a_transaction_count_when_it_is_committed(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str
+) -> None:
+    consumer = member(target_cluster, topic, topic)
+    producer = Producer({"bootstrap.servers": target_cluster.bootstrap, "transactional.id": topic})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 8)], consumer.consumer_group_metadata(), 20)
+    assert target.committed_offsets([topic]) == {topic: {}}
+    producer.commit_transaction(20)
+    while not target.committed_offsets([topic])[topic]:
+        time.sleep(0.05)
+    assert target.committed_offsets([topic]) == {topic: {(topic, 0): CommittedOffset(8)}}
+    consumer.close()

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Optional
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster.internal_topic import InternalTopic
+from mirror_lib.cluster.timestamps import timestamps_at
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.readers import read_topic
+
+Names = Callable[[str], str]
+CODECS = pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+
+
+@pytest.fixture
+def config(target_cluster: KafkaBroker) -> ClusterConfig:
+    return ClusterConfig("backup", {"bootstrap.servers": target_cluster.bootstrap})
+
+
+@pytest.fixture
+def internal(config: ClusterConfig, topic_name: Names) -> Iterator[InternalTopic]:
+    with InternalTopic(config, topic_name("A.checkpoints.internal"), 1) as topic, KafkaCluster(config) as cluster:
+        topic.ensure(cluster)
+        yield topic
+
+
+def produce(broker: KafkaBroker, topic: str, *records: Dict[str, Any], **settings: str) -> None:
+    """Write with another client, as MirrorMaker would."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50, **settings})
+    for record in records:
+        producer.produce(topic, **{"partition": 0, **record})
+    assert producer.flush(20) == 0
+
+
+def remove_before(broker: KafkaBroker, topic: str, offset: int) -> None:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in client.delete_records([TopicPartition(topic, 0, offset)]).values():
+        done.result(20)
+
+
+def test_the_topic_is_created_compacted_with_one_partition_and_then_left_alone(
+    config: ClusterConfig, internal: InternalTopic
+) -> None:
+    with KafkaCluster(config) as cluster:
+        internal.append([(b"key", b"value")])
+        internal.ensure(cluster)
+        assert cluster.topics()[internal.topic].partitions == 1
+        policy = cluster.topic_configs([internal.topic], ["cleanup.policy"])[internal.topic]["cleanup.policy"].value
+    assert policy == "compact"
+    assert internal.latest() == {b"key": b"value"}
+
+
+def test_a_topic_that_cannot_be_created_says_why(config: ClusterConfig, topic_name: Names) -> None:
+    topic = InternalTopic(config, topic_name("A"), 3)
+    with KafkaCluster(config) as cluster, pytest.raises(ClusterError, match=r"cannot create A.*: INVALID_REPLICATION"):
+        topic.ensure(cluster)
+
+
+def test_the_last_value_of_each_key_counts(internal: InternalTopic) -> None:
+    assert internal.latest() == {}
+    internal.append([(b"one", b"1"), (b"two", b"2"), (b"one", b"3"), (b"", b"")])
+    assert internal.latest() == {b"one": b"3", b"two": b"2", b"": b""}
+    internal.append([])
+    internal.append([(b"two", b"4")])
+    assert internal.latest() == {b"one": b"3", b"two": b"4", b"": b""}
+
+
+@CODECS
+def test_what_others_wrote_is_read_whatever_its_compression(
+    target_cluster: KafkaBroker, internal: InternalTopic, codec: str
+) -> None:
+    records: Dict[str, Optional[bytes]] = {f"key {n}": b"value " * n for n in range(200)}
+    produce(
+        target_cluster, internal.topic, *({"key": key, "value": new} for key, new in records.items()),
+        {"key": "key 7", "value": None}, **{"compression.type": codec},
+    )  # fmt: skip
+    expected = {key.encode(): new for key, new in records.items() if key != "key 7"}
+    assert internal.latest() == expected
+
+
+def test_a_topic_whose_head_is_gone_is_read_from_where_it_begins(
+    config: ClusterConfig, target_cluster: KafkaBroker, topic_name: Names
+) -> None:
+    name = target_cluster.create_topic(topic_name("A"), cleanup_policy="compact,delete")
+    with InternalTopic(config, name, 1) as topic:
+        for number in range(5):
+            topic.append([(b"%d" % number, b"value")])
+        remove_before(target_cluster, name, 3)
+        assert topic.latest() == {b"3": b"value", b"4": b"value"}
+
+
+def test_a_topic_that_is_not_there_is_empty_and_is_not_created_by_looking(
+    config: ClusterConfig, topic_name: Names
+) -> None:
+    with InternalTopic(config, topic_name("A"), 1, answer_seconds=2) as topic, KafkaCluster(config) as cluster:
+        assert topic.latest() == {}
+        with pytest.raises(ClusterError, match=f"cannot write {topic.topic}"):
+            topic.append([(b"key", b"value")])
+        assert topic.topic not in cluster.topics()
+        # The failed write does not come later.
+        topic.ensure(cluster)
+        assert topic.latest() == {}
+        topic.append([(b"key", b"value")])
+        assert topic.latest() == {b"key": b"value"}
+
+
+def test_a_cluster_that_stops_answering_is_an_error_and_never_an_empty_topic(tmp_path: Path) -> None:
+    with clusters(["backup"], tmp_path) as (broker,):
+        config = ClusterConfig("backup", {"bootstrap.servers": broker.bootstrap})
+        name = broker.create_topic("A.checkpoints.internal", cleanup_policy="compact")
+        with InternalTopic(config, name, 1, answer_seconds=3) as topic:
+            topic.append([(b"key", b"1")])
+            broker.kill()
+            with pytest.raises(ClusterError):
+                topic.latest()
+            with pytest.raises(ClusterError, match=f"cannot write {name}"):
+                topic.append([(b"key", b"2")])
+            broker.restart()
+            assert topic.latest() == {b"key": b"1"}
+            topic.append([(b"key", b"3")])
+            assert topic.latest() == {b"key": b"3"}
+        with InternalTopic(config, name, 1) as topic:
+            topic.append([(b"key", b"4")])
+            broker.kill()
+            broker.start(wait=False)
+            topic.append([(b"other", b"5"), (b"key", b"6")])
+            assert [record.value for record in read_topic(broker, name)[0].values()] == [b"1", b"3", b"4", b"5", b"6"]
+        broker.kill()
+        with pytest.raises(ClusterError, match="no broker answers"):
+            InternalTopic(config, name, 1, answer_seconds=1).latest()
+
+
+@CODECS
+def test_the_time_at_an_offset_is_that_of_the_record_there_also_inside_a_batch(
+    config: ClusterConfig, target_cluster: KafkaBroker, topic_name: Names, codec: str
+) -> None:
+    name = target_cluster.create_topic(topic_name("orders"))
+    produce(
+        target_cluster, name, *({"value": b"value" * 10, "timestamp": 1_000_000 + 10 * n} for n in range(100)),
+        **{"compression.type": codec},
+    )  # fmt: skip
+    assert timestamps_at(config, {(name, 0): 0}) == {(name, 0): 1_000_000}
+    assert timestamps_at(config, {(name, 0): 57}) == {(name, 0): 1_000_570}
+    assert timestamps_at(config, {(name, 0): 99}) == {(name, 0): 1_000_990}
+
+
+def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of_the_first_left(
+    config: ClusterConfig, target_cluster: KafkaBroker, topic_name: Names
+) -> None:
+    expired, ended, marked, empty = (target_cluster.create_topic(topic_name(stem)) for stem in "abcd")
+    for name in (expired, ended):
+        for number in range(5):
+            produce(target_cluster, name, {"value": b"v", "timestamp": 2_000 + number})
+    remove_before(target_cluster, expired, 3)
+    producer = Producer({"bootstrap.servers": target_cluster.bootstrap, "transactional.id": marked})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(marked, b"v", partition=0, timestamp=3_000)
+    producer.commit_transaction(20)
+    asked = {(expired, 0): 1, (ended, 0): 5, (marked, 0): 1, (empty, 0): 0, ("nowhere", 0): 0, (ended, 7): 0}
+    assert timestamps_at(config, asked) == {(expired, 0): 2_003}
+    # Beyond the end, where the log may be cut or the offset was committed by mistake.
+    assert timestamps_at(config, {(ended, 0): 500, (marked, 0): 0}) == {(marked, 0): 3_000}
+    assert timestamps_at(config, {}) == {}
+
+
+def test_large_batches_of_many_partitions_are_all_found(
+    config: ClusterConfig, target_cluster: KafkaBroker, topic_name: Names
+) -> None:
+    name = target_cluster.create_topic(topic_name("large"), 12)
+    large = [{"partition": n, "value": b"v" * 300_000, "timestamp": 4_000 + n} for n in range(12)]
+    produce(target_cluster, name, *large)
+    assert timestamps_at(config, {(name, n): 0 for n in range(12)}) == {(name, n): 4_000 + n for n in range(12)}

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka.errors import (
+    CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    SaslAuthenticationFailedError,
+)
+from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
+from kafka.protocol.consumer import OffsetFetchResponse
+
+from mirror_lib.cluster.group_answers import (
+    Failure,
+    classic_group,
+    committed,
+    described,
+    is_consumer_group,
+    reason,
+    standing_in_the_way,
+)
+from mirror_lib.facts import CommittedOffset
+
+AWAY = Failure(CoordinatorNotAvailableError())
+SILENT = Failure(KafkaConnectionError(), heard=False)
+DENIED = Failure(GroupAuthorizationFailedError())
+LOCKED_OUT = Failure(SaslAuthenticationFailedError(), heard=False)
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "group_type", "expected"),
+    [
+        ("consumer", "classic", True),
+        ("consumer", "Classic", True),
+        ("consumer", "consumer", True),
+        ("", "classic", True),
+        ("consumer", "", True),
+        ("connect", "classic", False),
+        ("sr", "", False),
+        ("share", "share", False),
+        ("streams", "streams", False),
+        ("consumer", "a type of tomorrow", False),
+    ],
+)
+def test_only_consumer_groups_are_taken_from_a_list(protocol_type: str, group_type: str, expected: bool) -> None:
+    group = ListGroupsResponse.ListedGroup(group_id="g", protocol_type=protocol_type, group_type=group_type)
+    assert is_consumer_group(group) is expected
+
+
+def test_one_groups_lasting_failure_does_not_hold_the_others_up() -> None:
+    assert standing_in_the_way(["answer", DENIED], patient=True) is None
+    assert standing_in_the_way([DENIED], patient=True) is None
+
+
+def test_a_coordinator_that_is_away_is_waited_for_only_for_a_while() -> None:
+    assert standing_in_the_way(["answer", AWAY], patient=True) is AWAY.error
+    assert standing_in_the_way(["answer", AWAY], patient=False) is None
+    assert standing_in_the_way([AWAY], patient=False) is None
+    assert standing_in_the_way(["answer", SILENT], patient=False) is None
+
+
+def test_a_cluster_that_is_silent_altogether_or_locks_the_client_out_never_counts_as_answered() -> None:
+    assert standing_in_the_way([SILENT, SILENT], patient=False) is SILENT.error
+    assert standing_in_the_way(["answer", LOCKED_OUT], patient=True) is LOCKED_OUT.error
+
+
+@pytest.mark.parametrize("assignment", [b"", b"\x00", b"\x00\x00\x00\x00\x00\x09\x00\x01", b"\xff" * 40])
+def test_an_assignment_that_cannot_be_read_still_shows_the_member(assignment: bytes) -> None:
+    member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(
+        member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=assignment
+    )
+    group = classic_group(described_group(protocol_type="consumer", members=[member]))
+    assert group is not None
+    assert [(each.member_id, each.partitions) for each in group.members] == [("m", frozenset())]
+
+
+def test_an_absent_group_is_none_in_every_version_of_the_answer() -> None:
+    dead = described_group(group_state="Dead")
+    unknown = described_group(group_state="Dead", error_code=69)
+    for each in (dead, unknown):
+        assert described(DescribeGroupsResponse(groups=[each]), classic_group) == {"g": None}
+
+
+def test_partitions_without_an_offset_are_left_out_and_missing_metadata_is_empty() -> None:
+    assert committed(fetched_group([(0, 5, None, 0), (1, -1, "", 0), (2, 0, "text", 0)])) == {
+        ("t", 0): CommittedOffset(5, ""),
+        ("t", 2): CommittedOffset(0, "text"),
+    }
+
+
+def test_a_refused_partition_does_not_hide_the_groups_other_offsets_but_a_passing_error_is_asked_again() -> None:
+    assert committed(fetched_group([(0, -1, "", 29), (1, 7, "", 0)])) == {("t", 1): CommittedOffset(7)}
+    again = committed(fetched_group([(0, -1, "", 88), (1, 7, "", 0)]))
+    assert isinstance(again, Failure)
+
+
+def test_a_refusal_says_what_it_means_with_kafkas_name() -> None:
+    assert reason(25) == "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
+    assert reason(29) == "TOPIC_AUTHORIZATION_FAILED: not allowed: grant Read on the topic to this principal"
+    assert reason(KafkaConnectionError("socket disconnected")).count("socket disconnected") == 1
+
+
+def described_group(**fields: Any) -> Any:
+    given = {"group_id": "g", "group_state": "Stable", "protocol_type": "", "error_code": 0, "members": [], **fields}
+    return DescribeGroupsResponse.DescribedGroup(**given)
+
+
+def fetched_group(partitions: Any) -> Any:
+    of_group = OffsetFetchResponse.OffsetFetchResponseGroup
+    of_topic = of_group.OffsetFetchResponseTopics
+    rows = [
+        of_topic.OffsetFetchResponsePartitions(
+            partition_index=number, committed_offset=offset, metadata=metadata, error_code=code
+        )
+        for number, offset, metadata, code in partitions
+    ]
+    return of_group(group_id="g", error_code=0, topics=[of_topic(name="t", partitions=rows)])

@@ -25,6 +25,7 @@ ONLY_IN: Dict[str, Tuple[str, ...]] = {
 WITHOUT_SPARK = (
     *("errors", "config", "policy", "plan", "facts", "cluster", "remote_topics", "log", "state.records"),
     *("translate.partition_map", "translate.verdicts", "translate.mm2_format", "translate.checkpoints"),
+    *("translate.position_input", "translate.position_output", "translate.lag"),
 )
 # The verifier proves what the copying code did, so it reads by a path of its own.
 NEVER = (

@@ -1,0 +1,129 @@
+"""What groups committed and where logs end in, rows of `mirror groups lag` and their lines or JSON out. Pure.
+
+The columns are those of Kafka's `kafka-consumer-groups --describe`, in its order; seconds of lag come last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.columns import aligned
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
+
+_HEADER = (
+    *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
+    *("CONSUMER-ID", "HOST", "CLIENT-ID", "LAG-SECONDS"),
+)
+
+
+@dataclass(frozen=True)
+class GroupLag:
+    """One group on one partition; `None` where it is not known or does not exist.
+
+    `lag` counts offsets, as Kafka's tool does; it is below 0 for a group that stands beyond the log's end.
+    `lag_seconds` is the age of the record that the group reads next, 0.0 if it has read all.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    current_offset: Optional[int]
+    log_end_offset: Optional[int]
+    lag: Optional[int]
+    consumer_id: Optional[str]
+    host: Optional[str]
+    client_id: Optional[str]
+    lag_seconds: Optional[float]
+
+
+def group_lags(
+    groups: Mapping[str, ConsumerGroup],
+    committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    log_ends: Mapping[TopicPartition, int],
+    timestamps: Mapping[str, Mapping[TopicPartition, int]],
+    now_ms: int,
+    topics: Optional[Collection[str]] = None,
+) -> Sequence[GroupLag]:
+    """A row for each partition that a group of `groups` committed or is assigned; by group, topic, partition.
+
+    `timestamps`: for each group the timestamp in ms of the record that it reads next, where there is one and it is
+    known. Only `topics` if they are given. A group that `groups` lacks but `committed` has gets rows without a member.
+    """
+    rows: List[GroupLag] = []
+    for group in sorted({*groups, *committed}):
+        offsets = committed.get(group, {})
+        members = _member_of(groups.get(group))
+        for partition in sorted({*offsets, *members}):
+            if topics is None or partition[0] in topics:
+                next_ms = timestamps.get(group, {}).get(partition)
+                end = log_ends.get(partition)
+                rows.append(
+                    _row(group, partition, offsets.get(partition), end, members.get(partition), next_ms, now_ms)
+                )
+    return rows
+
+
+def unread(
+    committed: Mapping[TopicPartition, CommittedOffset], log_ends: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
+    """The offsets whose records' timestamps `group_lags` wants to know: where one group has something left to read."""
+    return {
+        partition: at.offset for partition, at in committed.items() if at.offset < log_ends.get(partition, at.offset)
+    }
+
+
+def lag_lines(rows: Sequence[GroupLag]) -> List[str]:
+    """A header and one line a row, `-` for what is not known. Whole seconds: the column is for the eye and for awk."""
+    return aligned([_HEADER, *(_cells(row) for row in rows)])
+
+
+def lag_json(row: GroupLag) -> Dict[str, object]:
+    """One row as a JSON document, null for what is not known."""
+    return asdict(row)
+
+
+def _member_of(group: Optional[ConsumerGroup]) -> Mapping[TopicPartition, GroupMember]:
+    if group is None:
+        return {}
+    return {partition: member for member in group.members for partition in member.partitions}
+
+
+def _row(
+    group: str,
+    partition: TopicPartition,
+    committed: Optional[CommittedOffset],
+    log_end: Optional[int],
+    member: Optional[GroupMember],
+    next_ms: Optional[int],
+    now_ms: int,
+) -> GroupLag:
+    current = None if committed is None else committed.offset
+    lag = None if current is None or log_end is None else log_end - current
+    return GroupLag(
+        group,
+        *partition,
+        current,
+        log_end,
+        lag,
+        consumer_id=None if member is None else member.member_id,
+        host=None if member is None else member.host,
+        client_id=None if member is None else member.client_id,
+        lag_seconds=_seconds(lag, next_ms, now_ms),
+    )
+
+
+def _seconds(lag: Optional[int], next_ms: Optional[int], now_ms: int) -> Optional[float]:
+    if lag is not None and lag <= 0:
+        return 0.0
+    # A record without a timestamp has -1. Clocks differ: a record of the future is no negative lag.
+    return None if lag is None or next_ms is None or next_ms < 0 else max(0, now_ms - next_ms) / 1000
+
+
+def _cells(row: GroupLag) -> Tuple[str, ...]:
+    values = (
+        *(row.group, row.topic, row.partition, row.current_offset, row.log_end_offset, row.lag),
+        *(row.consumer_id, row.host, row.client_id),
+        None if row.lag_seconds is None else round(row.lag_seconds),
+    )
+    return tuple("-" if value is None else str(value) for value in values)

@@ -1,0 +1,224 @@
+"""Text of any of the forms people keep offsets in, positions out: JSON, JSON lines, CSV, and Spark's own two. Pure.
+
+Spark's are the offset JSON of a Kafka source, `{"t":{"0":123}}`, and a whole file of a checkpoint's folder `offsets`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Sequence, Tuple
+
+from mirror_lib.errors import ConfigError
+
+TABLE = "table"
+JSON = "json"
+JSON_LINES = "json lines"
+CSV = "csv"
+SPARK_JSON = "spark json"
+SPARK_OFFSETS_FILE = "spark offsets file"
+
+# Spark's Kafka source: not offsets but "from wherever the log ends, or begins, then".
+SYMBOLIC = {-1: "latest", -2: "earliest"}
+COLUMNS = ("topic", "partition", "offset")
+_FORMS = (
+    'give a JSON list or lines of {"topic": "t", "partition": 0, "offset": 123}, CSV with the first line'
+    ' topic,partition,offset, Spark\'s {"t":{"0":123}}, or a file of a Spark checkpoint\'s folder offsets'
+)
+_LARGEST = {"partition": 2**31 - 1, "offset": 2**63 - 1}
+_NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True)
+class TopicPosition:
+    """The next offset to be read of one partition. -1 (latest) and -2 (earliest) come from Spark's JSON only."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether it is Spark's word for an end of the log, which means the same on both clusters."""
+        return self.offset in SYMBOLIC
+
+
+@dataclass(frozen=True)
+class PositionInput:
+    """What was given. `form` is how the answer is to be written; `lines` are those of a Spark offsets file, whole.
+
+    `positions` are in the order given; those of Spark's forms name each partition once in each source.
+    """
+
+    form: str
+    positions: Tuple[TopicPosition, ...]
+    lines: Tuple[str, ...] = ()
+
+    def notes(self) -> Sequence[str]:
+        """A sentence for each position that is handed on as it is: an operator should know."""
+        return [
+            f"{p.topic}-{p.partition}: {p.offset} ({SYMBOLIC[p.offset]}) is no offset and is passed on unchanged"
+            for p in self.positions
+            if p.symbolic
+        ]
+
+
+def one_position(topic: str, partition: int, offset: int) -> PositionInput:
+    """The position of `--topic`, `--partition` and `--offset`. ConfigError where a number is negative."""
+    value = {"topic": topic, "partition": partition, "offset": offset}
+    return PositionInput(TABLE, (_position(value, "the command line"),))
+
+
+def read_positions(text: str, name: str) -> PositionInput:
+    """The positions in `text`, whose form is seen from how it begins.
+
+    `name` is the file's, or `stdin`. Anything that is not wholly understood is a ConfigError with file and line.
+    """
+    text = text.lstrip("\ufeff")
+    start = text.lstrip()[:1]
+    if re.match(r"\s*v[0-9]+\s*(\n|$)", text):
+        given = _spark_offsets_file(text, name)
+    elif start == "[":
+        given = PositionInput(JSON, tuple(_position(value, place) for place, value in _list_entries(text, name)))
+    elif start == "{":
+        given = _json_object_or_lines(text, name)
+    else:
+        given = PositionInput(CSV, tuple(_csv_positions(text, name)))
+    if not given.positions:
+        raise ConfigError(f"{name} holds no positions", _FORMS)
+    return given
+
+
+def spark_positions(value: object, place: str) -> Sequence[TopicPosition]:
+    """The positions of one decoded offset JSON of a Kafka source. ConfigError where it is none."""
+    if not is_kafka_offsets(value):
+        raise ConfigError(f'{place}: not the offsets of a Kafka source, which look like {{"t":{{"0":123}}}}', _FORMS)
+    assert isinstance(value, dict)
+    return [
+        _position({"topic": topic, "partition": int(partition), "offset": offset}, place, symbolic=True)
+        for topic, partitions in value.items()
+        for partition, offset in partitions.items()
+    ]
+
+
+def is_kafka_offsets(value: object) -> bool:
+    """Whether a decoded JSON has the shape of a Kafka source's offsets: topics, in each partitions by number."""
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(
+            isinstance(partitions, dict) and all(_NUMBER.fullmatch(number) for number in partitions)
+            for partitions in value.values()
+        )
+    )
+
+
+def decode(text: str, name: str, line: int = 1) -> object:
+    """JSON that begins at `line`. ConfigError with the line of what is wrong; a key given twice is wrong too."""
+    try:
+        return json.loads(text, object_pairs_hook=_each_key_once)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{name}:{line + error.lineno - 1}: not valid JSON: {error.msg}", _FORMS) from None
+    except _RepeatedKey as error:
+        raise ConfigError(f"{name}:{line}: {error} is given twice in one JSON object", _FORMS) from None
+
+
+class _RepeatedKey(Exception):
+    """A JSON object that says one thing twice; the decoder would take the last in silence."""
+
+
+def _each_key_once(pairs: List[Tuple[str, object]]) -> Dict[str, object]:
+    found: Dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _RepeatedKey(key)
+        found[key] = value
+    return found
+
+
+def _json_object_or_lines(text: str, name: str) -> PositionInput:
+    if _is_one_document(text):
+        value = decode(text, name)
+        place = f"{name}:{1 + text[: text.index('{')].count(chr(10))}"
+        if is_kafka_offsets(value):
+            return PositionInput(SPARK_JSON, tuple(spark_positions(value, place)))
+        return PositionInput(JSON_LINES, (_position(value, place),))
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    values = [(f"{name}:{number}", decode(line, name, number)) for number, line in lines]
+    return PositionInput(JSON_LINES, tuple(_position(value, place) for place, value in values))
+
+
+def _is_one_document(text: str) -> bool:
+    """Whether what begins with `{` is one JSON document, perhaps a wrong one, and not one on each line."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(text.lstrip())
+    except json.JSONDecodeError:
+        return True
+    return not text.lstrip()[end:].strip()
+
+
+def _list_entries(text: str, name: str) -> Iterator[Tuple[str, object]]:
+    """Each entry of a JSON list with its place, which the decoder does not tell."""
+    entries = decode(text, name)
+    assert isinstance(entries, list)
+    at = text.index("[") + 1
+    for entry in entries:
+        at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n,"))
+        yield f"{name}:{1 + text.count(chr(10), 0, at)}", entry
+        _, at = json.JSONDecoder().raw_decode(text, at)
+
+
+def _spark_offsets_file(text: str, name: str) -> PositionInput:
+    """A version, the batch's metadata, then a line for each source: Kafka's are translated, others stay as they are."""
+    lines = text.rstrip("\n").split("\n")
+    if lines[0].strip() != "v1":
+        raise ConfigError(f"{name}:1: {lines[0].strip()} of Spark's offset files is not known here, only v1", _FORMS)
+    positions: List[TopicPosition] = []
+    for number, line in enumerate(lines[2:], 3):
+        value = decode(line, name, number) if line.startswith("{") else None
+        if is_kafka_offsets(value):
+            positions += spark_positions(value, f"{name}:{number}")
+    return PositionInput(SPARK_OFFSETS_FILE, tuple(positions), tuple(lines))
+
+
+def _csv_positions(text: str, name: str) -> Iterator[TopicPosition]:
+    reader = csv.reader(text.splitlines())
+    header: List[str] = []
+    for cells in (list(map(str.strip, row)) for row in reader):
+        place = f"{name}:{reader.line_num}"
+        if not any(cells):
+            continue
+        if not header:
+            header = cells
+            missing = [column for column in COLUMNS if column not in header]
+            if missing:
+                raise ConfigError(f"{place}: the header has no column {missing[0]}", _FORMS)
+        elif len(cells) != len(header):
+            raise ConfigError(f"{place}: {len(cells)} cells where the header has {len(header)}", _FORMS)
+        else:
+            row = dict(zip(header, cells))
+            numbers = {c: int(row[c]) if _NUMBER.fullmatch(row[c]) else row[c] for c in COLUMNS[1:]}
+            yield _position({"topic": row["topic"], **numbers}, place)
+
+
+def _position(value: object, place: str, symbolic: bool = False) -> TopicPosition:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{place}: not a position, which is an object with topic, partition and offset", _FORMS)
+    missing = [name for name in COLUMNS if name not in value]
+    if missing:
+        raise ConfigError(f"{place}: the position has no {missing[0]}", _FORMS)
+    topic, partition, offset = (value[name] for name in COLUMNS)
+    if not isinstance(topic, str) or not topic:
+        raise ConfigError(f"{place}: topic must be a name, not {json.dumps(topic)}")
+    if not (symbolic and type(offset) is int and offset in SYMBOLIC):
+        _refuse_odd_number("offset", offset, place)
+    _refuse_odd_number("partition", partition, place)
+    return TopicPosition(topic, partition, offset)
+
+
+def _refuse_odd_number(name: str, value: object, place: str) -> None:
+    # `True` is an int to Python.
+    if type(value) is not int or not 0 <= value <= _LARGEST[name]:
+        raise ConfigError(f"{place}: {name} must be a whole number from 0, not {json.dumps(value)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Optional
 
 
 @dataclass(frozen=True)
@@ -88,3 +90,38 @@ class MirrorRun:
     source_cluster_id: str
     target_cluster_id: str
     checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class GroupOffset:
+    """One move of a group's committed offset on one partition, as the audit table holds it.
+
+    `cluster`, `group`, `topic` and `partition` say where it was written. `previous_offset` is what stood there, `None`
+    if the group had no offset. `new_offset` is `None` where the offset was deleted, which undoes a first write.
+    `from_topic` and `from_offset` are the position on the other cluster that it was translated from. `action` is
+    `commit` or `rollback`.
+    """
+
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    previous_offset: Optional[int]
+    previous_metadata: str
+    new_offset: Optional[int]
+    metadata: str
+    from_topic: str
+    from_offset: int
+    verdict: str
+    action: str
+
+
+@dataclass(frozen=True)
+class GroupOffsetRun:
+    """What one run moved in one flow: how many offsets, and when the first and the last were written (UTC)."""
+
+    run_id: str
+    flow: str
+    first_at: datetime
+    last_at: datetime
+    moves: int

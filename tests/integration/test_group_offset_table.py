@@ -1,0 +1,313 @@
+"""The audit table of group offsets, the ledger as flat triples, the SQL of docs/tables.md: on real Spark and Delta."""
+
+from __future__ import annotations
+
+import random
+import re
+from array import array
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.errors import StateError
+from mirror_lib.state.group_offsets import GROUP_OFFSETS, GroupOffsetTable
+from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.state.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
+from mirror_lib.state.runs import RunTable
+from mirror_lib.translate.partition_map import PartitionMap, Triple
+from tests.lab.checkout import ROOT
+
+FLOW = "primary->backup"
+KEY = PartitionKey("source-id", "remote-id", "orders", 0)
+MOVE = GroupOffset(
+    cluster="backup",
+    group="billing",
+    topic="primary.orders",
+    partition=0,
+    previous_offset=None,
+    previous_metadata="",
+    new_offset=90,
+    metadata="by hand",
+    from_topic="orders",
+    from_offset=100,
+    verdict="exact",
+    action="commit",
+)
+PLACE = ("backup", "billing", "primary.orders", 0)
+
+
+def moved(new: int, partition: int = 0) -> GroupOffset:
+    return replace(MOVE, new_offset=new, partition=partition)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
+def table(spark: SparkSession, state: str) -> GroupOffsetTable:
+    return GroupOffsetTable(spark, state)
+
+
+def ledger_rows(triples: Sequence[Triple], key: PartitionKey = KEY) -> List[LedgerRow]:
+    topics = (key.source_topic, f"primary.{key.source_topic}", key.partition, key.source_topic_id, key.remote_topic_id)
+    return [LedgerRow(*topics, up, down, count) for up, down, count in triples]
+
+
+def ledger(spark: SparkSession, state: str, *commits: Sequence[LedgerRow], run_id: str = "run-1") -> OffsetSyncTable:
+    table = OffsetSyncTable(spark, state)
+    for number, rows in enumerate(commits):
+        table.append(FLOW, rows, run_id=run_id, append_number=number, query_id="", batch_id=-1)
+    return table
+
+
+def triples_of(spark: SparkSession, state: str, rows: Sequence[Triple]) -> List[Triple]:
+    flat = ledger(spark, state, ledger_rows(rows)).triples(FLOW)[KEY]
+    return list(zip(flat[0::3], flat[1::3], flat[2::3]))
+
+
+def test_a_table_that_was_never_written_is_empty_and_stays_absent(table: GroupOffsetTable) -> None:
+    table.append(FLOW, [], run_id="run-1", append_number=0)
+
+    assert (table.latest(FLOW), table.of_run("run-1"), table.runs()) == ({}, (), ())
+    assert not Path(table.path).exists()
+
+
+def test_a_move_comes_back_as_it_was_written_also_a_deletion(table: GroupOffsetTable) -> None:
+    odd = "b\"y 'hand'\n\u00e9"
+    undo = replace(MOVE, previous_offset=90, previous_metadata=odd, new_offset=None, action="rollback")
+
+    table.append(FLOW, [MOVE, undo], run_id="run-1", append_number=0)
+
+    assert table.of_run("run-1") == ((FLOW, MOVE), (FLOW, undo))
+    assert table.latest(FLOW) == {PLACE: undo}
+
+
+def test_the_last_move_counts_by_commit_and_then_by_its_place_in_it(table: GroupOffsetTable) -> None:
+    table.append(FLOW, [moved(10), moved(5)], run_id="run-z", append_number=0)
+    table.append(FLOW, [moved(7), moved(1, partition=1)], run_id="run-z", append_number=1)
+    assert table.latest(FLOW) == {PLACE: moved(7), (*PLACE[:3], 1): moved(1, partition=1)}
+
+    table.append(FLOW, [moved(3)], run_id="run-a", append_number=0)
+    assert table.latest(FLOW)[PLACE] == moved(3)
+    assert table.latest("backup->primary") == {}
+
+
+def test_moves_of_a_run_come_in_the_order_written_whatever_the_clock_did(
+    table: GroupOffsetTable, spark: SparkSession
+) -> None:
+    for number, offset in enumerate((30, 10, 20)):
+        table.append(FLOW, [moved(offset)], run_id="run-1", append_number=number)
+    spark.sql(f"UPDATE delta.`{table.path}` SET at = at - INTERVAL 1 DAY WHERE append_number = 2")
+
+    assert [move.new_offset for _, move in table.of_run("run-1")] == [30, 10, 20]
+    assert table.latest(FLOW)[PLACE].new_offset == 20
+
+
+def test_a_retried_append_is_taken_once_and_that_of_another_life_as_well(table: GroupOffsetTable) -> None:
+    for _ in range(3):
+        table.append(FLOW, [MOVE], run_id="run-1", append_number=0)
+    table.append(FLOW, [MOVE], run_id="run-2", append_number=0)
+
+    assert [len(table.of_run(run)) for run in ("run-1", "run-2")] == [1, 1]
+
+
+def test_runs_tell_how_much_they_moved_newest_first(table: GroupOffsetTable) -> None:
+    table.append(FLOW, [moved(1), moved(2)], run_id="run-1", append_number=0)
+    table.append("c->backup", [moved(3)], run_id="run-1", append_number=0)
+    table.append(FLOW, [moved(4)], run_id="run-2", append_number=0)
+
+    runs = table.runs()
+
+    assert [(run.run_id, run.flow, run.moves) for run in runs] == [
+        ("run-2", FLOW, 1),
+        ("run-1", "c->backup", 1),
+        ("run-1", FLOW, 2),
+    ]
+    assert all(abs(datetime.now(timezone.utc) - run.last_at) < timedelta(hours=1) for run in runs)
+
+
+def test_a_million_moves_give_the_last_of_each(table: GroupOffsetTable, spark: SparkSession) -> None:
+    table.append(FLOW, [replace(MOVE, group="other")], run_id="run-0", append_number=0)
+    values = {
+        **{"flow": F.lit(FLOW), "run_id": F.concat(F.lit("run-"), F.floor(F.col("id") / 200_000))},
+        **{"append_number": F.floor(F.col("id") / 1000), "move_number": (F.col("id") % 1000).cast("int")},
+        **{"group": F.concat(F.lit("group-"), F.col("id") % 10), "partition": (F.col("id") % 1000).cast("int")},
+        **{"new_offset": F.col("id"), "at": F.expr("current_timestamp() + make_interval(0, 0, 0, 0, 0, 0, id)")},
+    }
+    columns = [
+        values.get(c.name, F.lit(getattr(MOVE, c.name, None))).cast(c.type).alias(c.name) for c in GROUP_OFFSETS.columns
+    ]
+    spark.range(1_000_000).select(*columns).write.format("delta").mode("append").save(table.path)
+
+    latest = table.latest(FLOW)
+
+    assert len(latest) == 1001
+    assert all(move.new_offset == 999_000 + move.partition for move in latest.values() if move.group != "other")
+
+
+def test_triples_join_what_continues_and_keep_each_partition_and_topic_id_apart(
+    spark: SparkSession, state: str
+) -> None:
+    old, second = replace(KEY, source_topic_id="old-id"), replace(KEY, partition=1)
+    table = ledger(
+        spark,
+        state,
+        ledger_rows([(10, 10, 5), (0, 0, 10), (20, 16, 5)]) + ledger_rows([(0, 500, 3)], old),
+        ledger_rows([(25, 21, 5), (15, 15, 0)]) + ledger_rows([(7, 7, 1)], second),
+    )
+    table.append("backup->primary", ledger_rows([(0, 0, 9)]), run_id="r", append_number=0, query_id="", batch_id=-1)
+
+    assert table.triples(FLOW) == {
+        KEY: array("q", [0, 0, 15, 20, 16, 10]),
+        old: array("q", [0, 500, 3]),
+        second: array("q", [7, 7, 1]),
+    }
+    assert OffsetSyncTable(spark, state + "-other").triples(FLOW) == {}
+
+
+def test_rows_stated_twice_or_overlapping_on_one_line_are_one_run(spark: SparkSession, state: str) -> None:
+    assert triples_of(spark, state, [(0, 5, 10), (0, 5, 10), (4, 9, 10), (14, 19, 6), (14, 19, 6)]) == [(0, 5, 20)]
+
+
+def test_a_position_stays_where_it_is_the_first_or_the_last_word(spark: SparkSession, state: str) -> None:
+    rows = [(0, 3, 0), (5, 4, 10), (15, 15, 0), (18, 16, 0), (20, 17, 4), (24, 22, 0), (30, 23, 0), (30, 23, 0)]
+
+    assert triples_of(spark, state, rows) == [(0, 3, 0), (5, 4, 10), (20, 17, 4), (30, 23, 0)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 0, 10), (5, 7, 2), (10, 10, 5)],
+        [(0, 0, 10), (10, 10, 5), (10, 12, 0)],
+        [(0, 0, 10), (2, 2, 3), (8, 20, 0), (30, 30, 5)],
+        [(0, 50, 100), (2, 52, 3), (120, 60, 0), (130, 160, 5)],
+        [(0, 0, 10), (10, 12, 0), (20, 15, 0), (20, 13, 5)],
+        [(0, 0, 10), (20, 5, 3)],
+        [(0, 0, 10), (10, 10, -5), (10, 10, 5)],
+        [(-5, -5, 5), (0, 0, 10)],
+    ],
+)
+def test_rows_that_contradict_each_other_are_left_for_the_reader_to_refuse(
+    spark: SparkSession, state: str, rows: Sequence[Triple]
+) -> None:
+    merged = triples_of(spark, state, rows)
+
+    with pytest.raises(StateError):
+        PartitionMap.of(rows)
+    with pytest.raises(StateError):
+        PartitionMap.of(merged)
+
+
+def test_a_row_without_a_number_is_refused_with_the_tables_path(spark: SparkSession, state: str) -> None:
+    table = ledger(spark, state, ledger_rows([(0, 0, 10), (20, 20, 5)]))
+    spark.sql(f"UPDATE delta.`{table.path}` SET record_count = NULL WHERE upstream_offset = 20")
+
+    with pytest.raises(StateError, match="offset_syncs"):
+        table.triples(FLOW)
+
+
+def random_rows(seed: int) -> List[Triple]:
+    """The rows of a true ledger: runs, gaps on both sides, positions, repeats and overlaps, in any order."""
+    choose = random.Random(seed)
+    rows, up, down = [], choose.randrange(5), choose.randrange(5)
+    for _ in range(60):
+        count = choose.choice([0, 1, 3, 8])
+        rows.append((up, down, count))
+        if count > 1 and choose.random() < 0.3:
+            rows.append((up + 1, down + 1, choose.randrange(count)))
+        up, down = up + count + choose.choice([0, 0, 2]), down + count + choose.choice([0, 0, 1])
+    rows += choose.sample(rows, 10)
+    choose.shuffle(rows)
+    return rows
+
+
+def test_triples_mean_the_same_as_the_rows_they_are_made_of(spark: SparkSession, state: str) -> None:
+    keys = {replace(KEY, partition=n): random_rows(n) for n in range(40)}
+    table = ledger(spark, state, [row for key, rows in keys.items() for row in ledger_rows(rows, key)])
+
+    found = table.triples(FLOW)
+
+    assert {key: PartitionMap.of_flat(flat) for key, flat in found.items()} == {
+        key: PartitionMap.of(rows) for key, rows in keys.items()
+    }
+    assert all(list(flat[0::3]) == sorted(flat[0::3]) for flat in found.values())
+    assert sum(len(flat) for flat in found.values()) < sum(3 * len(rows) for rows in keys.values()) * 0.7
+
+
+def test_a_million_true_runs_of_a_thousand_partitions_reach_the_driver(spark: SparkSession, state: str) -> None:
+    table = ledger(spark, state, ledger_rows([(0, 0, 0)], replace(KEY, partition=5000)))
+    values = {
+        **{"flow": F.lit(FLOW), "partition": (F.col("id") % 1000).cast("int")},
+        **{"upstream_offset": F.floor(F.col("id") / 1000) * 1003, "record_count": F.lit(1000)},
+        **{"downstream_offset": F.floor(F.col("id") / 1000) * 1001 + 10_000_000_000},
+        **{"source_topic": F.lit("orders"), "source_topic_id": F.lit("s"), "remote_topic_id": F.lit("r")},
+    }
+    columns = [values.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in OFFSET_SYNCS.columns]
+    spark.range(1_000_000).select(*columns).write.format("delta").mode("append").save(table.path)
+
+    found = table.triples(FLOW)
+
+    assert len(found) == 1001
+    assert sum(len(flat) for flat in found.values()) == 3 * 1_000_001
+    last = array("q", [999 * 1003, 10_000_000_000 + 999 * 1001, 1000])
+    assert found[PartitionKey("s", "r", "orders", 999)][-3:] == last
+
+
+def sql_of_the_docs(state: str) -> List[str]:
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    return [block.replace("/mirror-state/", f"{state}/") for block in re.findall(r"```sql\n(.*?)```", page, re.S)]
+
+
+def test_every_query_of_the_docs_runs(spark: SparkSession, state: str, table: GroupOffsetTable) -> None:
+    ledger(spark, state, ledger_rows([(0, 0, 5000)]))
+    run = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
+    RunTable(spark, state).started(run)
+    IncidentTable(spark, state).append(
+        FLOW, [Incident("data lost", "orders", 0, 1, 2, "expired")], run_id="run-1", batch_id=0
+    )
+    table.append(FLOW, [moved(1), moved(2, partition=1)], run_id="0b54b8d0a1c44b6d9a3cf5d1c7c0d6e2", append_number=0)
+
+    queries = sql_of_the_docs(state)
+
+    assert len(queries) == 7
+    assert all(spark.sql(query).count() > 0 for query in queries)
+
+
+def test_the_docs_list_every_column_with_its_type_and_no_other() -> None:
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    for schema in (OFFSET_SYNCS, GROUP_OFFSETS):
+        section = page.partition(f"\n## {schema.name}\n")[2].partition("\n## ")[0]
+        listed = re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.M)
+        assert listed == [(column.name, column.type) for column in schema.columns]
+
+
+def test_the_sql_join_of_the_docs_translates_as_the_mirror_does(spark: SparkSession, state: str) -> None:
+    """Every offset of random ledgers, and one position on a topic that was created anew."""
+    keys = {replace(KEY, partition=n): random_rows(n) for n in range(5)}
+    old = replace(KEY, source_topic_id="old-id")
+    ledger(spark, state, ledger_rows([(0, 900, 1000)], old))
+    ledger(spark, state, [r for key, rows in keys.items() for r in ledger_rows(rows, key)], run_id="run-2")
+    maps: Dict[int, PartitionMap] = {key.partition: PartitionMap.of(rows) for key, rows in keys.items()}
+    wanted = [(n, offset) for n, one in maps.items() for offset in range(one.upstream_end + 3)]
+    (query,) = [query for query in sql_of_the_docs(state) if "VALUES" in query]
+    values = ", ".join(f"('orders', {n}, {offset})" for n, offset in wanted)
+
+    found = spark.sql(re.sub(r"VALUES .*? AS", f"VALUES {values} AS", query)).collect()
+
+    assert len(found) == len(wanted)
+    for row in found:
+        place = maps[row["partition"]].to_downstream(row["offset"])
+        if place.kind == "beyond":
+            assert row["remote_offset"] is None
+        else:
+            assert place.earliest <= row["remote_offset"] <= place.latest, (row, place)
+        assert row["remote_topic"] == "primary.orders"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -79,6 +80,8 @@ def open_session(name: str) -> SparkSession:
             builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # What fails inside `foreachBatch` is told in one sentence by who started the query, not as a trace as well.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     return session
 
 

@@ -5,6 +5,7 @@ Read and written with this product's own `log`: whoever else wrote it may have c
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -21,6 +22,8 @@ from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.reencode import Record, read_records
 from mirror_lib.log.tail import log_entries
 from mirror_lib.log.varint import decode_varint
+
+log = logging.getLogger(__name__)
 
 OK, UNKNOWN_TOPIC = 0, 3
 PARTITION = 0
@@ -55,11 +58,17 @@ class InternalTopic:
             self._writer = None
 
     def ensure(self, cluster: Cluster) -> None:
-        """Create the topic, compacted, with one partition, where there is none. Raises ClusterError if refused."""
+        """Create the topic, compacted, with one partition, where there is none. Raises ClusterError if refused.
+
+        It gets fewer replicas than asked for where there are fewer brokers: its content can be made again.
+        """
         # Asked first: where the topic is there, no right to create it is needed.
         if self.topic in cluster.topics():
             return
-        new = NewTopic(self.topic, 1, self._replication_factor, {"cleanup.policy": "compact"})
+        replicas = min(self._replication_factor, cluster.broker_count())
+        if replicas < self._replication_factor:
+            log.warning("%s: %s gets %d replica(s): there are no more brokers", cluster.alias, self.topic, replicas)
+        new = NewTopic(self.topic, 1, replicas, {"cleanup.policy": "compact"})
         refused = cluster.create_topics([new])[self.topic]
         if refused is not None:
             raise ClusterError(

@@ -89,6 +89,8 @@ class _Flow:
         for row in rows:
             if row.switches and not values[row.name]:
                 fields[BY_NAME[row.switches].field] = None
+        if self._entry(BY_NAME["emit.offset-syncs.enabled"]) is None:
+            fields["emit_offset_syncs"] = values["offset-syncs.topic.location"] == "target"
         own = values["replication.policy.internal.topic.separator.enabled"]
         return {**fields, "internal_separator": fields["separator"] if own else "."}
 

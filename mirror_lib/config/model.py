@@ -75,11 +75,12 @@ class ReplicationFlow:
     sync_topic_acls_interval: Optional[float] = 600.0
     groups: Tuple[str, ...] = (".*",)
     groups_exclude: Tuple[str, ...] = ("console-consumer-.*", "connect-.*", "__.*")
+    groups_simple: str = "exclude"
     refresh_groups_interval: Optional[float] = 600.0
     sync_group_offsets_interval: Optional[float] = None
     emit_checkpoints_interval: Optional[float] = 60.0
     emit_heartbeats_interval: Optional[float] = 1.0
-    emit_offset_syncs: bool = True
+    emit_offset_syncs: bool = False
     offset_lag_max: int = 100
     offset_syncs_topic_location: str = "source"
     offset_syncs_topic_replication_factor: int = 3

@@ -134,7 +134,7 @@ status=0
 for job in ${pip:-} ${kafka:-} ${jars:-}; do wait "$job" || status=1; done
 ((status == 0)) || exit 1
 # Everything works without them, so a Java that cannot make them is no failure.
-if ! "$VENV/bin/python" -m tests.lab.jvm >.cache/jvm.log 2>&1; then
+if ! "$VENV/bin/python" -m tests.lab.class_archives >.cache/jvm.log 2>&1; then
     say "no class archives could be made, Java will start slower (log: .cache/jvm.log)" "$started"
 fi
 printf '%s' "$stamp" >"$ready"

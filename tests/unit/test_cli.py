@@ -133,9 +133,9 @@ def test_job_for_spark_submit_takes_the_arguments_of_run(tmp_path: Path) -> None
 
 
 def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    from mirror_lib.cli import _print_json
+    from mirror_lib.commands.output import print_json
 
-    _print_json({"topic": "größe", "text": "two\nlines"})
+    print_json({"topic": "größe", "text": "two\nlines"})
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"topic": "größe", "text": "two\nlines"}
     ]

@@ -1,0 +1,64 @@
+"""What the commands share: the flows that were asked for, JSON documents, one a line, and errors, one a line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from typing import Any, Callable, Dict, Iterable, List, TypeVar
+
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.errors import ConfigError
+
+Report = TypeVar("Report")
+
+
+def chosen_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
+    """The flow of `--flow`, or all. ConfigError where there is none."""
+    flows = [flow for flow in config.flows if arguments.flow in (None, flow.name)]
+    if not flows:
+        names = ", ".join(flow.name for flow in config.flows) or "none that is enabled"
+        raise ConfigError(f"there is no flow {arguments.flow or ''} to run; the file has {names}".replace("  ", " "))
+    return flows
+
+
+def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:
+    """The cluster of that alias. ConfigError where no flow of the file has it."""
+    for flow in config.flows:
+        for cluster in (flow.source, flow.target):
+            if cluster.alias == alias:
+                return cluster
+    names = sorted({cluster.alias for flow in config.flows for cluster in (flow.source, flow.target)})
+    raise ConfigError(f"there is no cluster {alias} in the file; it has {', '.join(names)}")
+
+
+def watcher(
+    as_json: bool, line: Callable[[Report], str], document: Callable[[Report], Dict[str, Any]]
+) -> Callable[[Report], None]:
+    """Something that shows reports of several threads: lines on standard error, or documents on standard output."""
+    lock = threading.Lock()
+
+    def watch(report: Report) -> None:
+        with lock:
+            if as_json:
+                print_json(document(report))
+            else:
+                print(line(report), file=sys.stderr, flush=True)
+
+    return watch
+
+
+def print_json(document: Dict[str, Any]) -> None:
+    """One document on a line of its own."""
+    print(json.dumps(document, ensure_ascii=False), flush=True)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines on standard output."""
+    print("\n".join(lines), flush=True)
+
+
+def print_error(error: object) -> None:
+    """One line on standard error."""
+    print(f"error: {error}", file=sys.stderr)

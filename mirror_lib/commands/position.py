@@ -1,0 +1,53 @@
+"""`mirror translate-position`: positions kept outside Kafka, in the form they were given, on the other cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mirror_lib.commands.output import chosen_flows, print_lines
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+
+if TYPE_CHECKING:
+    from mirror_lib.translate.position_input import PositionInput
+
+
+def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror translate-position`: print the translation. 1 if one of the positions has none."""
+    from mirror_lib.session import open_session
+    from mirror_lib.translate.position_output import render
+    from mirror_lib.translate.positions import translate_positions
+
+    given = _given(arguments)
+    flows = chosen_flows(arguments, config)
+    if len(flows) > 1:
+        names = ", ".join(flow.name for flow in flows)
+        raise ConfigError("the file has several flows, a position belongs to one", f"name one with --flow: {names}")
+    spark = open_session("mirror translate-position")
+    try:
+        answers = translate_positions(spark, config, flows[0], given.positions, reverse=arguments.reverse)
+    finally:
+        spark.stop()
+    for note in given.notes():
+        print(f"note: {note}", file=sys.stderr)
+    print_lines([render(given, answers)])
+    return EXIT_OK if all(answer.translated is not None for answer in answers) else EXIT_FAILED
+
+
+def _given(arguments: argparse.Namespace) -> PositionInput:
+    from mirror_lib.translate.position_input import one_position, read_positions
+
+    single = (arguments.topic, arguments.partition, arguments.offset)
+    if arguments.file is not None and single == (None, None, None):
+        if arguments.file == "-":
+            return read_positions(sys.stdin.read(), "stdin")
+        try:
+            return read_positions(Path(arguments.file).read_text(encoding="utf-8"), arguments.file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read {arguments.file}: {error}") from error
+    if arguments.file is None and None not in single:
+        return one_position(*single)
+    raise ConfigError("say which position", "either --topic, --partition and --offset, or --file FILE (- is stdin)")

@@ -1,0 +1,67 @@
+"""`mirror run`: copies, and translates the groups of flows that ask for it, until caught up or told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, List, Sequence
+
+from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, watcher
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import EXIT_OK, MirrorError
+from mirror_lib.progress import snapshot_json, status_line
+
+if TYPE_CHECKING:
+    from mirror_lib.replicate.job import FlowOutcome
+
+EXIT_STOPPED = 143
+
+
+def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
+    from mirror_lib.replicate.job import run_flows
+    from mirror_lib.session import open_session, refuse_settings
+    from mirror_lib.translate.beside import TranslationBeside
+    from mirror_lib.translate.passes import pass_json, pass_line
+
+    flows = chosen_flows(arguments, config)
+    if arguments.once:
+        config = replace(config, trigger="availableNow")
+    spark = open_session(f"mirror {', '.join(flow.name for flow in flows)}")
+    try:
+        refuse_settings(spark)
+        stop = stop_on_signals()
+        translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
+        with translation:
+            outcomes = run_flows(config, flows, spark, watcher(arguments.json, status_line, snapshot_json), stop)
+    finally:
+        spark.stop()
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
+    _show(outcomes, errors, arguments.json)
+    if errors:
+        return max(error.exit_code for error in errors)
+    return EXIT_STOPPED if stop.is_set() and config.trigger == "availableNow" else EXIT_OK
+
+
+def stop_on_signals() -> threading.Event:
+    """Set by SIGTERM and Ctrl-C. To be called when the session is there, which sets a handler for Ctrl-C of its own."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _show(outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_json: bool) -> None:
+    from mirror_lib.replicate.totals import total_json, total_lines
+
+    for error in errors:
+        print_error(error)
+    for outcome in outcomes:
+        if as_json:
+            why = None if outcome.error is None else str(outcome.error)
+            topics: List[object] = [total_json(total) for total in outcome.topics]
+            print_json({**vars(outcome), "topics": topics, "error": why})
+        elif outcome.topics:
+            print_lines(total_lines(outcome.flow, outcome.topics))

@@ -1,0 +1,31 @@
+"""`mirror translate`: the second job, which keeps the groups of the target where they are on the source."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from mirror_lib.commands.output import chosen_flows, print_error, watcher
+from mirror_lib.commands.run import stop_on_signals
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import EXIT_OK
+
+
+def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror translate`: one full pass (`availableNow`), or until told to stop."""
+    from mirror_lib.session import open_session
+    from mirror_lib.translate.job import run_translations
+    from mirror_lib.translate.passes import pass_json, pass_line
+
+    flows = chosen_flows(arguments, config)
+    if arguments.once:
+        config = replace(config, trigger="availableNow")
+    spark = open_session(f"mirror translate {', '.join(flow.name for flow in flows)}")
+    try:
+        watch = watcher(arguments.json, pass_line, pass_json)
+        errors = run_translations(config, flows, spark, watch, stop_on_signals())
+    finally:
+        spark.stop()
+    for error in errors:
+        print_error(error)
+    return max((error.exit_code for error in errors), default=EXIT_OK)

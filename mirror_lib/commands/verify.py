@@ -1,0 +1,51 @@
+"""`mirror verify`: the proof that remote topics equal their sources."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror verify`: compare both sides with ordinary consumers, on Spark."""
+    from mirror_lib.session import open_session
+
+    flows = chosen_flows(arguments, config)
+    spark = open_session("mirror verify")
+    try:
+        return max(_verify(flow, config, spark, arguments.json) for flow in flows)
+    finally:
+        spark.stop()
+
+
+def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> int:
+    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.remote_topics import plan_flow
+    from mirror_lib.state.offset_syncs import OffsetSyncTable
+    from mirror_lib.verify.flow import verify
+    from mirror_lib.verify.verdicts import report_json, report_lines
+
+    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+        plan = plan_flow(flow, source, target, config.flows)
+        copied = [topic for topic in plan.copied if topic.create is None]
+        report = verify(spark, flow, OffsetSyncTable(spark, config.state), copied, source, target)
+    if as_json:
+        print_json(report_json(report))
+    else:
+        print_lines(report_lines(report))
+    missing = [
+        f"{topic.source.name} was never copied: {topic.remote_topic} does not exist"
+        for topic in plan.copied
+        if topic.create
+    ]
+    missing += [f"{topic.name} cannot be copied: {topic.reason}" for topic in plan.blocked]
+    for sentence in missing:
+        print_error(f"{flow.name}: {sentence}")
+    return EXIT_OK if report.equal and not missing else EXIT_FAILED

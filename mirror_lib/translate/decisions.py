@@ -1,0 +1,100 @@
+"""A survey, the flow's maps and the last moves in; a decision for each group and partition out. Pure but for memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Iterator, List, Mapping, Optional, Tuple
+
+from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.state.records import GroupOffset
+from mirror_lib.translate.ahead import PositionsAhead
+from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.partition_map import PartitionMap
+from mirror_lib.translate.survey import Pair, Survey
+from mirror_lib.translate.verdicts import (
+    TO_DOWNSTREAM,
+    GroupPosition,
+    Translation,
+    TranslationRules,
+    translate,
+)
+
+# cluster, group, topic, partition
+MoveKey = Tuple[str, str, str, int]
+
+UNTOLD = "the other cluster does not tell where the group stands now"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done about one group on one partition. `present`: its offset on the other side, `None` for none."""
+
+    group: str
+    here: TopicPartition
+    there: TopicPartition
+    position: CommittedOffset
+    present: Optional[CommittedOffset]
+    translation: Translation
+
+    def move(self, cluster: str) -> GroupOffset:
+        """The audit row of this decision, for the cluster that is written to."""
+        return GroupOffset(
+            cluster=cluster,
+            group=self.group,
+            topic=self.there[0],
+            partition=self.there[1],
+            previous_offset=None if self.present is None else self.present.offset,
+            previous_metadata="" if self.present is None else self.present.metadata,
+            new_offset=self.translation.new_offset,
+            metadata=self.translation.metadata,
+            from_topic=self.here[0],
+            from_offset=self.position.offset,
+            verdict=self.translation.verdict,
+            action="commit",
+        )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What decisions are made by besides the survey: maps, the last moves of the cluster that is written to, rules."""
+
+    maps: FlowMaps
+    moves: Mapping[MoveKey, GroupOffset]
+    cluster: str
+    direction: str = TO_DOWNSTREAM
+    rules: TranslationRules = field(default_factory=TranslationRules)
+
+
+def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
+    """A decision for each position of `found`, by group, topic and partition; each by itself."""
+    return list(_decisions(found, known, ahead))
+
+
+def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[Decision]:
+    for group in sorted(found.positions):
+        for here in sorted(found.positions[group]):
+            pair, position = found.pairs[here], found.positions[group][here]
+            yield _decision(group, pair, position, found, known, ahead)
+
+
+def _decision(
+    group: str, pair: Pair, now: CommittedOffset, found: Survey, known: Known, ahead: PositionsAhead
+) -> Decision:
+    a_map = pair.missing or (UNTOLD if group not in found.present else known.maps.of(pair.key))
+    position = now
+    if isinstance(a_map, PartitionMap):
+        end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end
+        position = ahead.reached((group, *pair.here), now, end)
+    last = known.moves.get((known.cluster, group, *pair.there))
+    present = found.present.get(group, {}).get(pair.there)
+    facts = GroupPosition(
+        position=position,
+        direction=known.direction,
+        map=a_map,
+        log=found.logs.get(pair.there),
+        present=present,
+        group=found.groups.get(group),
+        ours=None if last is None else last.new_offset,
+        ours_before=None if last is None else last.previous_offset,
+    )
+    return Decision(group, pair.here, pair.there, position, present, translate(facts, known.rules))

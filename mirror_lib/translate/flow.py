@@ -1,0 +1,181 @@
+"""One flow's translation in one driver's life: look at both clusters, decide, write down, move groups, tell of it.
+
+Order of effects in a pass: audit rows, commits on the target, checkpoints. Killed anywhere, the next pass sees what
+really stands on both clusters and goes on; a pass that finds nothing new writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.facts import TopicPartition
+from mirror_lib.state.group_offsets import GroupOffsetTable
+from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.records import Incident, LedgerRow
+from mirror_lib.translate.ahead import PositionsAhead
+from mirror_lib.translate.decisions import Decision, Known, decide
+from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.mm2_format import Checkpoint
+from mirror_lib.translate.mm2_topics import CheckpointWriter, OffsetSyncWriter
+from mirror_lib.translate.moves import GroupMover
+from mirror_lib.translate.partition_map import PartitionMap
+from mirror_lib.translate.survey import Pair, Survey, group_names, pairs_of, survey
+from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TranslationRules
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One decision and what became of it: `done` says so in a word or two for a table."""
+
+    decision: Decision
+    done: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a command is limited to; `None` is no limit."""
+
+    group: Optional[str] = None
+    topic: Optional[str] = None
+
+
+class FlowTranslation:
+    """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the ledger and the last moves when made.
+
+    Raises ClusterError and StateError, here and in every method; the next pass mends what was left half done.
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: ReplicationFlow,
+        spark: SparkSession,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        direction: str = TO_DOWNSTREAM,
+    ) -> None:
+        self.flow = flow
+        self.run_id = uuid.uuid4().hex
+        self._flows = config.flows
+        self._source, self._target = source, target
+        self._direction = direction
+        self._here, self._there = (source, target) if direction == TO_DOWNSTREAM else (target, source)
+        self._ledger = OffsetSyncTable(spark, config.state)
+        self._incidents = IncidentTable(spark, config.state)
+        self._maps = FlowMaps(self._ledger.triples(flow.name))
+        self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
+        self._ahead = PositionsAhead()
+        self._checkpoints: Optional[CheckpointWriter] = None
+        self._offset_syncs: Optional[OffsetSyncWriter] = None
+        self._groups: Sequence[str] = ()
+        self._groups_listed_at: Optional[float] = None
+
+    def close(self) -> None:
+        """Drop the connections to the internal topics."""
+        for writer in (self._checkpoints, self._offset_syncs):
+            if writer is not None:
+                writer.close()
+
+    def read_ledger(self) -> None:
+        """Read the whole ledger of the flow again: rows may have been taken back."""
+        self._maps = FlowMaps(self._ledger.triples(self.flow.name))
+
+    def add_rows(self, rows: Sequence[LedgerRow]) -> None:
+        """Rows that the ledger gained."""
+        for row in rows:
+            self._maps.add(row)
+
+    def look(self, selection: Selection = Selection()) -> Survey:
+        """Where the groups stand now. Lists groups anew every `refresh.groups.interval.seconds`."""
+        pairs = self._pairs(selection.topic)
+        return survey(pairs, self._group_names(selection.group), self._here, self._there)
+
+    def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
+        """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""
+        decisions = decide(found, self._known(rules), self._ahead)
+        if self._maps.contradicted:
+            # Rows may have been taken back since they were read: a remote log that lost its tail.
+            self.read_ledger()
+            decisions = decide(found, self._known(rules), self._ahead)
+        return decisions
+
+    def _known(self, rules: TranslationRules) -> Known:
+        return Known(self._maps, self._mover.last, self._there.alias, self._direction, rules)
+
+    def execute(self, decisions: Sequence[Decision]) -> List[Outcome]:
+        """Write down and make the moves that were decided on; one refused stops no other."""
+        going = [each for each in decisions if each.translation.commit]
+        lost = [each for each in going if each.translation.lost]
+        if lost:
+            self._incidents.append(
+                self.flow.name, [_incident(each) for each in lost], run_id=self.run_id, batch_id=-1
+            )
+        reasons = self._mover.move([each.move(self._there.alias) for each in going], self._there)
+        return [Outcome(each, _done(each, reasons, self._there.alias)) for each in decisions]
+
+    def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
+        """Tell `A.checkpoints.internal` what is new in `decisions`; how many records that took."""
+        if self._checkpoints is None:
+            self._checkpoints = CheckpointWriter(self.flow, self._target)
+        return self._checkpoints.write(
+            [
+                Checkpoint(
+                    each.group, *each.there, each.position.offset, each.translation.new_offset, each.position.metadata
+                )
+                for each in decisions
+                if each.translation.new_offset is not None
+            ]
+        )
+
+    def emit_offset_syncs(self) -> int:
+        """Tell MirrorMaker's offset-syncs topic what the ledger has beyond it; how many records that took."""
+        if self._offset_syncs is None:
+            self._offset_syncs = OffsetSyncWriter(self.flow, self._source, self._target)
+        present = {pair.key for pair in self._pairs(None).values()}
+        maps: Dict[TopicPartition, PartitionMap] = {
+            (key.source_topic, key.partition): a_map for key, a_map in self._maps.items().items() if key in present
+        }
+        return self._offset_syncs.write(maps)
+
+    def _pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
+        found = pairs_of(self.flow, self._flows, self._source.topics(), self._target.topics(), self._direction)
+        return {here: pair for here, pair in found.items() if topic in (None, here[0])}
+
+    def _group_names(self, wanted: Optional[str]) -> Sequence[str]:
+        interval, now = self.flow.refresh_groups_interval, time.monotonic()
+        listed = self._groups_listed_at
+        if wanted is not None or listed is None or (interval is not None and now - listed >= interval):
+            self._groups = group_names(self.flow, self._here, wanted)
+            self._groups_listed_at = now
+        return self._groups
+
+
+def _done(decision: Decision, reasons: Mapping[Tuple[str, str, str, int], Optional[str]], cluster: str) -> str:
+    if not decision.translation.commit:
+        at = decision.present
+        return "stands there already" if at and at.offset == decision.translation.new_offset else "left alone"
+    reason = reasons[cluster, decision.group, decision.there[0], decision.there[1]]
+    return "committed" if reason is None else f"refused: {reason}"
+
+
+def _incident(decision: Decision) -> Incident:
+    move = decision.translation
+    return Incident(
+        "offsets skipped",
+        *decision.here,
+        decision.position.offset,
+        -1,
+        f"group {decision.group} goes on at {decision.there[0]}-{decision.there[1]} offset {move.new_offset}:"
+        f" {move.lost} offsets before it are no longer there",
+    )

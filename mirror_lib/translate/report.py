@@ -1,0 +1,75 @@
+"""Decisions and their outcomes in, the lines and JSON of `mirror groups plan` out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence
+
+from mirror_lib.columns import aligned
+from mirror_lib.translate.decisions import Decision
+from mirror_lib.translate.verdicts import TO_DOWNSTREAM
+
+_POSITIONS = {True: ("UPSTREAM-OFFSET", "DOWNSTREAM-OFFSET"), False: ("DOWNSTREAM-OFFSET", "UPSTREAM-OFFSET")}
+
+
+@dataclass(frozen=True)
+class PlannedMove:
+    """One row of the table: a decision, and what was or would be done about it."""
+
+    decision: Decision
+    action: str
+
+
+def would(decision: Decision) -> str:
+    """What executing would do about `decision`, in a word or two."""
+    if decision.translation.commit:
+        return "commit"
+    standing = decision.present is not None and decision.present.offset == decision.translation.new_offset
+    return "none: stands there" if standing else "none"
+
+
+def plan_lines(moves: Sequence[PlannedMove], direction: str = TO_DOWNSTREAM) -> List[str]:
+    """A header and one line for each group and partition; `-` where there is nothing to say."""
+    here, there = _POSITIONS[direction == TO_DOWNSTREAM]
+    header = ["GROUP", "TOPIC", "PARTITION", here, "GOES TO", there, "PRESENT", "RE-READ", "VERDICT", "ACTION"]
+    return aligned([header, *(_cells(move) for move in moves)], right=(2, 3, 5, 6, 7))
+
+
+def _cells(move: PlannedMove) -> List[str]:
+    decision, translation = move.decision, move.decision.translation
+    present = None if decision.present is None else decision.present.offset
+    numbers = (translation.new_offset, present, translation.reread)
+    new, at_present, reread = ("-" if number is None else str(number) for number in numbers)
+    where = [decision.here[0], str(decision.here[1]), str(decision.position.offset), decision.there[0]]
+    return [decision.group, *where, new, at_present, reread, translation.verdict, move.action]
+
+
+def plan_json(move: PlannedMove) -> Dict[str, object]:
+    """One row as a JSON document, null where there is nothing to say."""
+    decision, translation = move.decision, move.decision.translation
+    present: Optional[int] = None if decision.present is None else decision.present.offset
+    return {
+        "group": decision.group,
+        "topic": decision.here[0],
+        "partition": decision.here[1],
+        "offset": decision.position.offset,
+        "to_topic": decision.there[0],
+        "to_offset": translation.new_offset,
+        "present_offset": present,
+        "re_read": translation.reread,
+        "lost": translation.lost,
+        "verdict": translation.verdict,
+        "action": move.action,
+    }
+
+
+def summary(moves: Sequence[PlannedMove]) -> str:
+    """One closing sentence: how many positions, by verdict."""
+    counts: Dict[str, int] = {}
+    for move in moves:
+        word = move.decision.translation.verdict.split(":")[0]
+        counts[word] = counts.get(word, 0) + 1
+    if not moves:
+        return "no group has a committed offset on a topic of this flow"
+    listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    return f"{len(moves)} position{'s' if len(moves) > 1 else ''}: {listed}"

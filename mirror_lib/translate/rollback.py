@@ -1,0 +1,99 @@
+"""Undo: what a run moved goes back to where it stood, unless somebody has moved it since. Moves in, moves out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Sequence
+
+from mirror_lib.columns import aligned
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
+from mirror_lib.state.records import GroupOffset
+from mirror_lib.translate.moves import MoveKey, key_of
+
+IDLE_STATES = ("Empty", "Dead")
+PUT_BACK = "put back"
+
+
+@dataclass(frozen=True)
+class Undo:
+    """What undoing a run does about a group and partition: `why` says it; `move` is `None` for nothing."""
+
+    undone: GroupOffset
+    present: Optional[int]
+    why: str
+    move: Optional[GroupOffset] = None
+
+
+def plan_undo(
+    moves: Sequence[GroupOffset],
+    present: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    groups: Mapping[str, ConsumerGroup],
+) -> List[Undo]:
+    """Decide for each group and partition that `moves`, one run's on one cluster in order, touched.
+
+    It goes back to where it stood before the first of them, if it still stands where the last one put it.
+    """
+    first: Dict[MoveKey, GroupOffset] = {}
+    last: Dict[MoveKey, GroupOffset] = {}
+    for move in moves:
+        first.setdefault(key_of(move), move)
+        last[key_of(move)] = move
+    return [_undo(first[key], last[key], present, groups) for key in sorted(last)]
+
+
+def _undo(
+    first: GroupOffset,
+    last: GroupOffset,
+    present: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+    groups: Mapping[str, ConsumerGroup],
+) -> Undo:
+    committed = present.get(last.group, {}).get((last.topic, last.partition))
+    at = None if committed is None else committed.offset
+    group = groups.get(last.group)
+    if at == first.previous_offset:
+        return Undo(last, at, "stands there already")
+    if at != last.new_offset:
+        return Undo(last, at, "moved since by somebody else: left alone")
+    if group is not None and (group.members or group.state not in IDLE_STATES):
+        return Undo(last, at, "the group has members: left alone")
+    move = GroupOffset(
+        cluster=last.cluster,
+        group=last.group,
+        topic=last.topic,
+        partition=last.partition,
+        previous_offset=at,
+        previous_metadata="" if committed is None else committed.metadata,
+        new_offset=first.previous_offset,
+        metadata=first.previous_metadata,
+        from_topic=last.from_topic,
+        from_offset=last.from_offset,
+        verdict=PUT_BACK,
+        action="rollback",
+    )
+    return Undo(last, at, PUT_BACK, move)
+
+
+def undo_lines(undos: Sequence[Undo], outcomes: Mapping[MoveKey, str]) -> List[str]:
+    """A header and one line for each group and partition; `outcomes` where the undo was carried out."""
+    header = ["GROUP", "TOPIC", "PARTITION", "PRESENT", "GOES BACK TO", "ACTION"]
+    return aligned([header, *(_cells(undo, outcomes) for undo in undos)], right=(2, 3, 4))
+
+
+def undo_json(undo: Undo, outcomes: Mapping[MoveKey, str]) -> Dict[str, object]:
+    """One row as a JSON document; `back_to` is null where the offset is to be deleted or nothing is done."""
+    return {
+        "cluster": undo.undone.cluster,
+        "group": undo.undone.group,
+        "topic": undo.undone.topic,
+        "partition": undo.undone.partition,
+        "present_offset": undo.present,
+        "back_to": undo.move.new_offset if undo.move else None,
+        "action": outcomes.get(key_of(undo.undone), undo.why),
+    }
+
+
+def _cells(undo: Undo, outcomes: Mapping[MoveKey, str]) -> List[str]:
+    back = "-" if undo.move is None else "none" if undo.move.new_offset is None else str(undo.move.new_offset)
+    at = "-" if undo.present is None else str(undo.present)
+    where = [undo.undone.group, undo.undone.topic, str(undo.undone.partition)]
+    return [*where, at, back, outcomes.get(key_of(undo.undone), undo.why)]

@@ -53,5 +53,12 @@ class FencedError(RefusedError):
 
 
 def cause_of(error: BaseException) -> str:
-    """What a library said, its first line; the error's class where it said nothing."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
+    """What a library said, its first line; the error's class where it said nothing.
+
+    A Java exception that came through Py4J says it in its innermost cause: the rest only says that a call failed.
+    """
+    java = getattr(error, "java_exception", None)
+    while java is not None and java.getCause() is not None:
+        java = java.getCause()
+    text = str(error if java is None else java.toString())
+    return text.strip().split("\n")[0] or type(error).__name__

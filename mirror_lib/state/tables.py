@@ -108,4 +108,12 @@ class StateTable:
         except Exception:
             # Two drivers may create it at the same moment: the loser finds it made.
             if not DeltaTable.isDeltaTable(self._spark, self.path):
-                raise
+                self._create_in_remains()
+
+    def _create_in_remains(self) -> None:
+        # A driver that died here, or whose disk was full, left a log without a commit. Delta's builder refuses such a
+        # folder for ever; a write goes through, or says what is wrong with the place itself.
+        columns = self._schema.columns
+        named = [F.col(column.name).alias(column.name, metadata={"comment": column.comment}) for column in columns]
+        empty = local_rows(self._spark, [(column.name, column.type) for column in columns], []).select(named)
+        empty.write.format("delta").mode("append").save(self.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Any, Dict, Iterable, Iterator, List, Mapping
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
@@ -14,6 +14,8 @@ from mirror_lib.log.visible import Entry, entries
 TAIL_FETCH_BYTES = 4 * 1024 * 1024
 OFFSET_OUT_OF_RANGE = 1
 EARLIEST = -2
+LATEST = -1
+READ_UNCOMMITTED = 0
 
 
 class LostTail(RefusedError):
@@ -82,16 +84,7 @@ class LogEntries(Iterator[Entry]):
         return found
 
     def _move_to_log_start(self, node: int, name: str) -> None:
-        topic, number = self._partition
-        part = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
-            partition_index=number, current_leader_epoch=-1, timestamp=EARLIEST
-        )
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=self._isolation,
-            topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[part])],
-            max_version=5,
-        )
+        request = _list_offsets([self._partition], EARLIEST, self._isolation)
         answer = self._client.call(node, request).topics[0].partitions[0]
         if answer.error_code:
             raise Disconnected(f"{self._client.alias}: {name}: {error_name(answer.error_code)}")
@@ -107,3 +100,36 @@ class LogEntries(Iterator[Entry]):
 def log_entries(client: LogClient, partition: Partition, start: int, isolation: int) -> LogEntries:
     """Entries of `partition` from `start` on, as a reader of `isolation` would see them."""
     return LogEntries(client, partition, start, isolation)
+
+
+def log_ends(client: LogClient, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+    """The end of each partition's log, in one request a broker; left out where its leader does not tell it.
+
+    It is the high watermark: just after an election that may lie before what was acknowledged. Raises `Disconnected`.
+    """
+    by_node: Dict[int, List[Partition]] = {}
+    for partition in partitions:
+        node = client.leader(partition)
+        if node is not None:
+            by_node.setdefault(node, []).append(partition)
+    return {
+        (topic.name, part.partition_index): part.offset
+        for node, asked in by_node.items()
+        for topic in client.call(node, _list_offsets(asked, LATEST, READ_UNCOMMITTED)).topics
+        for part in topic.partitions
+        if not part.error_code
+    }
+
+
+def _list_offsets(partitions: Iterable[Partition], timestamp: int, isolation: int) -> Any:
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    by_topic: Dict[str, List[Any]] = {}
+    for topic, number in partitions:
+        part = kind.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp)
+        by_topic.setdefault(topic, []).append(part)
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[kind(name=topic, partitions=parts) for topic, parts in by_topic.items()],
+        max_version=5,
+    )

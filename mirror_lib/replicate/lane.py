@@ -16,7 +16,7 @@ from mirror_lib.log.connection import Disconnected, LogClient, Network
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
 from mirror_lib.log.producer import Producer
-from mirror_lib.log.tail import LostTail, log_entries
+from mirror_lib.log.tail import LostTail, log_ends, log_entries
 from mirror_lib.log.visible import Entry
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.partition import PartitionCopy
@@ -104,9 +104,7 @@ class LaneCopier:
             lanes.setdefault(copy.task.lane, []).append(copy)
         fresh = {lane: self._fresh(lane, copies) for lane, copies in lanes.items()}
         # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
-        for copies in fresh.values():
-            for copy in copies:
-                self._look_for_lost_tail(copy)
+        self._look_for_lost_tails()
         # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
         for lane, copies in fresh.items():
             if copies:
@@ -128,8 +126,17 @@ class LaneCopier:
             return idempotent_producer(self._target, deadline)
         partitions: Dict[str, List[int]] = {}
         for copy in copies:
-            partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
+            if copy.stopped is None:  # a marker would take the place of what a log has lost
+                partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
         return fence(self._target, transactional_id, partitions, deadline, self._held.get(lane))
+
+    def _look_for_lost_tails(self) -> None:
+        # In every pass, over the connections that will append: a broker that lost a log's tail may have forgotten the
+        # producer too (it does so by the records' timestamps), and would take any sequence at any offset.
+        ends = log_ends(self._target, self._by_remote)
+        for copy in self._copies.values():
+            if ends.get(copy.remote, -1) < copy.downstream:
+                self._look_for_lost_tail(copy)
 
     def _look_for_lost_tail(self, copy: PartitionCopy) -> None:
         try:

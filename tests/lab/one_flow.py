@@ -101,13 +101,13 @@ class OneFlow:
         assert producer.flush(60) == 0
         self.written += records
 
-    def run(self, spark: SparkSession) -> FlowOutcome:
-        """One whole run in this process, streaming query and all."""
+    def run(self, spark: SparkSession, stop: Optional[threading.Event] = None) -> FlowOutcome:
+        """One whole run in this process, streaming query and all, until it is done or `stop` is set."""
         from mirror_lib.config.loader import load
         from mirror_lib.replicate.job import run_flows
 
         config = load(str(self.config))
-        (outcome,) = run_flows(config, config.flows, spark, _ignore, threading.Event())
+        (outcome,) = run_flows(config, config.flows, spark, _ignore, stop or threading.Event())
         return outcome
 
     def copies(self) -> int:

@@ -1,0 +1,207 @@
+"""Disks that lose and disks that fill up: what was lost is copied again, and what could not be written is said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
+
+import pytest
+
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.checkout import CACHE, ROOT, LabError
+from tests.lab.crash import CrashPoint, driver
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
+from tests.lab.segments import batch_starts, cut_tail, forget_indexes, last_segment
+from tests.lab.small_disk import SmallDisk, mount_and
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mirror_lib.replicate.job import FlowOutcome
+
+MIRROR = ["-m", "mirror_lib.cli", "run"]
+WRITING_THE_LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"
+
+
+@pytest.fixture(scope="module")
+def own_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
+    """A source, and a target whose disk is tampered with."""
+    with clusters(["sound-source", "torn-target"], tmp_path_factory.mktemp("brokers")) as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of 96 MB, whose folder is new and empty."""
+    try:
+        disk = SmallDisk(tmp_path / "disk", 96)
+    except LabError as error:
+        pytest.skip(str(error))
+    yield disk
+    disk.close()
+
+
+@pytest.fixture
+def flow(own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path) -> OneFlow:
+    flow = OneFlow(own_clusters[0], own_clusters[1], topic_name("disk"), tmp_path)
+    flow.fill(400)
+    return flow
+
+
+@contextmanager
+def running(flow: OneFlow, spark: SparkSession) -> Iterator[List[FlowOutcome]]:
+    """The flow runs while the block does; its outcome is there afterwards."""
+    stop, outcomes = threading.Event(), []  # type: Tuple[threading.Event, List[FlowOutcome]]
+    thread = threading.Thread(target=lambda: outcomes.append(flow.run(spark, stop)))
+    thread.start()
+    try:
+        yield outcomes
+        if flow.trigger == "availableNow":
+            thread.join(120)
+    finally:
+        stop.set()
+        thread.join(60)
+        assert not thread.is_alive(), "the flow did not end in time"
+
+
+def incidents(flow: OneFlow, spark: SparkSession) -> List[Tuple[str, int, int, int]]:
+    rows = spark.read.format("delta").load(str(flow.state / "incidents")).collect()
+    return [(row["kind"], row["partition"], row["from_offset"], row["until_offset"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("end", "torn"),
+    [(KafkaBroker.kill, False), (KafkaBroker.kill, True), (KafkaBroker.stop, False)],
+    ids=["power cut", "power cut inside a batch", "older disk"],
+)
+def test_tail_that_the_remote_log_lost_on_disk_is_copied_again(
+    spark: SparkSession, flow: OneFlow, end: Callable[[KafkaBroker], None], torn: bool
+) -> None:
+    assert flow.run(spark).error is None
+    end(flow.target)
+    segment = last_segment(flow.target, flow.remote_topic, 0)
+    cut_tail(segment, 4, torn)
+    if end is KafkaBroker.stop:
+        forget_indexes(segment)
+    flow.target.restart()
+    (lost,) = flow.differences()
+    assert lost.startswith("partition 0: 400 records on the source, 240 on the target")
+    flow.fill(50)
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+    assert incidents(flow, spark) == [("remote log healed", 0, 240, 400)]
+
+
+@pytest.mark.parametrize("lost", ["tail", "all"])
+def test_running_flow_copies_again_what_the_remote_log_lost_on_disk(
+    spark: SparkSession, flow: OneFlow, lost: str
+) -> None:
+    flow.trigger = "1 second"
+    with running(flow, spark) as outcomes:
+        until(lambda: flow.copies() == 1200)
+        # Delta's second commit: the first makes the table.
+        until((flow.state / "offset_syncs" / "_delta_log" / f"{1:020}.json").exists)
+        flow.target.kill()
+        segment = last_segment(flow.target, flow.remote_topic, 0)
+        cut_tail(segment, 4 if lost == "tail" else len(batch_starts(segment)))
+        flow.target.restart()
+        assert len(flow.differences()) == 1
+        flow.fill(50)
+        until(lambda: flow.differences() == [])
+    assert outcomes[0].error is None
+    flow.assert_exact(spark)
+    assert ("remote log healed", 0, 240 if lost == "tail" else 0, 400) in incidents(flow, spark)
+
+
+def test_power_cut_amid_a_run_is_said_and_the_next_run_copies_again_what_it_took(
+    spark: SparkSession, flow: OneFlow, tmp_path: Path
+) -> None:
+    flow.settings["tasks.max"] = 1
+    point = CrashPoint(*ABOUT_TO_WRITE, tmp_path / "stopped", "stop")
+    with driver([*MIRROR, str(flow.config)], point) as run:
+        worker = stopped_process(tmp_path / "stopped", 180)
+        flow.target.kill()
+        for partition in range(flow.partitions):
+            segment = last_segment(flow.target, flow.remote_topic, partition)
+            cut_tail(segment, len(batch_starts(segment)) - 1)
+        flow.target.restart()
+        assert flow.copies() == 0
+        os.kill(worker, signal.SIGCONT)
+        assert run.wait() == 1
+    (error,) = [line for line in run.output.splitlines() if line.startswith("error: ")]
+    assert "ends before offset" in error and "the next start copies what was lost again" in error
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+def test_copy_goes_on_where_a_full_disk_ended_the_target(
+    spark: SparkSession,
+    own_clusters: List[KafkaBroker],
+    topic_name: Callable[[str], str],
+    small_disk: SmallDisk,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "brokers").symlink_to(small_disk.path)
+    with clusters(["full-target"], tmp_path / "brokers") as (target,):
+        flow = OneFlow(own_clusters[0], target, topic_name("full"), tmp_path)
+        flow.fill(6000)
+        small_disk.fill(leave=1_000_000)
+        with running(flow, spark) as outcomes:
+            until(lambda: target.process is not None and target.process.poll() is not None)
+            small_disk.make_room()
+            assert "No space left on device" in target.log.read_text()
+            target.restart()
+        assert outcomes[0].error is None
+        flow.assert_exact(spark)
+
+
+def test_state_that_cannot_be_written_is_said_and_the_next_run_enters_what_was_copied(
+    spark: SparkSession,
+    own_clusters: List[KafkaBroker],
+    topic_name: Callable[[str], str],
+    small_disk: SmallDisk,
+    tmp_path: Path,
+) -> None:
+    flow = OneFlow(own_clusters[0], own_clusters[1], topic_name("state"), small_disk.directory)
+    flow.fill(400)
+    (small_disk.path / "mirror.yaml").write_text(flow.config.read_text())
+    mirror = small_disk.python([*MIRROR, str(small_disk.directory / "mirror.yaml")])
+    point = CrashPoint(WRITING_THE_LEDGER, "before", 1, tmp_path / "stopped", "stop")
+    with driver(mirror, point) as run:
+        stopped = stopped_process(tmp_path / "stopped", 180)
+        small_disk.fill()
+        os.kill(stopped, signal.SIGCONT)
+        assert run.wait() == 1
+    (error,) = [line for line in run.output.splitlines() if line.startswith("error: ")]
+    assert "could not write to the table" in error and "No space left on device" in error
+    assert flow.differences() == []
+    assert not list((small_disk.path / "state" / "offset_syncs" / "_delta_log").glob("*.json"))
+    small_disk.make_room()
+    with driver(mirror) as run:
+        assert run.wait() == 0, run.output
+    shutil.copytree(small_disk.path / "state", flow.state)
+    flow.assert_exact(spark)
+
+
+def test_driver_that_died_while_it_made_a_table_leaves_nothing_in_the_way(spark: SparkSession, flow: OneFlow) -> None:
+    for table in ("runs", "offset_syncs"):
+        (flow.state / table / "_delta_log").mkdir(parents=True)
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+def test_demo_on_a_full_disk_says_so_in_one_sentence() -> None:
+    command = mount_and(f"{sys.executable} -m tests.lab.demo", CACHE, 8)
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*namespace, "true"], capture_output=True).returncode:
+        pytest.skip("no small disk can be made here: unshare is not allowed")
+    ended = subprocess.run([*namespace, "sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == f"demo: the disk that holds {CACHE} has less than 1.0 GB free: make room\n"

@@ -25,10 +25,13 @@ from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 from tests.lab.jvm import quick_spark
+from tests.lab.moving_group import Work, faults, work
 
 SOURCE, TARGET = "primary", "backup"
 NEEDED_BYTES = 1_000_000_000
 STOPPED = 130
+# A consumer group that reads these, stops after so many records and goes on on the other cluster.
+GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER = "billing", ("compacted", "json.zstd", "odd.records", "transactions"), 3500
 
 CONFIG = """\
 clusters:
@@ -66,6 +69,8 @@ class Demo:
             self.brokers = start_clusters([SOURCE, TARGET], self.directory, keep=self.keep)
         with step("the source is filled with records that are hard to copy"):
             made, transaction = dataset.fill(self.brokers[0], self.brokers[1], (SOURCE, TARGET))
+        with step(f"the group {GROUP} read some of it and stopped"):
+            before = work(self.brokers[0], GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
         self.write_config()
         with step("the main job copied what it found"):
             self.mirror()
@@ -73,7 +78,12 @@ class Demo:
         with step("both sides were compared, record for record"):
             report = self.verify()
         print(f"\n{table(report['topics'], self.rates, self.rate)}\n")
-        return self.conclude(report, made)
+        with step(f"the offsets of {GROUP} were translated and committed on {TARGET}"):
+            moves = self.move_group()
+        print("\n" + "\n".join(moves) + "\n")
+        with step(f"{GROUP} went on on {TARGET}"):
+            after = work(self.brokers[1], GROUP, [f"{SOURCE}.{topic}" for topic in GROUP_TOPICS])
+        return max(self.conclude(report, made), self.conclude_group(before, after))
 
     def write_config(self) -> None:
         text = CONFIG.format(
@@ -111,11 +121,39 @@ class Demo:
             raise LabError(f"mirror verify reported nothing (log: {self.directory / 'verify.log'})")
         return reports[-1]
 
+    def move_group(self) -> List[str]:
+        """Run `mirror groups plan --execute`, and give its table."""
+        config = str(self.config.relative_to(ROOT))
+        arguments = [sys.executable, "-m", "mirror_lib.cli", "groups", "plan", config, "--group", GROUP, "--execute"]
+        with (self.directory / "groups.log").open("w") as errors, started(
+            arguments, errors, **quick_spark()
+        ) as process:
+            self.say(arguments)
+            assert process.stdout is not None
+            lines = process.stdout.read().splitlines()
+        if process.returncode:
+            raise LabError(f"mirror groups plan ended with exit code {process.returncode} (log: {errors.name})")
+        return [line for line in lines if line.startswith(("GROUP", GROUP))]
+
+    @staticmethod
+    def say(arguments: Sequence[str]) -> None:
+        shown = ["mirror" if a == "mirror_lib.cli" else a for a in arguments if a not in (sys.executable, "-m")]
+        print(f"         $ {shlex.join(shown)}", flush=True)
+
+    def conclude_group(self, before: Work, after: Work) -> int:
+        """Both halves of the group's work together are the topics, each record once. Prints what is wrong."""
+        wrong = faults(self.brokers[1], {topic: f"{SOURCE}.{topic}" for topic in GROUP_TOPICS}, before, after)
+        halves = [grouped(sum(map(len, half.values()))) for half in (before, after)]
+        if wrong:
+            print(f"{GROUP} did not go on where it stopped:", *wrong, sep="\n  ")
+        else:
+            print(f"{GROUP} read {halves[0]} records on {SOURCE} and {halves[1]} on {TARGET}: all of them, none twice")
+        return 1 if wrong else 0
+
     def documents(self, arguments: Sequence[str], log_name: str) -> Iterator[Dict[str, Any]]:
         """Run a command of the checkout and give what it prints, one JSON document a line; fails where it does."""
         log, count = self.directory / log_name, 0
-        shown = ["mirror" if a == "mirror_lib.cli" else a for a in arguments if a not in (sys.executable, "-m")]
-        print(f"         $ {shlex.join(shown)}", flush=True)
+        self.say(arguments)
         with log.open("w") as errors, started(arguments, errors, **quick_spark()) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -125,7 +163,8 @@ class Demo:
         # Exit code 1 of `mirror verify` is a finding, if it comes with a report.
         if process.returncode not in (0, 1) or (process.returncode and (not count or "verify" not in arguments)):
             tail = "\n".join(log.read_text().splitlines()[-5:])
-            raise LabError(f"{shown[0]} ended with exit code {process.returncode}, last words (log: {log}):\n{tail}")
+            code = process.returncode
+            raise LabError(f"{arguments[0]} ended with exit code {code}, last words (log: {log}):\n{tail}")
 
     def conclude(self, report: Dict[str, Any], made: Sequence[dataset.MadeTopic]) -> int:
         """Equal is not enough: every topic that should be there is, and no other. Prints what is wrong."""

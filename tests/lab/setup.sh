@@ -20,6 +20,8 @@ esac
 VENV=${VENV:-.venv}
 kafka_jars=.cache/kafka-$KAFKA_VERSION
 spark_jars=.cache/spark-$spark-jars
+# The one that was added last: a folder of an older checkout lacks it and is fetched anew.
+newest_jar=$kafka_jars/connect-mirror-$KAFKA_VERSION.jar
 
 usable() { # python is 3.9 or newer, not newer than this Spark knows, and can make environments
     "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, $newest))" 2>/dev/null
@@ -94,13 +96,17 @@ fetch_jars() { # folder; dependencies on standard input
     "$JAVA" -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -cache ".cache/ivy/$name" -ivy "$folder.xml" \
         -confs default -retrieve "$folder.part/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 ||
         explain "fetching $name" "$log"
+    rm -rf "$folder" "$folder.jsa" # the archive is of the old jars
     mv "$folder.part" "$folder"
 }
 
 fetch_kafka() {
-    { # kafka-tools alone: its performance tools are wanted, its Connect runtime is not.
+    { # Some of them alone: Connect's runtime is not wanted.
         dependency org.apache.kafka kafka_2.13 "$KAFKA_VERSION"
         dependency org.apache.kafka kafka-tools "$KAFKA_VERSION" 'transitive="false"'
+        # MirrorMaker's client and the formatters of its topics, which tests ask what this product has told.
+        dependency org.apache.kafka connect-mirror-client "$KAFKA_VERSION" 'transitive="false"'
+        dependency org.apache.kafka connect-mirror "$KAFKA_VERSION" 'transitive="false"'
         dependency org.apache.logging.log4j log4j-slf4j-impl 2.25.4
     } | fetch_jars "$kafka_jars"
 }
@@ -117,7 +123,7 @@ mkdir -p .cache || fail "$PWD cannot be written to"
 require_java
 ready=$VENV/.ready
 stamp="$spark $delta $(cksum <setup.py)"
-if [[ -d $kafka_jars && -d $spark_jars && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
+if [[ -e $newest_jar && -d $spark_jars && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
 
 if [[ -e $ready ]]; then require_disk 200; else require_disk 2500; fi
 started=$SECONDS
@@ -128,7 +134,7 @@ if [[ ! -e $ready || $(<"$ready") != "$stamp" ]]; then
     say "pyspark $spark in $VENV" "$started"
     install_rest & pip=$!
 fi
-[[ -d $kafka_jars ]] || { fetch_kafka & kafka=$!; }
+[[ -e $newest_jar ]] || { fetch_kafka & kafka=$!; }
 [[ -d $spark_jars ]] || { fetch_spark & jars=$!; }
 status=0
 for job in ${pip:-} ${kafka:-} ${jars:-}; do wait "$job" || status=1; done

@@ -28,6 +28,8 @@ FILES = {
 # A folder under `state:`, not in the checkout.
 NOT_HERE = {"checkpoints/"}
 README_LINES = 250
+# Words before a colon in backticks that are no keys.
+VERDICTS = ("held", "untranslatable")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def wrong_jobs(page: Page) -> List[List[str]]:
     found = []
     for words in page.commands("./spark-submit.sh"):
         at = next((n for n, word in enumerate(words) if word.startswith("jobs/")), None)
-        if at is None or words[at] not in FILES or not parses(["run", *words[at + 1 :]]):
+        command = "translate" if at is not None and "translate" in words[at] else "run"
+        if at is None or words[at] not in FILES or not parses([command, *words[at + 1 :]]):
             found.append(words)
     return found
 
@@ -125,7 +128,8 @@ def wrong_settings(page: Page) -> List[str]:
     found = []
     for span in page.spans:
         key, _, value = span.partition(": ")
-        if value and re.fullmatch(r"[a-z.]+", key) and value[0] not in "[{" and not takes(key, value.strip('"')):
+        is_setting = value and re.fullmatch(r"[a-z.]+", key) and value[0] not in "[{" and key not in VERDICTS
+        if is_setting and not takes(key, value.strip('"')):
             found.append(span)
     return found
 
@@ -168,7 +172,7 @@ class TestPage:
     ("check", "text"),
     [
         (wrong_mirror_commands, "`mirror run mirror.yaml --twice`"),
-        (wrong_mirror_commands, "```\nmirror translate mirror.yaml\n```\n"),
+        (wrong_mirror_commands, "```\nmirror transmute mirror.yaml\n```\n"),
         (wrong_jobs, "`./spark-submit.sh --master yarn jobs/translate.py mirror.yaml`"),
         (wrong_make_commands, "`make coffee`"),
         (wrong_make_commands, "`make test SUGAR=2`"),

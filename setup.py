@@ -16,7 +16,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["mirror_lib", "mirror_lib.*"]),
-    package_data={"mirror_lib": ["py.typed"]},
+    package_data={"mirror_lib": ["py.typed", "log4j2.properties"]},
     python_requires=">=3.8",
     install_requires=["kafka-python>=3.0.12,<4", "google-crc32c", "cramjam", "pyyaml", "javaproperties"],
     extras_require={

@@ -109,7 +109,7 @@ command+=(
     --conf spark.ui.showConsoleProgress=false
 )
 if [[ $deploy_mode == client ]]; then
-    command+=(--driver-java-options "-Dlog4j2.configurationFile=file:$home/conf/log4j2.properties")
+    command+=(--driver-java-options "-Dlog4j2.configurationFile=file:$home/mirror_lib/log4j2.properties")
 fi
 command+=(${options[@]+"${options[@]}"} "$@")
 

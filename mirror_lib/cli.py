@@ -39,6 +39,8 @@ exit codes:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Errors become one line on standard error."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
+    # Every attempt to reach a broker is a line of the client's; what came of them is told in one sentence.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     arguments = _parser().parse_args(argv)
     try:
         config = load(arguments.config)

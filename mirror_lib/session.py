@@ -40,6 +40,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential",
     "spark.sql.redaction.options.regex": r"(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential",
 }
+# The same that spark-submit.sh gives: the mirror's own lines are what an operator wants to see.
+LOGGING = Path(__file__).resolve().with_name("log4j2.properties")
 # Plain `local[N]` gives a task no second chance.
 LOCAL_MASTER = "local[*,4]"
 
@@ -75,7 +77,9 @@ def open_session(name: str) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
         # Workers are started by name: without this the PATH decides, and its Python may not be this one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **connector_settings(pyspark.__version__, os.environ)}
+        quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
+        connectors = connector_settings(pyspark.__version__, os.environ)
+        settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **quiet, **connectors}
         for key, value in settings.items():
             builder = builder.config(key, value)
     session = builder.getOrCreate()

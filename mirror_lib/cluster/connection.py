@@ -19,9 +19,10 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.log.connection import LogClient, Network
 
 log = logging.getLogger(__name__)
-# At DEBUG these log the client's configuration and the bytes it sends, passwords included.
+# At DEBUG these log the client's configuration and the bytes it sends, passwords included; and they log each attempt to
+# reach a broker as an error, though what came of all attempts is told by one of ours.
 for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
-    logging.getLogger(_name).setLevel(logging.WARNING)
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 Answer = TypeVar("Answer")
 

@@ -12,6 +12,9 @@ import pytest
 
 from mirror_lib import __version__
 from mirror_lib.cli import main
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError
 from tests.lab.checkout import ROOT
 
 TWO_FLOWS = """\
@@ -139,3 +142,10 @@ def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"topic": "größe", "text": "two\nlines"}
     ]
+
+
+def test_an_unreachable_cluster_is_one_sentence_and_no_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    nobody = ClusterConfig("A", {"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(ClusterError, match="cannot reach the cluster A at 127.0.0.1:1"):
+        KafkaCluster(nobody, answer_seconds=1)
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]

@@ -14,10 +14,10 @@ export SPARK VENV KEEP
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench bench-groups clean
 
 help:
-	@sed -nE 's/^([a-z]+):.*## (.*)/make \1	\2/p' Makefile
+	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1	\2/p' Makefile
 
 setup: ## the Python environment, Spark's connectors and Kafka brokers, all inside the checkout
 	@bash tests/lab/setup.sh
@@ -35,6 +35,9 @@ test: check ## everything, against real brokers
 
 bench: setup ## records/s and MB/s on this machine
 	@$(PY) -m tests.lab.bench
+
+bench-groups: setup ## how long it takes to translate many groups, and how stale they are
+	@$(PY) -m tests.lab.bench_groups
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-spark* .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

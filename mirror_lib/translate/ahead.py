@@ -25,10 +25,11 @@ class PositionsAhead:
     def reached(self, of: GroupPartition, now: CommittedOffset, mirrored_until: int) -> CommittedOffset:
         """The newest position that the mirror has reached; `now`, the present one, where there is none.
 
-        `now` is remembered if it is ahead. A group that was reset makes all that lies beyond it untrue.
+        `now` is remembered. A group that was reset makes all that lies beyond it untrue.
         """
         if now.offset <= mirrored_until:
-            self._seen.pop(of, None)
+            # Kept, since it may not be written in this pass, and the group be ahead again in the next.
+            self._seen[of] = [now]
             return now
         seen = [position for position in self._seen.get(of, []) if position.offset < now.offset]
         reached = [position for position in seen if position.offset <= mirrored_until]

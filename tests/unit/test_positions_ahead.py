@@ -1,0 +1,86 @@
+"""Groups that are always a little ahead of the mirror: the newest position that it has reached, never one beyond."""
+
+from __future__ import annotations
+
+from typing import List, Tuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_lib.facts import CommittedOffset
+from mirror_lib.translate.ahead import REMEMBERED, PositionsAhead
+
+OF = ("billing", "orders", 0)
+
+
+def reached(ahead: PositionsAhead, now: int, mirrored_until: int) -> int:
+    return ahead.reached(OF, CommittedOffset(now, f"m{now}"), mirrored_until).offset
+
+
+def test_group_that_the_mirror_has_reached_stands_where_it_is() -> None:
+    ahead = PositionsAhead()
+    assert reached(ahead, 10, 10) == 10
+    assert reached(ahead, 10, 50) == 10
+
+
+def test_group_that_is_ahead_and_was_never_seen_before_is_ahead() -> None:
+    assert reached(PositionsAhead(), 10, 9) == 10
+
+
+def test_group_that_runs_ahead_of_a_mirror_that_follows_is_put_where_it_was_seen_last() -> None:
+    ahead = PositionsAhead()
+    assert [reached(ahead, now, until) for now, until in ((10, 5), (20, 12), (30, 25), (40, 25), (50, 45))] == [
+        *(10, 10, 20, 20, 40),
+    ]
+
+
+def test_position_comes_with_the_metadata_that_was_committed_with_it() -> None:
+    ahead = PositionsAhead()
+    reached(ahead, 10, 5)
+    assert ahead.reached(OF, CommittedOffset(20, "later"), 15) == CommittedOffset(10, "m10")
+
+
+def test_group_that_was_reset_is_not_put_where_it_was_before() -> None:
+    ahead = PositionsAhead()
+    for now in (10, 20, 30):
+        reached(ahead, now, 5)
+    assert reached(ahead, 15, 14) == 10
+    assert reached(ahead, 17, 25) == 17
+    # All that was beyond the reset is forgotten, also when the group comes there again.
+    assert reached(ahead, 40, 35) == 17
+
+
+def test_group_that_runs_ahead_again_is_where_it_was_when_the_mirror_had_reached_it() -> None:
+    ahead = PositionsAhead()
+    assert [reached(ahead, now, until) for now, until in ((10, 10), (11, 10), (12, 10))] == [10, 10, 10]
+
+
+def test_groups_and_partitions_have_memories_of_their_own() -> None:
+    ahead = PositionsAhead()
+    reached(ahead, 10, 5)
+    for other in (("audit", "orders", 0), ("billing", "payments", 0), ("billing", "orders", 1)):
+        assert ahead.reached(other, CommittedOffset(20), 15).offset == 20
+    assert reached(ahead, 20, 15) == 10
+
+
+def test_memory_is_bounded_and_a_thinned_one_still_follows_the_mirror() -> None:
+    ahead, seconds = PositionsAhead(), 40 * REMEMBERED
+    for now in range(seconds):
+        assert reached(ahead, now + 1, 0) == now + 1
+    positions = [reached(ahead, seconds + 1, until) for until in range(1, seconds)]
+    assert positions == sorted(positions)
+    lags = [until - at for until, at in enumerate(positions, 1) if at <= seconds]
+    assert len(lags) > seconds / 2 and len(set(positions)) <= REMEMBERED + 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60))
+def test_answer_is_a_true_position_not_beyond_the_present_one_and_the_newest_there_is(
+    steps: List[Tuple[int, int]],
+) -> None:
+    ahead, until = PositionsAhead(), 0
+    seen: List[int] = []
+    for now, more in steps:
+        until = max(until, more)
+        seen = [*(offset for offset in seen if offset < now), now]
+        mirrored = [offset for offset in seen if offset <= until]
+        assert reached(ahead, now, until) == (mirrored[-1] if mirrored else now)

@@ -60,16 +60,20 @@ def _undo(
     undos = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
     going = [undo.move for undo in undos if undo.move is not None]
     outcomes: Mapping[Tuple[str, str, str, int], str] = {key_of(move): "would be put back" for move in going}
-    refused = 0
+    refused, undo_run = 0, None
     if arguments.execute and going:
-        reasons = GroupMover(table, flow_name, uuid.uuid4().hex).move(going, cluster)
+        undo_run = uuid.uuid4().hex
+        reasons = GroupMover(table, flow_name, undo_run).move(going, cluster)
         refused = sum(reason is not None for reason in reasons.values())
         outcomes = {key: "put back" if why is None else f"refused: {why}" for key, why in reasons.items()}
     if arguments.json:
         rows = [undo_json(undo, outcomes) for undo in undos]
-        print_json({"flow": flow_name, "cluster": cluster.alias, "run_id": arguments.run, "positions": rows})
+        runs = {"run_id": arguments.run, "undo_run_id": undo_run}
+        print_json({"flow": flow_name, "cluster": cluster.alias, **runs, "positions": rows})
     else:
         print_lines([f"{flow_name}, groups of {cluster.alias}", *undo_lines(undos, outcomes)])
         if going and not arguments.execute:
             print_lines(["nothing was changed: --execute puts these offsets back"])
+        if undo_run is not None:
+            print_lines([f"run {undo_run}: to undo this too, mirror groups rollback CONFIG --run {undo_run} --execute"])
     return refused

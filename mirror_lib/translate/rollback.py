@@ -31,13 +31,16 @@ def plan_undo(
 ) -> List[Undo]:
     """Decide for each group and partition that `moves`, one run's on one cluster in order, touched.
 
-    It goes back to where it stood before the first of them, if it still stands where the last one put it.
+    It goes back to where it stood before the first of them, if it still stands where the last one put it. Where
+    somebody else moved it between two of them, only what the run did after that is undone.
     """
     first: Dict[MoveKey, GroupOffset] = {}
     last: Dict[MoveKey, GroupOffset] = {}
     for move in moves:
-        first.setdefault(key_of(move), move)
-        last[key_of(move)] = move
+        key = key_of(move)
+        if key not in last or last[key].new_offset != move.previous_offset:
+            first[key] = move
+        last[key] = move
     return [_undo(first[key], last[key], present, groups) for key in sorted(last)]
 
 

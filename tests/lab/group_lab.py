@@ -1,0 +1,229 @@
+"""Ordinary consumers on a flow's clusters, and the translation of their groups: what was read and decided out.
+
+The consumers are librdkafka's and share no code with what translates.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from mirror_lib.config.loader import load
+from mirror_lib.translate.decisions import Decision
+from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TranslationRules
+from tests.lab.brokers import KafkaBroker
+from tests.lab.flow_lab import FlowLab
+from tests.lab.readers import Log, LogRecord
+
+PATIENCE_SECONDS = 60.0
+CLASSIC, KIP_848 = "classic", "consumer"
+
+# What a consumer read, by topic and partition and in order.
+Read = Dict[Tuple[str, int], List[LogRecord]]
+Offsets = Dict[Tuple[str, int], Tuple[int, str]]
+
+
+def consumer_of(broker: KafkaBroker, group: str, **settings: Any) -> Consumer:
+    properties = {key.replace("_", "."): value for key, value in settings.items()}
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "client.id": f"client of {group}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "log_level": 0,
+            **properties,
+        }
+    )
+
+
+def read_on(
+    broker: KafkaBroker, group: str, topics: Sequence[str], count: Optional[int] = None, **settings: Any
+) -> Read:
+    """Be the group's only member, read `count` records (to the end without it), commit, leave.
+
+    Where the group has no offset it begins at the log's start.
+    """
+    consumer = consumer_of(broker, group, **settings)
+    try:
+        consumer.subscribe(list(topics))
+        found = _read(consumer, count)
+        # Named, because librdkafka leaves out what lies before the last commit.
+        at = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]
+        if at:
+            consumer.commit(offsets=at, asynchronous=False)
+        return found
+    finally:
+        consumer.close()
+
+
+def _read(consumer: Consumer, count: Optional[int]) -> Read:
+    found: Read = {}
+    ended: Set[Tuple[str, int]] = set()
+    left, deadline = count, time.monotonic() + PATIENCE_SECONDS
+    while left is None or left > 0:
+        for message in consumer.consume(min(500, left or 500), timeout=0.1):
+            error, where = message.error(), (str(message.topic()), int(message.partition() or 0))
+            if error is None:
+                found.setdefault(where, []).append(_record(message))
+                left = None if left is None else left - 1
+                ended.discard(where)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(where)
+            else:
+                raise AssertionError(error)
+        assigned = {(each.topic, each.partition) for each in consumer.assignment()}
+        if assigned and assigned <= ended:
+            break
+        assert time.monotonic() < deadline, f"read {sum(map(len, found.values()))} records, then nothing"
+    return found
+
+
+def _record(message: Message) -> LogRecord:
+    headers: Any = message.headers() or ()
+    return LogRecord(message.key(), message.value(), tuple(headers), message.timestamp()[1])
+
+
+@contextmanager
+def member(broker: KafkaBroker, group: str, topic: str, **settings: Any) -> Iterator[Consumer]:
+    """A live member of the group that has partitions of `topic`; it commits nothing by itself."""
+    consumer = consumer_of(broker, group, **settings)
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not consumer.assignment():
+            consumer.poll(0.1)
+            assert time.monotonic() < deadline, f"{group} got no partitions"
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def commit(
+    broker: KafkaBroker, group: str, topic: str, offset: int, partition: int = 0, metadata: Optional[str] = None
+) -> None:
+    """Commit without being a member: what an assigning consumer does, and what an operator's reset does."""
+    consumer = consumer_of(broker, group)
+    at = TopicPartition(topic, partition, offset)
+    if metadata is not None:
+        at = TopicPartition(topic, partition, offset, metadata)
+    consumer.commit(offsets=[at], asynchronous=False)
+    consumer.close()
+
+
+def committed(broker: KafkaBroker, group: str, partitions: Mapping[str, int]) -> Offsets:
+    """Offset and metadata by topic and partition, for topics and their partition counts; none is left out."""
+    consumer = consumer_of(broker, group)
+    asked = [TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)]
+    found = consumer.committed(asked, 30)
+    consumer.close()
+    return {(each.topic, each.partition): (each.offset, each.metadata or "") for each in found if each.offset >= 0}
+
+
+class Move(NamedTuple):
+    """A row of the audit table; `topic` is without the lab's name."""
+
+    group: str
+    topic: str
+    partition: int
+    previous_offset: Optional[int]
+    new_offset: Optional[int]
+    verdict: str
+    action: str
+
+
+@dataclass
+class GroupLab(FlowLab):
+    """A `FlowLab` whose groups are translated too. `run_id` is that of the last translation."""
+
+    run_id: str = ""
+
+    def topic(self, stem: str) -> str:
+        return f"{self.name}.{stem}"
+
+    @contextmanager
+    def translation(self, direction: str = TO_DOWNSTREAM, flow: int = 0) -> Iterator[Any]:
+        """One life of the translation of one of the flows."""
+        from mirror_lib.cluster import KafkaCluster
+        from mirror_lib.translate.flow import FlowTranslation
+
+        config = load(str(self.config))
+        chosen = config.flows[flow]
+        with KafkaCluster(chosen.source) as source, KafkaCluster(chosen.target) as target:
+            made = FlowTranslation(config, chosen, self.spark, source, target, direction)
+            self.run_id = made.run_id
+            try:
+                yield made
+            finally:
+                made.close()
+
+    def translate(self, direction: str = TO_DOWNSTREAM, flow: int = 0, **rules: Any) -> Dict[Tuple[str, str, int], str]:
+        """Look, decide and move in a life of its own: verdicts by group, topic (without the lab's name), partition."""
+        with self.translation(direction, flow) as translation:
+            return self.passed(translation, **rules)
+
+    def passed(self, translation: Any, **rules: Any) -> Dict[Tuple[str, str, int], str]:
+        """One pass of a translation that goes on."""
+        from mirror_lib.translate.flow import Selection
+
+        selection = Selection(rules.pop("group", None), rules.pop("topic", None))
+        rules.setdefault("simple_groups", translation.flow.groups_simple)
+        decisions = translation.decide(translation.look(selection), TranslationRules(**rules))
+        translation.execute(decisions)
+        return {self.key(each): each.translation.verdict for each in decisions}
+
+    def key(self, decision: Decision) -> Tuple[str, str, int]:
+        return decision.group, decision.here[0].replace(f"{self.name}.", ""), decision.here[1]
+
+    def moves(self) -> List[Move]:
+        """The audit table, in the order in which it was written."""
+        folder = Path(self.directory / "state" / "group_offsets")
+        if not folder.exists():
+            return []
+        rows = self.spark.read.format("delta").load(str(folder)).orderBy("at", "append_number", "move_number").collect()
+        return [
+            Move(r["group"], r["topic"].replace(f"{self.name}.", ""), *(r[name] for name in Move._fields[2:]))
+            for r in rows
+        ]
+
+    def at_target(self, group: str, stem: str, partitions: int = 1) -> Dict[int, Tuple[int, str]]:
+        """Where the group stands on the remote topic, by partition: offset and metadata."""
+        found = committed(self.target, group, {self.remote(stem): partitions})
+        return {number: at for (_, number), at in found.items()}
+
+    def rest_of(self, group: str, stem: str, **settings: Any) -> Dict[int, List[LogRecord]]:
+        """What an ordinary consumer of the group still reads of the remote topic."""
+        return of_topic(read_on(self.target, group, [self.remote(stem)], **settings), self.remote(stem))
+
+    def expire_remote(self, stem: str, until: int, partition: int = 0) -> None:
+        """What retention does on the target."""
+        admin = AdminClient({"bootstrap.servers": self.target.bootstrap})
+        for future in admin.delete_records([TopicPartition(self.remote(stem), partition, until)]).values():
+            future.result(30)
+
+
+def of_topic(found: Read, topic: str) -> Dict[int, List[LogRecord]]:
+    """Records by partition of one topic."""
+    return {partition: records for (name, partition), records in found.items() if name == topic}
+
+
+def union_faults(
+    whole: Mapping[int, Log], first: Mapping[int, List[LogRecord]], then: Mapping[int, List[LogRecord]]
+) -> List[str]:
+    """How `first`, read on one cluster, and `then`, read on the other, miss being `whole` once each and in order."""
+    faults: List[str] = []
+    for number, log in whole.items():
+        records, read = list(log.values()), [*first.get(number, []), *then.get(number, [])]
+        if read != records:
+            before, after = len(first.get(number, [])), len(then.get(number, []))
+            faults.append(f"partition {number}: {before} and then {after} records read, of {len(records)}")
+    return faults

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 
 from mirror_lib.commands.output import chosen_flows, print_error, watcher
-from mirror_lib.commands.run import stop_on_signals
+from mirror_lib.commands.run import EXIT_STOPPED, stop_on_signals
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_OK
 
@@ -23,9 +23,12 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
     spark = open_session(f"mirror translate {', '.join(flow.name for flow in flows)}")
     try:
         watch = watcher(arguments.json, pass_line, pass_json)
-        errors = run_translations(config, flows, spark, watch, stop_on_signals())
+        stop = stop_on_signals()
+        errors = run_translations(config, flows, spark, watch, stop)
     finally:
         spark.stop()
     for error in errors:
         print_error(error)
-    return max((error.exit_code for error in errors), default=EXIT_OK)
+    if errors:
+        return max(error.exit_code for error in errors)
+    return EXIT_STOPPED if stop.is_set() and config.trigger == "availableNow" else EXIT_OK

@@ -1,7 +1,7 @@
 """Translation inside `mirror run`, for the flows that sync group offsets: beside the copy, or right after it.
 
-In a run that ends by itself positions are looked at before the copy too: those that are ahead of the mirror now are
-what it reaches while it copies.
+In a run that ends by itself positions are looked at before the copy too, and while it goes on: those that are ahead of
+the mirror then are what it reaches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
 from mirror_lib.replicate.query import AVAILABLE_NOW
-from mirror_lib.translate.job import TranslationRun, Watcher
+from mirror_lib.translate.job import TranslationRun, Watcher, await_end
 
 
 class TranslationBeside:
@@ -39,14 +39,17 @@ class TranslationBeside:
     def __enter__(self) -> TranslationBeside:
         for run in self._runs:
             run.start()
+        # What is seen later may lie beyond what is going to be copied.
+        while self._at_the_end and not all([run.looked.wait(0.1) for run in self._runs]) and not self._stop.is_set():
+            pass
         return self
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        if error is not None:
+        # Where the copy was to go on for ever it has failed, or was told to end: translation alone is another job.
+        if error is not None or not self._at_the_end:
             self._stop.set()
         self._copied.set()
-        while not all([run.wait(0.1) for run in self._runs]):
-            pass
+        await_end(self._runs, self._stop)
         self.errors = [run.error for run in self._runs if run.error is not None]

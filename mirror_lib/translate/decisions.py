@@ -22,6 +22,9 @@ from mirror_lib.translate.verdicts import (
 # cluster, group, topic, partition
 MoveKey = Tuple[str, str, str, int]
 
+# Every position is ahead of what is not copied at all yet.
+NOTHING_MIRRORED = -1
+
 UNTOLD = "the other cluster does not tell where the group stands now"
 
 
@@ -81,10 +84,10 @@ def _decision(
     group: str, pair: Pair, now: CommittedOffset, found: Survey, known: Known, ahead: PositionsAhead
 ) -> Decision:
     a_map = pair.missing or (UNTOLD if group not in found.present else known.maps.of(pair.key))
-    position = now
+    end = NOTHING_MIRRORED
     if isinstance(a_map, PartitionMap):
         end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end
-        position = ahead.reached((group, *pair.here), now, end)
+    position = ahead.reached((group, *pair.here), now, end)
     last = known.moves.get((known.cluster, group, *pair.there))
     present = found.present.get(group, {}).get(pair.there)
     facts = GroupPosition(

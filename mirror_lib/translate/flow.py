@@ -10,13 +10,13 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
@@ -29,7 +29,7 @@ from mirror_lib.translate.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.translate.moves import GroupMover
 from mirror_lib.translate.partition_map import PartitionMap
 from mirror_lib.translate.survey import Pair, Survey, group_names, pairs_of, survey
-from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TranslationRules
+from mirror_lib.translate.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,7 @@ class FlowTranslation:
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
+        self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
         self._groups: Sequence[str] = ()
         self._groups_listed_at: Optional[float] = None
 
@@ -87,8 +88,13 @@ class FlowTranslation:
             if writer is not None:
                 writer.close()
 
-    def read_ledger(self) -> None:
-        """Read the whole ledger of the flow again: rows may have been taken back."""
+    def read_anew(self) -> None:
+        """Read what others may have changed: the ledger, the last moves and, at the next look, the list of groups."""
+        self._read_ledger()
+        self._mover.read_last()
+        self._groups_listed_at = None
+
+    def _read_ledger(self) -> None:
         self._maps = FlowMaps(self._ledger.triples(self.flow.name))
 
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
@@ -106,8 +112,14 @@ class FlowTranslation:
         decisions = decide(found, self._known(rules), self._ahead)
         if self._maps.contradicted:
             # Rows may have been taken back since they were read: a remote log that lost its tail.
-            self.read_ledger()
+            self._read_ledger()
             decisions = decide(found, self._known(rules), self._ahead)
+        strangers = {_standing(each) for each in decisions if each.translation.verdict == ACTIVE}
+        if strangers - self._strangers:
+            # Perhaps nobody works there: another run of this product, or a command, moved the group.
+            self._mover.read_last()
+            decisions = decide(found, self._known(rules), self._ahead)
+        self._strangers = strangers
         return decisions
 
     def _known(self, rules: TranslationRules) -> Known:
@@ -159,6 +171,10 @@ class FlowTranslation:
             self._groups = group_names(self.flow, self._here, wanted)
             self._groups_listed_at = now
         return self._groups
+
+
+def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[CommittedOffset]]:
+    return decision.group, decision.there, decision.present
 
 
 def _done(decision: Decision, reasons: Mapping[Tuple[str, str, str, int], Optional[str]], cluster: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Callable, List, Optional, Sequence
 
 from pyspark.sql import SparkSession
@@ -26,8 +27,8 @@ from mirror_lib.translate.timers import CHECKPOINTS, COMMIT, LEDGER, Timers
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 5.0
-STOP_SECONDS = 20.0
-
+# SIGTERM must end the job within 30 s, also one that waits for a cluster. A pass that is cut short does no harm.
+STOP_SECONDS = 15.0
 
 Watcher = Callable[[PassReport], None]
 
@@ -35,7 +36,8 @@ Watcher = Callable[[PassReport], None]
 class TranslationRun:
     """One flow of the job. `error` says, after the end, why it ended if it was not told to.
 
-    With `copied`, a run that ends by itself looks at the groups first and translates when that is set.
+    With `copied`, a run that ends by itself only looks at the groups until that is set, and translates then. `looked`
+    is set when it has looked once, or has ended.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class TranslationRun:
         self._failure: Optional[BaseException] = None
         self._told: Optional[PassReport] = None
         self._busy = threading.Lock()
+        self._ledger_unread = False
+        self.looked = threading.Event()
         self.error: Optional[MirrorError] = None
         self._thread = threading.Thread(target=self._run, name=f"translate {flow.name}", daemon=True)
 
@@ -66,11 +70,16 @@ class TranslationRun:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        goes_on = self._config.trigger != AVAILABLE_NOW
         while True:
-            self.error = self._life()
-            if self.error is None or self._config.trigger == AVAILABLE_NOW or self._stop.wait(RESTART_SECONDS):
+            error = self._life()
+            if error is None or not goes_on or self._stop.wait(RESTART_SECONDS):
                 break
-            log.warning("%s; translation of %s starts again", self.error, self._flow.name)
+            log.warning("%s; translation of %s starts again", error, self._flow.name)
+        # A job that was told to end while it waited for a cluster has not failed.
+        waited = goes_on and self._stop.is_set() and isinstance(error, ClusterError)
+        self.error = None if waited else error
+        self.looked.set()
 
     def _life(self) -> Optional[MirrorError]:
         try:
@@ -97,8 +106,10 @@ class TranslationRun:
     def _once(self, translation: FlowTranslation) -> None:
         if self._copied is not None:
             remember(translation, self._flow)
-            self._copied.wait()
-            translation.read_ledger()
+            self.looked.set()
+            while not self._copied.wait(self._due.shortest):
+                remember(translation, self._flow)
+            translation.read_anew()
         if not self._stop.is_set():
             self._tell(one_pass(translation, self._flow))
 
@@ -110,16 +121,19 @@ class TranslationRun:
                 return
         name = self._flow.name.replace("->", "-")
         checkpoint = f"{self._config.state.rstrip('/')}/checkpoints/translate-{name}/{translation.run_id}"
-        # Rows that come in between are read twice, which changes nothing.
+        # The stream begins some time after the query has started. When it calls it has begun, so a ledger that is read
+        # then lacks nothing; rows that are in both change nothing.
+        self._ledger_unread = True
         query = start_query(
             self._spark, self._flow.name, ledger, checkpoint, self._due.shortest, self._caller(translation)
         )
-        translation.read_ledger()
         self._watch(query)
 
     def _caller(self, translation: FlowTranslation) -> Callable[[Sequence[LedgerRow]], None]:
         def call(rows: Sequence[LedgerRow]) -> None:
             with self._busy:
+                if self._stop.is_set():
+                    return
                 try:
                     self._on_trigger(translation, rows)
                 except BaseException as error:
@@ -130,9 +144,10 @@ class TranslationRun:
 
     def _on_trigger(self, translation: FlowTranslation, rows: Sequence[LedgerRow]) -> None:
         translation.add_rows(rows)
-        if self._due.take(LEDGER):
+        if self._due.take(LEDGER) or self._ledger_unread:
             # Rows may also have been taken back, which the stream does not tell.
-            translation.read_ledger()
+            translation.read_anew()
+            self._ledger_unread = False
         commit, checkpoints = self._due.take(COMMIT), self._due.take(CHECKPOINTS)
         if rows or commit or checkpoints:
             self._tell(one_pass(translation, self._flow, commit=commit, checkpoints=checkpoints))
@@ -146,7 +161,9 @@ class TranslationRun:
         while query.isActive and not self._stop.wait(0.2):
             pass
         if query.isActive:
-            self._busy.acquire(timeout=STOP_SECONDS)
+            # The pass under way may end; one that begins now returns at once, else the query would never stop.
+            if self._busy.acquire(timeout=STOP_SECONDS):
+                self._busy.release()
             query.stop()
             return
         failure, self._failure = self._failure, None
@@ -164,6 +181,16 @@ def run_translations(
     runs = [TranslationRun(config, flow, spark, watcher, stop) for flow in flows]
     for run in runs:
         run.start()
-    while not all([run.wait(0.1) for run in runs]):
-        pass
+    await_end(runs, stop)
     return [run.error for run in runs if run.error is not None]
+
+
+def await_end(runs: Sequence[TranslationRun], stop: threading.Event) -> None:
+    """Return when all `runs` have ended, or a while after `stop`: one may hang on a cluster that does not answer."""
+    given_up_at: Optional[float] = None
+    while not all([run.wait(0.1) for run in runs]):
+        if stop.is_set() and given_up_at is None:
+            given_up_at = time.monotonic() + STOP_SECONDS
+        if given_up_at is not None and time.monotonic() > given_up_at:
+            log.warning("a translation did not end in time; the next run goes on where it was")
+            return

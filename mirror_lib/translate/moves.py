@@ -34,7 +34,12 @@ class GroupMover:
         self._flow = flow
         self._appends = 0
         self.run_id = run_id
-        self.last: Dict[MoveKey, GroupOffset] = dict(table.latest(flow))
+        self.last: Dict[MoveKey, GroupOffset] = {}
+        self.read_last()
+
+    def read_last(self) -> None:
+        """Read the last moves again: other runs may have made some."""
+        self.last = dict(self._table.latest(self._flow))
 
     def move(self, moves: Sequence[GroupOffset], cluster: GroupCluster) -> Reasons:
         """Make `moves` on `cluster`: `None` where it was made, else the broker's reason. One refused stops no other."""

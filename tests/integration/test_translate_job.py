@@ -1,0 +1,239 @@
+"""The second job: it follows groups, ledger and clock, outlives a cluster that is away, and ends when told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable, List
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.checkout import ROOT
+from tests.lab.crash import CrashPoint, driver
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import commit
+from tests.lab.job_lab import JobLab
+from tests.lab.one_flow import stopped_process, until
+
+MakeLab = Callable[..., JobLab]
+
+
+@pytest.fixture
+def make_lab(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+) -> MakeLab:
+    def make(target: KafkaBroker = target_cluster) -> JobLab:
+        return JobLab(source_cluster, target, spark, tmp_path, topic_name("job"))
+
+    return make
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> JobLab:
+    """A topic with a hundred records, not copied yet."""
+    lab = make_lab()
+    lab.create("orders")
+    lab.write("orders", values(100))
+    return lab
+
+
+def at(lab: JobLab, group: str, offset: int) -> None:
+    """The group has read as far as that on the source."""
+    commit(lab.source, group, lab.topic("orders"), offset)
+
+
+def test_group_that_commits_is_followed_while_no_data_moves(lab: JobLab) -> None:
+    lab.copy()
+    at(lab, lab.name, 10)
+    with lab.translating() as errors:
+        until(lambda: lab.done(lab.name) == 10)
+        at(lab, lab.name, 60)
+        until(lambda: lab.done(lab.name) == 60 and len(lab.checkpoints()) == 2)
+    assert errors == []
+    assert [each.upstream_offset for each in lab.checkpoints()] == [10, 60]
+
+
+def test_rows_that_a_run_beside_adds_are_followed(lab: JobLab) -> None:
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of them
+    lab.copy()
+    at(lab, lab.name, 10)
+    with lab.translating() as errors:
+        until(lambda: lab.done(lab.name) == 10)
+        lab.write("orders", values(50))
+        at(lab, lab.name, 150)
+        until(lambda: lab.reports[-1].verdicts == {"held": 1} or lab.done(lab.name) != 10)
+        assert lab.done(lab.name) == 10  # not a guess ahead of the mirror
+        lab.copy()
+        until(lambda: lab.done(lab.name) == 150)
+    assert errors == []
+
+
+def test_ledger_that_is_not_there_yet_is_waited_for(lab: JobLab) -> None:
+    at(lab, lab.name, 40)
+    with lab.translating() as errors:
+        lab.copy()
+        until(lambda: lab.done(lab.name) == 40)
+    assert errors == []
+
+
+@pytest.mark.parametrize("looking", [True, False], ids=["refresh", "no-refresh"])
+def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab, looking: bool) -> None:
+    lab.settings["refresh.groups.enabled"] = str(looking).lower()
+    lab.copy()
+    old, new = f"{lab.name}-old", f"{lab.name}-new"
+    at(lab, old, 10)
+    with lab.translating():
+        until(lambda: lab.done(old) == 10)
+        at(lab, new, 20)
+        if looking:
+            until(lambda: lab.done(new) == 20)
+        at(lab, old, 30)
+        until(lambda: lab.done(old) == 30)
+    assert lab.done(new) == (20 if looking else None)
+
+
+def test_target_that_is_away_for_a_while_is_survived(make_lab: MakeLab, tmp_path: Path) -> None:
+    with clusters(["target"], tmp_path) as (target,):
+        lab = make_lab(target=target)
+        lab.create("orders")
+        lab.write("orders", values(100))
+        lab.copy()
+        at(lab, lab.name, 10)
+        with lab.translating() as errors:
+            until(lambda: lab.done(lab.name) == 10)
+            target.kill()
+            at(lab, lab.name, 70)
+            threading.Event().wait(2)  # the job meets a cluster that is not there
+            target.restart()
+            until(lambda: lab.done(lab.name) == 70, 120)
+        assert errors == []
+
+
+def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> None:
+    lab.copy()
+    at(lab, lab.name, 10)
+    with lab.translating():
+        until(lambda: lab.done(lab.name) == 10)
+        at(lab, lab.name, 30)
+        until(lambda: lab.translate() == {(lab.name, "orders", 0): "exact"})
+        at(lab, lab.name, 50)
+        until(lambda: lab.done(lab.name) == 50)
+        # What nobody here wrote is somebody's who is at work.
+        commit(lab.target, lab.name, lab.remote("orders"), 55)
+        at(lab, lab.name, 60)
+        until(lambda: lab.reports[-1].verdicts == {"active on target": 1})
+    assert lab.offset(lab.name) == 55
+
+
+def test_two_jobs_at_once_end_where_one_does(lab: JobLab) -> None:
+    lab.copy()
+    groups = [f"{lab.name}-{number}" for number in range(5)]
+    with lab.translating() as errors, lab.translating() as others:
+        for step in range(1, 6):
+            for number, group in enumerate(groups):
+                at(lab, group, 10 * step + number)
+        until(lambda: [lab.done(group) for group in groups] == [50, 51, 52, 53, 54])
+    assert errors == others == []
+    assert lab.pass_once().committed == 0
+
+
+def submitted(lab: JobLab, *options: str) -> subprocess.Popen[str]:
+    command = ["./spark-submit.sh", "--conf", "spark.driver.memory=512m", "jobs/translate_offsets.py", str(lab.config)]
+    return subprocess.Popen(
+        [*command, "--json", *options],
+        env={**os.environ, "MIRROR_VENV": sys.prefix},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_submitted_job_makes_one_pass_where_the_file_says_available_now(lab: JobLab) -> None:
+    lab.copy()
+    at(lab, lab.name, 25)
+    with submitted(lab) as running:
+        output, _ = running.communicate(timeout=120)
+    (report,) = [json.loads(line) for line in output.splitlines()]
+    assert running.returncode == 0
+    assert (report["flow"], report["committed"], report["verdicts"]) == ("source->target", 1, {"exact": 1})
+    assert lab.done(lab.name) == 25
+
+
+@pytest.mark.parametrize("target_answers", [True, False], ids=["target-answers", "target-hangs"])
+def test_submitted_job_ends_well_within_thirty_seconds_of_sigterm(lab: JobLab, target_answers: bool) -> None:
+    lab.copy()
+    lab.trigger = "1 second"
+    at(lab, lab.name, 25)
+    with submitted(lab) as running:
+        until(lambda: lab.done(lab.name) == 25, 120)
+        if not target_answers:
+            lab.target.pause()
+            threading.Event().wait(2)
+        try:
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(30) == 0
+        finally:
+            lab.target.resume()
+
+
+def test_mirror_run_once_moves_a_group_that_was_ahead_when_it_began(lab: JobLab, tmp_path: Path) -> None:
+    at(lab, lab.name, 100)
+    after_the_copy = CrashPoint("mirror_lib.replicate.job:run_flows", "after", 1, tmp_path / "here", "stop")
+    with driver(["-m", "mirror_lib.cli", "run", str(lab.config), "--once"], after_the_copy) as running:
+        pid = stopped_process(tmp_path / "here", 120)
+        lab.write("orders", values(50))
+        at(lab, lab.name, 150)
+        os.kill(pid, signal.SIGCONT)
+        assert running.wait() == 0
+    assert lab.done(lab.name) == 100
+    # Who comes later cannot know that the group was ever there.
+    lab.settings["groups"] = f'["{lab.name}-late"]'
+    at(lab, f"{lab.name}-late", 150)
+    assert lab.pass_once().verdicts == {"held": 1}
+
+
+def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
+    lab.trigger = "1 second"
+    at(lab, lab.name, 10)
+    with driver(["-m", "mirror_lib.cli", "run", str(lab.config)]) as running:
+        until(lambda: lab.done(lab.name) == 10, 120)
+        lab.write("orders", values(50))
+        at(lab, lab.name, 150)
+        until(lambda: lab.done(lab.name) == 150)
+        os.kill(running.pid, signal.SIGTERM)
+        assert running.wait(30) == 0
+
+
+def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab: JobLab) -> None:
+    from mirror_lib.errors import RefusedError
+    from mirror_lib.replicate.job import FlowOutcome, run_flows
+    from mirror_lib.translate.beside import TranslationBeside
+
+    lab.copy()
+    config = lab.loaded("1 second")
+    elsewhere = replace(config.flows[0].source, properties=config.flows[0].target.properties)
+    flow = replace(config.flows[0], source=elsewhere)
+    outcomes: List[FlowOutcome] = []
+
+    def run() -> None:
+        stop = threading.Event()
+        with TranslationBeside(config, [flow], lab.spark, lab.reports.append, stop):
+            outcomes.extend(run_flows(config, [flow], lab.spark, lab.seen.append, stop))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert isinstance(outcomes[0].error, RefusedError)

@@ -1,0 +1,104 @@
+"""The second job on two running clusters, in this process or in one of its own; what it told MirrorMaker out."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+
+from confluent_kafka import KafkaException
+
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.translate.mm2_format import Checkpoint, PointSync, decode_checkpoint, decode_offset_sync
+from tests.lab.brokers import KafkaBroker
+from tests.lab.group_lab import GroupLab
+from tests.lab.readers import LogRecord, read_topic
+
+if TYPE_CHECKING:
+    from mirror_lib.errors import MirrorError
+    from mirror_lib.translate.passes import PassReport
+
+CHECKPOINTS = "source.checkpoints.internal"
+EVERY_SECOND: Dict[str, Any] = {
+    "sync.group.offsets.enabled": "true",
+    "sync.group.offsets.interval.seconds": 1,
+    "emit.checkpoints.interval.seconds": 1,
+    "refresh.groups.interval.seconds": 1,
+}
+
+
+@dataclass
+class JobLab(GroupLab):
+    """A `GroupLab` whose flow is translated by the job. Its groups are those whose names start with its own."""
+
+    reports: List[PassReport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.settings = {**EVERY_SECOND, "groups": f'["{self.name}.*"]', **self.settings}
+
+    def loaded(self, trigger: str) -> MirrorConfig:
+        return replace(load(str(self.config)), trigger=trigger)
+
+    def job(self, trigger: str, stop: threading.Event) -> List[MirrorError]:
+        """The job in this thread, to its end."""
+        from mirror_lib.translate.job import run_translations
+
+        config = self.loaded(trigger)
+        return run_translations(config, config.flows, self.spark, self.reports.append, stop)
+
+    def pass_once(self) -> PassReport:
+        """One full pass, which must succeed."""
+        errors = self.job("availableNow", threading.Event())
+        assert errors == [], errors
+        return self.reports[-1]
+
+    @contextmanager
+    def translating(self) -> Iterator[List[MirrorError]]:
+        """The job goes on while the block does; its errors are there afterwards."""
+        stop, errors = threading.Event(), []  # type: Tuple[threading.Event, List[MirrorError]]
+        thread = threading.Thread(target=lambda: errors.extend(self.job("1 second", stop)))
+        thread.start()
+        try:
+            yield errors
+        finally:
+            stop.set()
+            thread.join(60)
+            assert not thread.is_alive(), "the job did not end in time"
+
+    def offset(self, group: str, stem: str = "orders", partition: int = 0) -> Optional[int]:
+        """The group's offset on the remote topic; `None` while it has none, or no coordinator answers."""
+        try:
+            return self.at_target(group, stem, partition + 1).get(partition, (None, ""))[0]
+        except KafkaException:
+            return None
+
+    def done(self, group: str, stem: str = "orders", partition: int = 0) -> Optional[int]:
+        """How many records of the remote topic the group has behind it."""
+        offset = self.offset(group, stem, partition)
+        return None if offset is None else sum(each < offset for each in self.read_remote(stem)[partition])
+
+    def checkpoints(self) -> List[Checkpoint]:
+        """Every checkpoint of this lab's groups, in log order."""
+        found = [decode_checkpoint(*pair) for pair in _pairs(self.target, CHECKPOINTS)]
+        return [each for each in found if each.group.startswith(self.name)]
+
+    def offset_syncs(self, broker: KafkaBroker, topic: str) -> List[PointSync]:
+        """Every offset sync of this lab's topics, in log order."""
+        found = [decode_offset_sync(*pair) for pair in _pairs(broker, topic)]
+        return [each for each in found if each.topic.startswith(self.name)]
+
+
+def _pairs(broker: KafkaBroker, topic: str) -> Iterator[Tuple[bytes, bytes]]:
+    try:
+        log = read_topic(broker, topic)[0]
+    except KeyError:
+        return
+    for record in log.values():
+        yield _pair(record)
+
+
+def _pair(record: LogRecord) -> Tuple[bytes, bytes]:
+    assert record.key is not None and record.value is not None, "neither topic holds tombstones"
+    return record.key, record.value

@@ -58,9 +58,16 @@ def test_the_topic_is_created_compacted_with_one_partition_and_then_left_alone(
 
 
 def test_a_topic_that_cannot_be_created_says_why(config: ClusterConfig, topic_name: Names) -> None:
-    topic = InternalTopic(config, topic_name("A"), 3)
-    with KafkaCluster(config) as cluster, pytest.raises(ClusterError, match=r"cannot create A.*: INVALID_REPLICATION"):
+    topic = InternalTopic(config, topic_name("no name "), 1)
+    with KafkaCluster(config) as cluster, pytest.raises(ClusterError, match=r"cannot create no name .*: INVALID_TOPIC"):
         topic.ensure(cluster)
+
+
+def test_fewer_brokers_than_replicas_still_hold_the_topic(config: ClusterConfig, topic_name: Names) -> None:
+    with InternalTopic(config, topic_name("A"), 3) as topic, KafkaCluster(config) as cluster:
+        topic.ensure(cluster)
+        topic.append([(b"key", b"value")])
+        assert topic.latest() == {b"key": b"value"}
 
 
 def test_the_last_value_of_each_key_counts(internal: InternalTopic) -> None:

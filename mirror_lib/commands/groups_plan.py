@@ -58,6 +58,6 @@ def _planned(
         decisions = translation.decide(translation.look(Selection(arguments.group, arguments.topic)), rules)
         if not arguments.execute:
             return None, [PlannedMove(each, would(each)) for each in decisions]
-        outcomes = translation.execute(decisions)
+        outcomes = translation.execute(decisions, own_rows=True)
     moved = any(outcome.decision.translation.commit for outcome in outcomes)
     return translation.run_id if moved else None, [PlannedMove(each.decision, each.done) for each in outcomes]

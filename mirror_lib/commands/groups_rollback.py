@@ -24,12 +24,13 @@ def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig)
     spark = open_session("mirror groups rollback")
     try:
         table = GroupOffsetTable(spark, config.state)
-        return _roll_back(arguments, config, table)
+        return roll_back(arguments, config, table)
     finally:
         spark.stop()
 
 
-def _roll_back(arguments: argparse.Namespace, config: MirrorConfig, table: GroupOffsetTable) -> int:
+def roll_back(arguments: argparse.Namespace, config: MirrorConfig, table: GroupOffsetTable) -> int:
+    """Put back, or show, what run `arguments.run` moved; an exit code. ConfigError where there is no such run."""
     from mirror_lib.cluster import KafkaCluster
 
     by_side: Dict[Tuple[str, str], List[GroupOffset]] = {}
@@ -63,7 +64,7 @@ def _undo(
     refused, undo_run = 0, None
     if arguments.execute and going:
         undo_run = uuid.uuid4().hex
-        reasons = GroupMover(table, flow_name, undo_run).move(going, cluster)
+        reasons = GroupMover(table, flow_name, undo_run).move(going, cluster, own_rows=True)
         refused = sum(reason is not None for reason in reasons.values())
         outcomes = {key: "put back" if why is None else f"refused: {why}" for key, why in reasons.items()}
     if arguments.json:

@@ -12,6 +12,9 @@ from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.partition_map import PartitionMap
 from mirror_lib.translate.survey import Pair, Survey
 from mirror_lib.translate.verdicts import (
+    BEFORE_FIRST,
+    CLAMPED,
+    EXACT,
     TO_DOWNSTREAM,
     GroupPosition,
     Translation,
@@ -38,6 +41,11 @@ class Decision:
     position: CommittedOffset
     present: Optional[CommittedOffset]
     translation: Translation
+
+    @property
+    def stands_there(self) -> bool:
+        """Whether nothing has to be written, because the group stands there or where it means the same."""
+        return not self.translation.commit and self.translation.verdict in (EXACT, CLAMPED, BEFORE_FIRST)
 
     def move(self, cluster: str) -> GroupOffset:
         """The audit row of this decision, for the cluster that is written to."""
@@ -80,10 +88,16 @@ def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[D
             yield _decision(group, pair, position, found, known, ahead)
 
 
+def _is_told(group: str, found: Survey) -> bool:
+    """Whether all is known about the group on the other side. One that has offsets exists, so it must be described:
+    else it came to be just now, or its coordinator did not answer, and somebody may be working with it."""
+    return group in found.present and (not found.present[group] or group in found.groups)
+
+
 def _decision(
     group: str, pair: Pair, now: CommittedOffset, found: Survey, known: Known, ahead: PositionsAhead
 ) -> Decision:
-    a_map = pair.missing or (UNTOLD if group not in found.present else known.maps.of(pair.key))
+    a_map = pair.missing or (known.maps.of(pair.key) if _is_told(group, found) else UNTOLD)
     end = NOTHING_MIRRORED
     if isinstance(a_map, PartitionMap):
         end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end

@@ -44,7 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a command is limited to; `None` is no limit."""
+    """What a command is limited to; `None` is no limit. A topic may be named as on either cluster."""
 
     group: Optional[str] = None
     topic: Optional[str] = None
@@ -125,16 +125,18 @@ class FlowTranslation:
     def _known(self, rules: TranslationRules) -> Known:
         return Known(self._maps, self._mover.last, self._there.alias, self._direction, rules)
 
-    def execute(self, decisions: Sequence[Decision]) -> List[Outcome]:
-        """Write down and make the moves that were decided on; one refused stops no other."""
+    def execute(self, decisions: Sequence[Decision], own_rows: bool = False) -> List[Outcome]:
+        """Write down and make the moves that were decided on; one refused stops no other.
+
+        `own_rows`: every move gets a row of this run, so that it can be undone by this run's name.
+        """
+        alias = self._there.alias
         going = [each for each in decisions if each.translation.commit]
-        lost = [each for each in going if each.translation.lost]
+        lost = [each for each in going if each.translation.lost and not self._mover.is_written(each.move(alias))]
         if lost:
-            self._incidents.append(
-                self.flow.name, [_incident(each) for each in lost], run_id=self.run_id, batch_id=-1
-            )
-        reasons = self._mover.move([each.move(self._there.alias) for each in going], self._there)
-        return [Outcome(each, _done(each, reasons, self._there.alias)) for each in decisions]
+            self._incidents.append(self.flow.name, [_incident(each) for each in lost], run_id=self.run_id, batch_id=-1)
+        reasons = self._mover.move([each.move(alias) for each in going], self._there, own_rows)
+        return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
 
     def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
         """Tell `A.checkpoints.internal` what is new in `decisions`; how many records that took."""
@@ -162,7 +164,7 @@ class FlowTranslation:
 
     def _pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
         found = pairs_of(self.flow, self._flows, self._source.topics(), self._target.topics(), self._direction)
-        return {here: pair for here, pair in found.items() if topic in (None, here[0])}
+        return {here: pair for here, pair in found.items() if topic in (None, here[0], pair.there[0])}
 
     def _group_names(self, wanted: Optional[str]) -> Sequence[str]:
         interval, now = self.flow.refresh_groups_interval, time.monotonic()
@@ -179,8 +181,7 @@ def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[Committ
 
 def _done(decision: Decision, reasons: Mapping[Tuple[str, str, str, int], Optional[str]], cluster: str) -> str:
     if not decision.translation.commit:
-        at = decision.present
-        return "stands there already" if at and at.offset == decision.translation.new_offset else "left alone"
+        return "stands there already" if decision.stands_there else "left alone"
     reason = reasons[cluster, decision.group, decision.there[0], decision.there[1]]
     return "committed" if reason is None else f"refused: {reason}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, GroupCluster, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
@@ -35,23 +35,33 @@ class GroupMover:
         self._appends = 0
         self.run_id = run_id
         self.last: Dict[MoveKey, GroupOffset] = {}
+        self._made: Set[MoveKey] = set()
         self.read_last()
 
     def read_last(self) -> None:
         """Read the last moves again: other runs may have made some."""
         self.last = dict(self._table.latest(self._flow))
 
-    def move(self, moves: Sequence[GroupOffset], cluster: GroupCluster) -> Reasons:
-        """Make `moves` on `cluster`: `None` where it was made, else the broker's reason. One refused stops no other."""
-        rows = [move for move in moves if self.last.get(key_of(move)) != move]
+    def is_written(self, move: GroupOffset) -> bool:
+        """Whether the last row says this very move, and it may not have been made yet."""
+        return self.last.get(key_of(move)) == move and key_of(move) not in self._made
+
+    def move(self, moves: Sequence[GroupOffset], cluster: GroupCluster, own_rows: bool = False) -> Reasons:
+        """Make `moves` on `cluster`: `None` where it was made, else the broker's reason. One refused stops no other.
+
+        With `own_rows` this run writes a row for each, also where another one did before it died or was refused.
+        """
+        rows = [move for move in moves if own_rows or not self.is_written(move)]
         if rows:
             self._table.append(self._flow, rows, run_id=self.run_id, append_number=self._appends)
             self._appends += 1
             self.last.update({key_of(row): row for row in rows})
+            self._made -= {key_of(row) for row in rows}
         reasons: Dict[MoveKey, Optional[str]] = {}
         for group, own in _by_group(moves).items():
             for (topic, partition), reason in self._make(group, own, cluster).items():
                 reasons[cluster.alias, group, topic, partition] = reason
+        self._made |= {key for key, reason in reasons.items() if reason is None}
         return reasons
 
     def _make(

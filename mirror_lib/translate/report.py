@@ -24,8 +24,7 @@ def would(decision: Decision) -> str:
     """What executing would do about `decision`, in a word or two."""
     if decision.translation.commit:
         return "commit"
-    standing = decision.present is not None and decision.present.offset == decision.translation.new_offset
-    return "none: stands there" if standing else "none"
+    return "none: stands there" if decision.stands_there else "none"
 
 
 def plan_lines(moves: Sequence[PlannedMove], direction: str = TO_DOWNSTREAM) -> List[str]:

@@ -175,10 +175,11 @@ class GroupLab(FlowLab):
         """One pass of a translation that goes on."""
         from mirror_lib.translate.flow import Selection
 
+        own_rows = rules.pop("own_rows", False)
         selection = Selection(rules.pop("group", None), rules.pop("topic", None))
         rules.setdefault("simple_groups", translation.flow.groups_simple)
         decisions = translation.decide(translation.look(selection), TranslationRules(**rules))
-        translation.execute(decisions)
+        translation.execute(decisions, own_rows)
         return {self.key(each): each.translation.verdict for each in decisions}
 
     def key(self, decision: Decision) -> Tuple[str, str, int]:

@@ -1,0 +1,152 @@
+"""Undo of a translation on real clusters: groups go back to where they stood, and nobody is disturbed by it."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Callable, Dict, Tuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.commands.groups_rollback import roll_back
+from mirror_lib.config.loader import load
+from mirror_lib.errors import ConfigError
+from mirror_lib.state.group_offsets import GroupOffsetTable
+from tests.lab.brokers import KafkaBroker
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import GroupLab, commit, member
+
+Printed = pytest.CaptureFixture[str]
+Groups = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def lab(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> GroupLab:
+    """`orders`, copied whole. The tests have groups of their own."""
+    made = GroupLab(source_cluster, target_cluster, spark, tmp_path_factory.mktemp("undo"), "undo")
+    made.settings["groups.simple"] = "include"
+    made.create("orders")
+    made.write("orders", values(100))
+    made.copy()
+    return made
+
+
+def undo(lab: GroupLab, run_id: str, printed: Printed, execute: bool = True) -> Tuple[Dict[str, str], Any]:
+    """What became of each group, and the run that undid."""
+    printed.readouterr()
+    code = roll_back(
+        Namespace(run=run_id, execute=execute, json=True),
+        load(str(lab.config)),
+        GroupOffsetTable(lab.spark, str(lab.directory / "state")),
+    )
+    told = json.loads(printed.readouterr().out)
+    assert code == 0 and (told["flow"], told["cluster"], told["run_id"]) == ("source->target", "target", run_id)
+    return {row["group"]: row["action"] for row in told["positions"]}, told["undo_run_id"]
+
+
+def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_undone(
+    lab: GroupLab, topic_name: Groups, capsys: Printed
+) -> None:
+    new, old = topic_name("new"), topic_name("old")
+    commit(lab.target, old, lab.remote("orders"), 5, metadata="before")
+    for group in (new, old):
+        commit(lab.source, group, lab.topic("orders"), 40, metadata="after")
+    lab.translate()
+    first, moved = lab.run_id, lab.at_target(new, "orders")
+    assert moved and lab.at_target(old, "orders") == moved and moved[0][1] == "after"
+
+    shown, nobody = undo(lab, first, capsys, execute=False)
+    assert (shown[new], shown[old], nobody) == ("would be put back", "would be put back", None)
+    assert lab.at_target(new, "orders") == lab.at_target(old, "orders") == moved
+
+    done, second = undo(lab, first, capsys)
+    assert (done[new], done[old]) == ("put back", "put back")
+    assert lab.at_target(new, "orders") == {} and lab.at_target(old, "orders") == {0: (5, "before")}
+    assert {(m.group, m.new_offset, m.action) for m in lab.moves()[-2:]} == {
+        (new, None, "rollback"),
+        (old, 5, "rollback"),
+    }
+    count = len(lab.moves())
+    again, nobody = undo(lab, first, capsys)
+    assert (again[new], again[old], nobody) == ("stands there already", "stands there already", None)
+    assert len(lab.moves()) == count
+
+    done, _ = undo(lab, second, capsys)
+    assert (done[new], done[old]) == ("put back", "put back")
+    assert lab.at_target(new, "orders") == lab.at_target(old, "orders") == moved
+
+
+def test_group_that_moved_since_or_that_lives_is_left_alone(lab: GroupLab, topic_name: Groups, capsys: Printed) -> None:
+    moved, live, idle = topic_name("moved"), topic_name("live"), topic_name("idle")
+    for group in (moved, live, idle):
+        commit(lab.source, group, lab.topic("orders"), 40)
+    lab.translate()
+    commit(lab.target, moved, lab.remote("orders"), 77)
+    before = lab.at_target(live, "orders")
+    with member(lab.target, live, lab.remote("orders")):
+        done, _ = undo(lab, lab.run_id, capsys)
+    assert done[moved] == "moved since by somebody else: left alone"
+    assert done[live] == "the group has members: left alone"
+    assert done[idle] == "put back"
+    assert lab.at_target(moved, "orders") == {0: (77, "")}
+    assert lab.at_target(live, "orders") == before
+    assert lab.at_target(idle, "orders") == {}
+
+
+def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
+    lab: GroupLab, topic_name: Groups, capsys: Printed
+) -> None:
+    group = topic_name("again")
+    commit(lab.source, group, lab.topic("orders"), 40)
+    lab.translate(group=group)
+    moved = lab.at_target(group, "orders")
+    undo(lab, lab.run_id, capsys)
+    assert lab.at_target(group, "orders") == {}
+    assert lab.translate(group=group, simple_groups="exclude") == {(group, "orders", 0): "exact"}
+    assert lab.at_target(group, "orders") == moved
+    assert [move.action for move in lab.moves() if move.group == group] == ["commit", "rollback", "commit"]
+
+
+def test_run_that_repeats_a_move_can_be_undone_by_its_own_name(
+    lab: GroupLab, topic_name: Groups, capsys: Printed
+) -> None:
+    """Equal to the last one that was written down, and made again after an operator had taken the offset away."""
+    group = topic_name("repeated")
+    commit(lab.source, group, lab.topic("orders"), 40)
+    lab.translate(group=group)
+    with KafkaCluster(load(str(lab.config)).flows[0].target) as target:
+        target.delete_offsets(group, [(lab.remote("orders"), 0)])
+    lab.translate(group=group, own_rows=True)
+    assert lab.at_target(group, "orders") != {}
+    done, _ = undo(lab, lab.run_id, capsys)
+    assert done == {group: "put back"} and lab.at_target(group, "orders") == {}
+
+
+def test_move_that_an_operator_reverses_is_written_down_again_when_it_is_made_again(
+    lab: GroupLab, topic_name: Groups
+) -> None:
+    group = topic_name("reversed")
+    commit(lab.source, group, lab.topic("orders"), 40)
+    with lab.translation() as life, KafkaCluster(life.flow.target) as target:
+        for _ in range(2):
+            assert lab.passed(life, group=group) == {(group, "orders", 0): "exact"}
+            target.delete_offsets(group, [(lab.remote("orders"), 0)])
+    assert len([move for move in lab.moves() if move.group == group]) == 2
+
+
+def test_run_that_moved_nothing_is_named_and_those_that_did_are_listed(lab: GroupLab, topic_name: Groups) -> None:
+    group = topic_name("listed")
+    commit(lab.source, group, lab.topic("orders"), 40)
+    lab.translate(group=group)
+    table = GroupOffsetTable(lab.spark, str(Path(lab.directory) / "state"))
+    with pytest.raises(ConfigError, match=f"no run nonsense moved a group; the last that did: {lab.run_id} ") as told:
+        roll_back(Namespace(run="nonsense", execute=True, json=True), load(str(lab.config)), table)
+    assert told.value.exit_code == 2

@@ -1,0 +1,90 @@
+"""From what two clusters tell to a decision for each group and partition, and the words in which it is shown."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
+from mirror_lib.state.records import GroupOffset, PartitionKey
+from mirror_lib.translate.ahead import PositionsAhead
+from mirror_lib.translate.decisions import UNTOLD, Decision, Known, decide
+from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.report import PlannedMove, plan_json, plan_lines, summary, would
+from mirror_lib.translate.survey import Pair, Survey
+
+HERE, THERE = ("orders", 0), ("A.orders", 0)
+KEY = PartitionKey("u1", "u2", "orders", 0)
+MAPS = FlowMaps({KEY: array("q", [0, 50, 100, 100, 155, 20])})
+EMPTY = ConsumerGroup("billing", "Empty", False, ())
+FOUND = Survey(
+    pairs={HERE: Pair(HERE, THERE, KEY)},
+    positions={"billing": {HERE: CommittedOffset(40, "m")}},
+    present={"billing": {}},
+    groups={},
+    logs={THERE: OffsetRange(50, 175)},
+)
+
+
+def decided(moves: Optional[Dict[Tuple[str, str, str, int], GroupOffset]] = None, **changes: Any) -> Decision:
+    (found,) = decide(replace(FOUND, **changes), Known(MAPS, moves or {}, "B"), PositionsAhead())
+    return found
+
+
+def shown(decision: Decision) -> List[str]:
+    """The cells of its row from the upstream offset on."""
+    return plan_lines([PlannedMove(decision, would(decision))])[1].split()[3:]
+
+
+def test_group_that_is_absent_on_the_other_side_is_written() -> None:
+    decision = decided()
+    assert shown(decision) == ["40", "A.orders", "90", "-", "0", "exact", "commit"]
+    assert decision.move("B") == GroupOffset("B", "billing", *THERE, None, "", 90, "m", "orders", 40, "exact", "commit")
+
+
+def test_group_whose_state_is_not_told_is_not_touched() -> None:
+    """It has offsets there, so it exists, and somebody may be working with it."""
+    there = {"billing": {("other", 3): CommittedOffset(7)}}
+    assert decided(present=there).translation.verdict == f"untranslatable: {UNTOLD}"
+    assert decided(present={}).translation.verdict == f"untranslatable: {UNTOLD}"
+    assert decided(present=there, groups={"billing": EMPTY}).translation.verdict == "exact"
+
+
+@pytest.mark.parametrize("present", [90, 150, 155])
+def test_group_that_stands_right_is_said_to_stand_there(present: int) -> None:
+    position = {90: 40}.get(present, 100)
+    decision = decided(
+        positions={"billing": {HERE: CommittedOffset(position)}},
+        present={"billing": {THERE: CommittedOffset(present)}},
+        groups={"billing": EMPTY},
+    )
+    assert shown(decision)[3:] == [str(present), "0", "exact", "none:", "stands", "there"]
+
+
+def test_group_that_may_not_be_moved_has_nothing_done_about_it() -> None:
+    ahead: Dict[str, Any] = {"groups": {"billing": EMPTY}, "present": {"billing": {THERE: CommittedOffset(120)}}}
+    assert " ".join(shown(decided(**ahead))) == "40 A.orders 90 120 30 would move backwards none"
+    missing = decided(pairs={HERE: Pair(HERE, THERE, KEY, "A.orders-0 does not exist yet")})
+    assert shown(missing)[:5] == ["40", "A.orders", "-", "-", "-"] and would(missing) == "none"
+
+
+def test_rows_that_contradict_each_other_make_a_partition_untranslatable_and_no_other() -> None:
+    other = PartitionKey("u1", "u2", "orders", 1)
+    maps = FlowMaps({KEY: array("q", [0, 50, 100, 10, 200, 100]), other: array("q", [0, 0, 100])})
+    pairs = {HERE: FOUND.pairs[HERE], ("orders", 1): Pair(("orders", 1), ("A.orders", 1), other)}
+    positions = {"billing": {at: CommittedOffset(40) for at in pairs}}
+    logs = {pair.there: OffsetRange(0, 200) for pair in pairs.values()}
+    found = decide(replace(FOUND, pairs=pairs, positions=positions, logs=logs), Known(maps, {}, "B"), PositionsAhead())
+    assert found[0].translation.verdict.startswith("untranslatable: the ledger contradicts itself on orders-0")
+    assert found[1].translation.verdict == "exact" and maps.contradicted
+
+
+def test_summary_counts_positions_by_verdict() -> None:
+    ahead = decided(positions={"billing": {HERE: CommittedOffset(121)}})
+    moves = [PlannedMove(each, would(each)) for each in (decided(), ahead, decided())]
+    assert summary(moves) == "3 positions: 2 exact, 1 held"
+    assert summary(moves[:1]) == "1 position: 1 exact"
+    assert plan_json(moves[1])["verdict"] == "held: ahead of the mirror by 1"

@@ -31,5 +31,8 @@ def groups_lag_command(arguments: argparse.Namespace, config: MirrorConfig) -> i
         if arguments.json:
             print_json({"cluster": alias, "groups": [lag_json(row) for row in rows]})
         else:
-            print_lines([alias, *lag_lines(rows)] if rows else [f"{alias}: no consumer group has offsets"])
+            asked = "" if arguments.group is None else f" {arguments.group}"
+            where = "" if arguments.topic is None else f" on {arguments.topic}"
+            nothing = f"{alias}: no consumer group{asked} has offsets{where}"
+            print_lines([alias, *lag_lines(rows)] if rows else [nothing])
     return EXIT_OK

@@ -1,0 +1,288 @@
+"""The commands about groups and positions on real clusters, and Kafka's own tool beside them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.cli import main
+from mirror_lib.config.loader import load
+from mirror_lib.translate.position_input import TopicPosition, read_positions
+from mirror_lib.translate.position_output import render
+from mirror_lib.translate.positions import translate_positions
+from tests.lab.brokers import JARS, KafkaBroker, java_command
+from tests.lab.checkout import ROOT
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import GroupLab, commit, member
+from tests.lab.jvm import kafka_archive, quick_options
+
+Groups = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def lab(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> GroupLab:
+    """`orders`, two partitions of which one has gaps, copied whole in two runs."""
+    made = GroupLab(source_cluster, target_cluster, spark, tmp_path_factory.mktemp("commands"), "commands")
+    made.settings["groups"] = f'["{made.name}.*"]'
+    made.create("orders", 2)
+    made.create("uncopied")
+    for stem in ("first", "second"):
+        for partition in (0, 1):
+            made.write("orders", values(50, stem), partition)
+        made.settings["topics"] = f'["{made.name}[.]orders"]'
+        made.copy()
+    made.settings["topics"] = f'["{made.name}[.].*"]'
+    return made
+
+
+def mirror(lab: GroupLab, *arguments: str, given: Optional[str] = None) -> subprocess.CompletedProcess[str]:
+    """`mirror` in a process of its own; the file comes after the command's name."""
+    command = [sys.executable, "-m", "mirror_lib.cli", *arguments]
+    return subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, timeout=180)
+
+
+def documents(text: str) -> List[Dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- groups plan and rollback ------------------------------------------------------------------------------------
+
+
+def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name: Groups) -> None:
+    group, config = f"{lab.name} {topic_name('plan')}", str(lab.config)
+    commit(lab.source, group, lab.topic("orders"), 30, 0)
+    commit(lab.source, group, lab.topic("orders"), 101, 1)
+    commit(lab.source, group, lab.topic("uncopied"), 0)
+    place = next(o for o, r in lab.read_remote("orders")[0].items() if r.value == b"first 30")
+
+    shown = mirror(lab, "groups", "plan", config, "--group", group)
+    assert shown.returncode == 0, shown.stderr
+    head, titles, *rows, summary, last = shown.stdout.splitlines()
+    assert head == "source->target, to downstream"
+    assert titles.split("  ")[0] == "GROUP" and "VERDICT" in titles
+    told = [row.replace(group, "").split() for row in rows]
+    orders, remote = lab.topic("orders"), lab.remote("orders")
+    assert told[0] == [orders, "0", "30", remote, str(place), "-", "0", "exact", "commit"]
+    assert told[1] == [
+        orders,
+        "1",
+        "101",
+        remote,
+        "-",
+        "-",
+        "-",
+        *["held:", "ahead", "of", "the", "mirror", "by", "1", "none"],
+    ]
+    assert told[2][:4] == [lab.topic("uncopied"), "0", "0", lab.remote("uncopied")]
+    assert "untranslatable: " in rows[2] and "does not exist yet" in rows[2]
+    assert summary == "3 positions: 1 exact, 1 held, 1 untranslatable"
+    assert last == "nothing was changed: --execute commits these offsets"
+    assert lab.at_target(group, "orders", 2) == {}
+
+    moved = mirror(lab, "groups", "plan", config, "--group", group, "--execute", "--json", "--flow", "source->target")
+    assert moved.returncode == 0, moved.stderr
+    (document,) = documents(moved.stdout)
+    assert [row["action"] for row in document["positions"]] == ["committed", "left alone", "left alone"]
+    assert document["positions"][0] == {
+        "group": group,
+        "topic": orders,
+        "partition": 0,
+        "offset": 30,
+        "to_topic": remote,
+        "to_offset": place,
+        "present_offset": None,
+        "re_read": 0,
+        "lost": 0,
+        "verdict": "exact",
+        "action": "committed",
+    }
+    assert lab.at_target(group, "orders", 2) == {0: (place, "")}
+
+    back = mirror(lab, "groups", "rollback", config, "--run", document["run_id"], "--execute")
+    assert back.returncode == 0, back.stderr
+    assert back.stdout.splitlines()[0] == "source->target, groups of target"
+    assert "put back" in back.stdout and "to undo this too, mirror groups rollback CONFIG --run " in back.stdout
+    assert lab.at_target(group, "orders", 2) == {}
+
+
+def test_what_the_file_does_not_have_is_named_and_nothing_is_started(
+    lab: GroupLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = str(lab.config)
+    for arguments, sentence in (
+        (["groups", "plan", config, "--flow", "A->B"], "there is no flow A->B to run; the file has source->target"),
+        (["groups", "lag", config, "--cluster", "C"], "there is no cluster C in the file; it has source, target"),
+        (["translate-position", config, "--topic", "t"], "say which position"),
+    ):
+        assert main(arguments) == 2
+        assert sentence in capsys.readouterr().err
+
+
+# --- groups lag --------------------------------------------------------------------------------------------------
+
+
+def kafkas_tool(broker: KafkaBroker, groups: Sequence[str]) -> List[List[str]]:
+    """The rows of `kafka-consumer-groups --describe` without their titles, which it sorts as it likes."""
+    named = [part for group in groups for part in ("--group", group)]
+    done = subprocess.run(
+        [
+            *(java_command(), *quick_options(kafka_archive(JARS)), "-cp", str(JARS / "*")),
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            *("--bootstrap-server", broker.bootstrap, "--describe", *named),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    return sorted(row for row in rows if row[0] in groups)
+
+
+def test_lag_has_the_facts_of_kafkas_own_tool_for_live_and_idle_groups(
+    lab: GroupLab, topic_name: Groups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("idle", "classic", "newer", "unread")
+    idle, classic, newer, unread = groups = [topic_name(stem) for stem in names]
+    topic = lab.topic("orders")
+    for group in (idle, classic, newer):
+        commit(lab.source, group, topic, 30, 0)
+        commit(lab.source, group, topic, 100, 1)
+    with member(lab.source, classic, topic, group_protocol="classic"), member(
+        lab.source, newer, topic, group_protocol="consumer"
+    ), member(lab.source, unread, topic):
+        expected = kafkas_tool(lab.source, groups)
+        capsys.readouterr()
+        assert main(["groups", "lag", str(lab.config), "--cluster", "source", "--topic", topic]) == 0
+        printed = capsys.readouterr().out.splitlines()
+        assert main(["groups", "lag", str(lab.config), "--cluster", "source", "--group", classic, "--json"]) == 0
+        (document,) = documents(capsys.readouterr().out)
+    assert printed[0] == "source"
+    rows = sorted(parts(line, groups) for line in printed[2:] if any(group in line for group in groups))
+    assert len(rows) == 8
+    assert [row[:9] for row in rows] == [split_client(row) for row in expected]
+    seconds = {(row[0], row[2]): row[9] for row in rows}
+    assert seconds[idle, "1"] == "0" and int(seconds[idle, "0"]) > 10**6
+    assert [(row["group"], row["current_offset"], row["lag"]) for row in document["groups"]] == [
+        (classic, 30, 70),
+        (classic, 100, 0),
+    ]
+
+
+def parts(line: str, groups: Sequence[str]) -> List[str]:
+    """A row's cells; the client's name has blanks in it."""
+    *before, seconds = line.split()
+    return [*split_client(before), seconds]
+
+
+def split_client(row: Sequence[str]) -> List[str]:
+    """The columns up to HOST as they are, then the client's name; the consumer's name may begin with the client's."""
+    at = 6
+    host = next((i for i, cell in enumerate(row) if cell.startswith("/")), None)
+    if host is None:
+        return [*row[:6], "-", "-", "-"]
+    return [*row[:at], " ".join(row[at:host]), row[host], " ".join(row[host + 1 :])]
+
+
+def test_lag_of_a_group_that_is_not_there_is_said_in_a_sentence(
+    lab: GroupLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["groups", "lag", str(lab.config), "--cluster", "target", "--group", "nobody"]) == 0
+    assert capsys.readouterr().out == "target: no consumer group nobody has offsets\n"
+
+
+# --- positions kept outside Kafka --------------------------------------------------------------------------------
+
+
+def read_kafka(lab: GroupLab, broker: KafkaBroker, topic: str, **options: str) -> DataFrame:
+    settings = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
+    return lab.spark.read.format("kafka").options(**settings).load()
+
+
+def values_of(frame: DataFrame) -> List[Tuple[int, bytes]]:
+    return [(row["partition"], bytes(row["value"])) for row in frame.orderBy("partition", "offset").collect()]
+
+
+def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(lab: GroupLab) -> None:
+    config, orders = str(lab.config), lab.topic("orders")
+    place = next(o for o, r in lab.read_remote("orders")[1].items() if r.value == b"second 10")
+    one = mirror(lab, "translate-position", config, "--topic", orders, "--partition", "1", "--offset", "60")
+    assert one.returncode == 0, one.stderr
+    assert one.stdout.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), str(place), "exact"]
+    text = f"topic,partition,offset\n{orders},1,60\n{orders},0,4711\nnowhere,0,1\n"
+    many = mirror(lab, "translate-position", config, "--file", "-", given=text)
+    assert many.returncode == 1, many.stderr
+    assert many.stdout.splitlines()[1:] == [
+        f"{orders},1,60,{lab.remote('orders')},{place},exact",
+        f"{orders},0,4711,{lab.remote('orders')},,held: ahead of the mirror by 4611",
+        "nowhere,0,1,-,,untranslatable: the flow copies no such partition",
+    ]
+    unknown = mirror(lab, "translate-position", config, "--file", "-", given=f'{{"{orders}":{{"0":4711}}}}')
+    assert unknown.returncode == 3 and unknown.stdout == ""
+    assert f"{orders}-0 at 4711: held: ahead of the mirror by 4611" in unknown.stderr
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["to downstream", "to upstream"])
+def test_spark_batch_goes_on_from_the_translated_offsets(reverse: bool, lab: GroupLab) -> None:
+    config = load(str(lab.config))
+    here, there = (lab.source, lab.topic("orders")), (lab.target, lab.remote("orders"))
+    if reverse:
+        here, there = there, here
+    stop = json.dumps({here[1]: {"0": 20, "1": 77}})
+    first = values_of(read_kafka(lab, *here, endingOffsets=stop))
+    given = read_positions(stop, "stdin")
+    answers = translate_positions(lab.spark, config, config.flows[0], given.positions, reverse=reverse)
+    then = values_of(read_kafka(lab, *there, startingOffsets=render(given, answers)))
+    assert sorted([*first, *then]) == sorted(values_of(read_kafka(lab, lab.source, lab.topic("orders"))))
+
+
+def test_spark_stream_goes_on_on_the_remote_topic_from_its_translated_checkpoint(lab: GroupLab, tmp_path: Path) -> None:
+    topic, remote = lab.create("stream"), lab.remote("stream")
+    lab.write("stream", values(60))
+    seen: List[bytes] = []
+
+    def run(broker: KafkaBroker, name: str, checkpoint: Path) -> None:
+        stream = lab.spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+        rows = stream.option("subscribe", name).option("startingOffsets", "earliest").load()
+        query = rows.writeStream.foreachBatch(
+            lambda batch, _: seen.extend(bytes(row["value"]) for row in batch.orderBy("offset").collect())
+        )
+        query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+    run(lab.source, topic, tmp_path / "one")
+    assert seen == values(60)
+    lab.write("stream", values(40, "later"))
+    lab.copy()
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    last = max((tmp_path / "other" / "offsets").glob("[0-9]*"))
+    config = load(str(lab.config))
+    given = read_positions(last.read_text(), str(last))
+    answers = translate_positions(lab.spark, config, config.flows[0], given.positions)
+    last.write_text(render(given, answers))
+    for sums in (tmp_path / "other").rglob(".*.crc"):
+        sums.unlink()
+    run(lab.target, remote, tmp_path / "other")
+    assert seen == [*values(60), *values(40, "later")]
+
+
+def test_function_answers_in_the_order_asked(lab: GroupLab) -> None:
+    config, orders = load(str(lab.config)), lab.topic("orders")
+    asked = [TopicPosition(orders, 1, 50), TopicPosition("nowhere", 0, 0), TopicPosition(orders, 0, 0)]
+    answers = translate_positions(lab.spark, config, config.flows[0], asked)
+    assert [(a.topic, a.partition, a.offset, a.verdict) for a in answers] == [
+        (orders, 1, 50, "exact"),
+        ("nowhere", 0, 0, "untranslatable: the flow copies no such partition"),
+        (orders, 0, 0, "exact"),
+    ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from confluent_kafka import KafkaException
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
@@ -88,6 +89,13 @@ class JobLab(GroupLab):
         """Every offset sync of this lab's topics, in log order."""
         found = [decode_offset_sync(*pair) for pair in _pairs(broker, topic)]
         return [each for each in found if each.topic.startswith(self.name)]
+
+
+def commit_with_note(broker: KafkaBroker, group: str, topic: str, offset: int, note: str, partition: int = 0) -> None:
+    """Commit without being a member, with metadata as it is: librdkafka would add a NUL to it."""
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
+    consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, note, -1)})
+    consumer.close()
 
 
 def _pairs(broker: KafkaBroker, topic: str) -> Iterator[Tuple[bytes, bytes]]:

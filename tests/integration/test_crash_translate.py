@@ -1,0 +1,117 @@
+"""A translating driver killed with `kill -9` at each step: the next run ends right, and the third has no work left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, driver
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import commit
+from tests.lab.job_lab import JobLab, commit_with_note
+from tests.lab.readers import read_topic
+
+POSITIONS = {"a": (10, 20), "b": (33, 7), "c": (50, 50)}
+MOVES = 6
+
+AUDIT = "mirror_lib.state.group_offsets:GroupOffsetTable.append"
+COMMIT = "mirror_lib.cluster.groups:ClusterGroups.commit_offsets"
+CHECKPOINTS = "mirror_lib.translate.mm2_topics:CheckpointWriter.write"
+
+
+@pytest.fixture
+def lab(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+) -> JobLab:
+    """Three groups on two partitions; copied, and never translated."""
+    lab = JobLab(source_cluster, target_cluster, spark, tmp_path, topic_name("crash"))
+    lab.settings["offset-syncs.topic.location"] = "target"
+    lab.create("orders", 2)
+    for partition in range(2):
+        lab.write("orders", values(50), partition)
+    lab.copy()
+    for group, offsets in POSITIONS.items():
+        for partition, offset in enumerate(offsets):
+            commit_with_note(
+                lab.source, f"{lab.name}-{group}", lab.topic("orders"), offset, f"note {offset}", partition
+            )
+    return lab
+
+
+def standing(lab: JobLab) -> Dict[str, Tuple[object, ...]]:
+    return {name: tuple(lab.done(f"{lab.name}-{name}", partition=number) for number in range(2)) for name in POSITIONS}
+
+
+def commits(lab: JobLab) -> int:
+    """Records about this lab's groups and remote topic that the target's coordinator ever wrote."""
+    try:
+        logs = read_topic(lab.target, "__consumer_offsets").values()
+    except KeyError:
+        return 0
+    keys = [record.key or b"" for log in logs for record in log.values() if record.value is not None]
+    return sum(lab.remote("orders").encode() in key and lab.name.encode() + b"-" in key for key in keys)
+
+
+def told(lab: JobLab) -> List[Tuple[str, int, int, int, str]]:
+    """Checkpoints: group, partition, upstream and downstream offset, metadata, in log order."""
+    return [(c.group, c.partition, c.upstream_offset, c.downstream_offset, c.metadata) for c in lab.checkpoints()]
+
+
+def right(lab: JobLab) -> List[Tuple[str, int, int, int, str]]:
+    """A checkpoint for each position, as it is committed on the target."""
+    expected = []
+    for name, offsets in POSITIONS.items():
+        at = lab.at_target(f"{lab.name}-{name}", "orders", 2)
+        expected += [(f"{lab.name}-{name}", number, offsets[number], *at[number]) for number in range(2)]
+    return expected
+
+
+@pytest.mark.parametrize(
+    ("function", "when", "call", "rows", "made"),
+    [
+        pytest.param(AUDIT, "before", 1, 0, 0, id="before-the-audit-rows"),
+        pytest.param(AUDIT, "after", 1, MOVES, 0, id="between-rows-and-commits"),
+        pytest.param(COMMIT, "after", 2, MOVES, 4, id="between-two-groups"),
+        pytest.param(CHECKPOINTS, "before", 1, MOVES, MOVES, id="between-commits-and-checkpoints"),
+        pytest.param(CHECKPOINTS, "after", 1, MOVES, MOVES, id="after-the-checkpoints"),
+    ],
+)
+def test_groups_end_right_after_a_driver_killed(
+    lab: JobLab, tmp_path: Path, function: str, when: str, call: int, rows: int, made: int
+) -> None:
+    crash = CrashPoint(function, when, call, tmp_path / "died")
+    with driver(["-m", "mirror_lib.cli", "translate", str(lab.config), "--once"], crash) as running:
+        assert running.wait() == -9
+    assert crash.reached
+    assert (len(lab.moves()), commits(lab)) == (rows, made)
+
+    lab.pass_once()
+    assert standing(lab) == POSITIONS
+    assert sorted(told(lab)) == right(lab)
+    assert len(lab.moves()) == len(set(lab.moves())) == MOVES
+    assert commits(lab) == MOVES
+
+    syncs = lab.offset_syncs(lab.target, "mm2-offset-syncs.source.internal")
+    report = lab.pass_once()
+    assert (report.committed, report.refused, report.checkpoints, report.offset_syncs) == (0, 0, 0, 0)
+    assert (len(lab.moves()), commits(lab), len(told(lab))) == (MOVES, MOVES, MOVES)
+    assert lab.offset_syncs(lab.target, "mm2-offset-syncs.source.internal") == syncs != []
+
+
+def test_group_that_went_on_after_the_kill_is_moved_to_where_it_is_now(lab: JobLab, tmp_path: Path) -> None:
+    crash = CrashPoint(AUDIT, "after", 1, tmp_path / "died")
+    with driver(["-m", "mirror_lib.cli", "translate", str(lab.config), "--once"], crash) as running:
+        assert running.wait() == -9
+    commit(lab.source, f"{lab.name}-a", lab.topic("orders"), 15)
+    lab.pass_once()
+    assert standing(lab) == {**POSITIONS, "a": (15, 20)}
+    # Six rows of the run that died, of which one move was never made, and the one that was made in its place.
+    assert (len(lab.moves()), commits(lab)) == (MOVES + 1, MOVES)

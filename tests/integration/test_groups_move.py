@@ -1,0 +1,444 @@
+"""Groups that go on on the other cluster with ordinary consumers: nothing is passed unread, nothing read twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Tuple
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql import SparkSession
+
+from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from tests.lab import dataset
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import (
+    CLASSIC,
+    KIP_848,
+    GroupLab,
+    Read,
+    commit,
+    committed,
+    member,
+    of_topic,
+    read_on,
+    union_faults,
+)
+from tests.lab.readers import read_topic
+
+BOTH_PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, KIP_848], ids=["classic", "KIP-848"])
+HARD = ("bulk", "json.zstd", "transactions", "compacted", "tiny.batches", "trimmed")
+CUTS = ("early", "end", "late")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
+    """Two clusters of this file alone: the data set's topics have fixed names."""
+    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def lab(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Callable[[str], str]) -> GroupLab:
+    name = topic_name("move")
+    made = GroupLab(pair[0], pair[1], spark, tmp_path, name)
+    # Groups of other tests are none of this one's business.
+    made.settings["groups"] = json.dumps([f"{name}.*"])
+    return made
+
+
+def ordered(lab: GroupLab, count: int = 100) -> str:
+    """A topic `orders` with records, and a group's name."""
+    lab.create("orders")
+    lab.write("orders", values(count))
+    return lab.name
+
+
+# --- the data set ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Moved:
+    """The data set after its groups were moved: what each read on the source, and its verdicts."""
+
+    lab: GroupLab
+    read: Dict[str, Read]
+    verdicts: Dict[Tuple[str, str, int], str]
+
+
+def group_of(cut: str, topic: str) -> str:
+    return f"{cut} of {topic}"
+
+
+def fill(source: KafkaBroker) -> dataset.OpenTransaction:
+    later = dataset.to_be_compacted(source, keys=100)
+    dataset.bulk(source, "bulk", 100, 4000)
+    dataset.compressed(source, "zstd", 1000)
+    dataset.tiny_batches(source, 600)
+    dataset.trimmed(source)
+    _, transaction = dataset.transactions(source, rounds=6, each=50)
+    dataset.compacted(source, later)
+    return transaction
+
+
+def read_at_source(made: GroupLab, cut: str, part: float, moved: Dict[str, Read]) -> None:
+    """For each topic a group that reads that part of it; groups of both protocols in turn."""
+    for number, topic in enumerate(HARD):
+        count = int(sum(map(len, read_topic(made.source, topic, "read_committed").values())) * part)
+        protocol = (CLASSIC, KIP_848)[number % 2]
+        moved[group_of(cut, topic)] = read_on(
+            made.source, group_of(cut, topic), [topic], count, group_protocol=protocol
+        )
+
+
+@pytest.fixture(scope="module")
+def hard_cases(pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Moved:
+    """Copied in two runs while groups work on the source: before the first, between them, and after everything."""
+    transaction = fill(pair[0])
+    made = GroupLab(pair[0], pair[1], spark, tmp_path_factory.mktemp("hard"), "hard")
+    made.settings.update({"topics": json.dumps(list(HARD)), "groups": '[".* of .*"]'})
+    read: Dict[str, Read] = {}
+    read_at_source(made, "early", 0.3, read)
+    made.copy()
+    read_at_source(made, "end", 1.0, read)
+    transaction.commit()
+    admin = AdminClient({"bootstrap.servers": pair[0].bootstrap})
+    admin.create_partitions([NewPartitions("json.zstd", 3)])["json.zstd"].result(30)
+    for topic, partition in (("bulk", 1), ("json.zstd", 2), ("compacted", 0), ("trimmed", 0)):
+        made.write_to(pair[0], topic, values(70, "later"), partition)
+    made.copy()
+    read_at_source(made, "late", 0.8, read)
+    return Moved(made, read, made.translate())
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("topic", HARD)
+def test_group_goes_on_where_it_stopped_on_a_topic_of_the_data_set(topic: str, cut: str, hard_cases: Moved) -> None:
+    made, group = hard_cases.lab, group_of(cut, topic)
+    mine = {verdict for (name, _, _), verdict in hard_cases.verdicts.items() if name == group}
+    assert mine == {"exact"}
+    then = of_topic(read_on(made.target, group, [f"source.{topic}"]), f"source.{topic}")
+    whole = read_topic(made.source, topic, "read_committed")
+    assert union_faults(whole, of_topic(hard_cases.read[group], topic), then) == []
+
+
+@pytest.mark.parametrize("topic", ["transactions", "compacted", "trimmed"])
+def test_offsets_taken_over_as_they_are_would_fail_the_same_check(topic: str, hard_cases: Moved) -> None:
+    made, group = hard_cases.lab, group_of("late", topic)
+    as_they_are = committed(made.source, group, {topic: 2 if topic == "transactions" else 1})
+    assert as_they_are
+    for (_, partition), (offset, _) in as_they_are.items():
+        commit(made.target, f"literal {topic}", f"source.{topic}", offset, partition)
+    then = of_topic(read_on(made.target, f"literal {topic}", [f"source.{topic}"]), f"source.{topic}")
+    whole = read_topic(made.source, topic, "read_committed")
+    assert union_faults(whole, of_topic(hard_cases.read[group], topic), then) != []
+
+
+def test_a_second_translation_of_everything_moves_nothing(hard_cases: Moved) -> None:
+    before = hard_cases.lab.moves()
+    hard_cases.lab.translate()
+    assert len(before) > 20 and hard_cases.lab.moves() == before
+
+
+# --- how far the mirror is ---------------------------------------------------------------------------------------
+
+
+def test_group_a_hundred_thousand_records_behind_goes_on_exactly_and_so_does_one_at_the_end(lab: GroupLab) -> None:
+    far, end, topic = f"{lab.name} far", f"{lab.name} end", lab.create("orders")
+    lab.write("orders", values(100_000), compression_type="zstd")
+    lab.copy()
+    first = {
+        group: of_topic(read_on(lab.source, group, [topic], count), topic) for group, count in ((far, 9), (end, None))
+    }
+    assert set(lab.translate().values()) == {"exact"}
+    lab.write("orders", values(10, "after the move"))
+    lab.copy()
+    whole = lab.read("orders")
+    assert union_faults(whole, first[far], lab.rest_of(far, "orders")) == []
+    assert union_faults(whole, first[end], lab.rest_of(end, "orders")) == []
+
+
+def test_group_ahead_of_the_mirror_is_held_and_put_where_it_was_as_soon_as_that_is_mirrored(lab: GroupLab) -> None:
+    group, topic = ordered(lab, 50), lab.topic("orders")
+    lab.copy()
+    lab.write("orders", values(30, "second"))
+    first = of_topic(read_on(lab.source, group, [topic]), topic)
+    key = (group, "orders", 0)
+    with lab.translation() as life:
+        assert lab.passed(life)[key] == "held: ahead of the mirror by 30"
+        assert lab.at_target(group, "orders") == {} and lab.moves() == []
+        lab.copy()
+        lab.write("orders", values(40, "third"))
+        read_on(lab.source, group, [topic])
+        life.read_anew()
+        assert lab.passed(life)[key] == "exact"
+    lab.copy()
+    assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
+
+
+@pytest.mark.parametrize("why", ["flow began at the end", "source had expired"])
+def test_group_older_than_the_first_copied_record_starts_at_that_record(why: str, lab: GroupLab) -> None:
+    group, topic = ordered(lab, 50), lab.topic("orders")
+    read_on(lab.source, group, [topic], 20)
+    if why == "source had expired":
+        lab.expire("orders", 40)
+    else:
+        lab.settings["consumer.auto.offset.reset"] = "latest"
+    lab.copy()
+    lab.write("orders", values(30, "later"))
+    lab.copy()
+    assert lab.translate() == {(group, "orders", 0): "before first copied record"}
+    assert lab.rest_of(group, "orders") == {0: list(lab.read_remote("orders")[0].values())}
+    assert len(lab.read_remote("orders")[0]) == (40 if why == "source had expired" else 30)
+
+
+def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and_the_loss_is_told(
+    lab: GroupLab,
+) -> None:
+    group, topic = ordered(lab), lab.topic("orders")
+    lab.copy()
+    read_on(lab.source, group, [topic], 20)
+    start = min(o for o, record in lab.read_remote("orders")[0].items() if record.value == b"value 60")
+    lab.expire_remote("orders", start)
+    for _ in range(2):
+        assert lab.translate() == {(group, "orders", 0): "clamped"}
+    assert lab.at_target(group, "orders") == {0: (start, "")}
+    assert lab.incidents() == [("offsets skipped", "orders", 0, 20, -1)]
+    assert [record.value for record in lab.rest_of(group, "orders")[0]] == values(100)[60:]
+
+
+# --- groups that live, groups that nobody can see living, and rewinds ---------------------------------------------
+
+Places = Dict[int, int]
+
+
+@pytest.fixture(scope="module")
+def mirrored(
+    pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Tuple[GroupLab, Places]:
+    """`orders` and `payments`, copied whole, and the downstream offset of each upstream one of `orders`."""
+    made = GroupLab(pair[0], pair[1], spark, tmp_path_factory.mktemp("mirrored"), "steady")
+    made.settings["groups.exclude"] = '["unwanted .*"]'
+    made.create("orders")
+    made.create("payments")
+    made.write("orders", values(100))
+    made.write("payments", values(100))
+    made.copy()
+    downstream = {record.value: offset for offset, record in made.read_remote("orders")[0].items()}
+    return made, {up: downstream[record.value] for up, record in made.read("orders")[0].items()}
+
+
+Mirrored = Tuple[GroupLab, Places]
+
+
+@BOTH_PROTOCOLS
+def test_group_that_lives_on_the_target_is_left_alone_and_the_others_go_on(
+    protocol: str, mirrored: Mirrored, topic_name: Callable[[str], str]
+) -> None:
+    lab, place = mirrored
+    live, idle = topic_name("live"), topic_name("idle")
+    for group in (live, idle):
+        commit(lab.source, group, lab.topic("orders"), 40)
+    with member(lab.target, live, lab.remote("orders"), group_protocol=protocol):
+        verdicts = lab.translate()
+        assert (verdicts[live, "orders", 0], verdicts[idle, "orders", 0]) == ("active on target", "exact")
+        assert lab.at_target(live, "orders") == {}
+        assert [move.group for move in lab.moves() if move.group in (live, idle)] == [idle]
+        assert lab.translate(allow_rewind=True, simple_groups="include", group=live).popitem()[1] == "active on target"
+    assert lab.at_target(idle, "orders") == {0: (place[40], "")}
+    assert lab.translate(group=live) == {(live, "orders", 0): "exact"}
+    assert lab.at_target(live, "orders") == {0: (place[40], "")}
+
+
+def test_group_that_comes_to_life_after_the_decision_is_refused_and_the_others_go_on(
+    mirrored: Mirrored, topic_name: Callable[[str], str]
+) -> None:
+    lab, place = mirrored
+    groups = [topic_name("late"), topic_name("idle")]
+    for group in groups:
+        commit(lab.source, group, lab.topic("orders"), 40)
+    with lab.translation() as life:
+        decisions = [each for each in life.decide(life.look(), TranslationRules()) if each.group in groups]
+        with member(lab.target, groups[0], lab.remote("orders")):
+            done = {outcome.decision.group: outcome.done for outcome in life.execute(decisions)}
+            assert lab.passed(life)[groups[0], "orders", 0] == "active on target"
+    assert done[groups[1]] == "committed"
+    assert done[groups[0]].startswith("refused: UNKNOWN_MEMBER_ID: the group has members")
+    assert lab.at_target(groups[0], "orders") == {} and lab.at_target(groups[1], "orders") == {0: (place[40], "")}
+
+
+@BOTH_PROTOCOLS
+def test_group_that_lives_on_the_source_is_followed(
+    protocol: str, mirrored: Mirrored, topic_name: Callable[[str], str]
+) -> None:
+    lab, place = mirrored
+    group = topic_name("busy")
+    with member(lab.source, group, lab.topic("orders"), group_protocol=protocol) as consumer, lab.translation() as life:
+        for offset in (20, 55):
+            consumer.commit(offsets=[TopicPartition(lab.topic("orders"), 0, offset)], asynchronous=False)
+            assert lab.passed(life, group=group) == {(group, "orders", 0): "exact"}
+            assert lab.at_target(group, "orders") == {0: (place[offset], "")}
+
+
+def test_group_without_members_is_left_alone_where_somebody_else_committed_unless_told_otherwise(
+    mirrored: Mirrored, topic_name: Callable[[str], str]
+) -> None:
+    lab, place = mirrored
+    group = topic_name("assigning")
+    commit(lab.source, group, lab.topic("orders"), 40)
+    commit(lab.target, group, lab.remote("orders"), place[10])
+    assert lab.translate(group=group) == {(group, "orders", 0): "active on target"}
+    assert lab.at_target(group, "orders") == {0: (place[10], "")}
+    assert [move for move in lab.moves() if move.group == group] == []
+    assert lab.translate(group=group, simple_groups="include") == {(group, "orders", 0): "exact"}
+    assert lab.at_target(group, "orders") == {0: (place[40], "")}
+
+
+def test_group_for_which_only_the_mirror_commits_goes_on_being_moved_until_somebody_else_does(
+    mirrored: Mirrored, topic_name: Callable[[str], str]
+) -> None:
+    lab, place = mirrored
+    group = topic_name("ours")
+    for offset in (10, 20, 30):
+        commit(lab.source, group, lab.topic("orders"), offset)
+        assert lab.translate(group=group) == {(group, "orders", 0): "exact"}
+        assert lab.at_target(group, "orders") == {0: (place[offset], "")}
+    commit(lab.target, group, lab.remote("orders"), place[33])
+    commit(lab.source, group, lab.topic("orders"), 50)
+    assert lab.translate(group=group) == {(group, "orders", 0): "active on target"}
+    assert lab.at_target(group, "orders") == {0: (place[33], "")}
+
+
+def test_group_that_was_reset_on_the_source_goes_back_only_when_that_is_allowed(
+    mirrored: Mirrored, topic_name: Callable[[str], str]
+) -> None:
+    lab, place = mirrored
+    group, key = topic_name("reset"), "orders"
+    commit(lab.source, group, lab.topic(key), 60)
+    lab.translate(group=group)
+    commit(lab.source, group, lab.topic(key), 15)
+    assert lab.translate(group=group) == {(group, key, 0): "would move backwards"}
+    assert lab.at_target(group, key) == {0: (place[60], "")}
+    assert lab.translate(group=group, allow_rewind=True) == {(group, key, 0): "exact"}
+    assert lab.at_target(group, key) == {0: (place[15], "")}
+    assert len([move for move in lab.moves() if move.group == group]) == 2
+    for allowed in (False, True):
+        assert lab.translate(group=group, allow_rewind=allowed) == {(group, key, 0): "exact"}
+    assert len([move for move in lab.moves() if move.group == group]) == 2
+
+
+# --- what is carried, and who is chosen --------------------------------------------------------------------------
+
+
+def test_metadata_and_odd_group_names_are_carried(mirrored: Mirrored, topic_name: Callable[[str], str]) -> None:
+    lab, place = mirrored
+    texts = {
+        topic_name("grüße & 漢字 / 100%"): '{"text": "größe 😀"}',
+        topic_name("$var `x` 'y' \"z\""): "x" * 4000,
+        topic_name("two  blanks"): " ",
+        topic_name("->") + "\\": "",
+    }
+    for group, text in texts.items():
+        commit(lab.source, group, lab.topic("orders"), 40, metadata=text)
+    verdicts = lab.translate()
+    for group, text in texts.items():
+        assert verdicts[group, "orders", 0] == "exact"
+        assert lab.at_target(group, "orders") == {0: (place[40], text)}
+        assert [move[:5] for move in lab.moves() if move.group == group] == [
+            (group, "source.orders", 0, None, place[40])
+        ]
+
+
+def test_only_groups_and_topics_that_are_asked_for_are_moved(
+    mirrored: Mirrored, topic_name: Callable[[str], str]
+) -> None:
+    lab, _ = mirrored
+    group, other, unwanted = topic_name("wanted"), topic_name("other"), topic_name("unwanted by the file")
+    for each in (group, other, unwanted):
+        for stem in ("orders", "payments"):
+            commit(lab.source, each, lab.topic(stem), 40)
+    assert lab.translate(group=unwanted) == {}
+    assert lab.translate(group="nobody") == {}
+    assert lab.translate(topic=lab.topic("nothing")) == {}
+    assert lab.translate(group=group, topic=lab.topic("payments")) == {(group, "payments", 0): "exact"}
+    assert lab.translate(group=group, topic=lab.remote("payments")) == {(group, "payments", 0): "exact"}
+    assert lab.translate(group=group) == {(group, "orders", 0): "exact", (group, "payments", 0): "exact"}
+    assert {move.group for move in lab.moves()} & {group, other, unwanted} == {group}
+    everybody = {name for name, _, _ in lab.translate(topic=lab.topic("orders"))}
+    assert {group, other} <= everybody and unwanted not in everybody
+
+
+# --- fail-back ---------------------------------------------------------------------------------------------------
+
+
+def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_ways(lab: GroupLab) -> None:
+    """Both clusters have a topic of this name and copy the other's; the group is moved to the target and back."""
+    lab.flows = ("source->target", "target->source")
+    group, topic = ordered(lab), lab.topic("orders")
+    lab.target.create_topic(topic, 1)
+    lab.write_to(lab.target, topic, values(80, "local"))
+    # The remote topics are topics of their own on the cluster where they lie.
+    lab.settings["topics"] = json.dumps([topic])
+    assert [outcome.error for outcome in lab.run_all()] == [None, None]
+    back = f"target.{topic}"
+    at_home = read_on(lab.source, group, [topic, back], 60)
+    lab.translate()
+    lab.translate(TO_UPSTREAM, flow=1)
+    away = read_on(lab.target, group, [lab.remote("orders"), topic], 70)
+
+    lab.write("orders", values(20, "later"))
+    lab.write_to(lab.target, topic, values(20, "later local"))
+    assert [outcome.error for outcome in lab.run_all()] == [None, None]
+    assert set(lab.translate(TO_UPSTREAM).values()) == {"exact"}
+    assert set(lab.translate(flow=1).values()) == {"exact"}
+    again = read_on(lab.source, group, [topic, back])
+    for here, there in ((topic, lab.remote("orders")), (back, topic)):
+        read = [*at_home.get((here, 0), []), *away.get((there, 0), []), *again.get((here, 0), [])]
+        assert union_faults(read_topic(lab.source, here), {0: read}, {}) == []
+    # Both directions of both flows, again and again: they do not drive the group to and fro.
+    ways = [(direction, flow) for flow in (0, 1) for direction in (TO_DOWNSTREAM, TO_UPSTREAM)]
+    for way in ways:
+        lab.translate(*way)
+    moves = lab.moves()
+    for way in ways:
+        assert set(lab.translate(*way).values()) == {"exact"}
+    assert lab.moves() == moves
+
+
+# --- topics that come and go -------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_source_topic_that_was_created_anew_say_nothing_about_the_new_one(lab: GroupLab) -> None:
+    group, topic = ordered(lab, 50), lab.topic("orders")
+    lab.copy()
+    read_on(lab.source, group, [topic], 30)
+    assert lab.translate() == {(group, "orders", 0): "exact"}
+    lab.delete(lab.source, topic)
+    lab.create("orders")
+    lab.write("orders", values(20, "new"))
+    first = of_topic(read_on(lab.source, group, [topic], 5), topic)
+    anew = "untranslatable: the topic was created anew and nothing of it is copied yet"
+    assert lab.translate() == {(group, "orders", 0): anew}
+    lab.copy(on_data_loss="continue")
+    assert lab.translate() == {(group, "orders", 0): "exact"}
+    assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
+
+
+def test_rows_of_a_remote_topic_that_was_created_anew_say_nothing_about_the_new_one(lab: GroupLab) -> None:
+    group, topic = ordered(lab), lab.topic("orders")
+    lab.copy()
+    first = of_topic(read_on(lab.source, group, [topic], 70), topic)
+    lab.create("unseen")
+    commit(lab.source, group, lab.topic("unseen"), 0)
+    key, unseen = (group, "orders", 0), (group, "unseen", 0)
+    missing = f"untranslatable: {lab.remote('unseen')}-0 does not exist yet"
+    assert lab.translate() == {key: "exact", unseen: missing}
+    lab.delete(lab.target, lab.remote("orders"))
+    assert lab.translate()[key] == f"untranslatable: {lab.remote('orders')}-0 does not exist yet"
+    lab.copy()
+    assert lab.translate()[key] == "exact"
+    assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []

@@ -1,0 +1,172 @@
+"""MirrorMaker's own Java clients and formatters read what this product tells, and find what it committed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Sequence, Tuple
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from tests.lab import dataset
+from tests.lab.brokers import JARS, KafkaBroker, clusters, java_command
+from tests.lab.checkout import ROOT
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import commit, committed, read_on
+from tests.lab.job_lab import CHECKPOINTS, JobLab, commit_with_note
+from tests.lab.jvm import kafka_archive, quick_options
+from tests.lab.readers import read_topic
+
+HARD = {"transactions": 2, "compacted": 1, "json.zstd": 2}
+SYNCS_ON_SOURCE, SYNCS_ON_TARGET = "mm2-offset-syncs.target.internal", "mm2-offset-syncs.source.internal"
+
+# Group, topic, partition to offset and metadata.
+Answers = Dict[Tuple[str, str, int], Tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
+    """Two clusters of this file alone: who has an offset syncs topic is asked here."""
+    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def lab(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Callable[[str], str]) -> JobLab:
+    source, target = pair
+    return JobLab(source, target, spark, tmp_path, topic_name("mm2"))
+
+
+def topics_of(broker: KafkaBroker) -> Sequence[str]:
+    return list(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics)
+
+
+def java(*arguments: str) -> List[List[str]]:
+    """What a Java program with Kafka's jars prints, by line and tab."""
+    command = [java_command(), *quick_options(kafka_archive(JARS)), "-cp", str(JARS / "*"), *arguments]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def formatted(broker: KafkaBroker, topic: str, formatter: str) -> List[str]:
+    """The whole topic as Kafka's console consumer prints it with MirrorMaker's formatter."""
+    count = str(len(read_topic(broker, topic)[0]))
+    options = [
+        "--bootstrap-server",
+        broker.bootstrap,
+        "--topic",
+        topic,
+        "--from-beginning",
+        "--max-messages",
+        f"{count}",
+    ]
+    formatter = f"org.apache.kafka.connect.mirror.formatters.{formatter}"
+    lines = java("org.apache.kafka.tools.consumer.ConsoleConsumer", *options, "--formatter", formatter)
+    return ["\t".join(line) for line in lines]
+
+
+def test_java_clients_find_the_offsets_that_were_committed(lab: JobLab) -> None:
+    later = dataset.to_be_compacted(lab.source, keys=100)
+    dataset.compressed(lab.source, "zstd", 1000)
+    _, transaction = dataset.transactions(lab.source, rounds=6, each=50)
+    dataset.compacted(lab.source, later)
+    lab.settings["topics"] = json.dumps(list(HARD))
+    lab.copy()
+    groups = [f"{lab.name}-{topic}" for topic in HARD]
+    for topic, group in zip(HARD, groups):
+        read_on(lab.source, group, [topic], 61)
+    commit_with_note(lab.source, groups[0], "transactions", 120, "påminnelse")
+    transaction.abort()
+    report = lab.pass_once()
+    assert report.verdicts == {"exact": report.committed}
+
+    remote = {f"source.{topic}": partitions for topic, partitions in HARD.items()}
+    expected: Answers = {
+        (group, *at): found for group in groups for at, found in committed(lab.target, group, remote).items()
+    }
+    assert len(expected) == report.committed and ("påminnelse" in {note for _, note in expected.values()})
+    lines = java(str(ROOT / "tests" / "lab" / "MirrorClients.java"), lab.target.bootstrap, "source", *groups)
+    assert ["checkpoints", CHECKPOINTS] in lines
+    assert {line[1] for line in lines if line[0] == "remote topic"} >= set(remote)
+    for asked in ("remoteConsumerOffsets", "translateOffsets"):
+        told = {(each[1], each[2], int(each[3])): (int(each[4]), each[5]) for each in lines if each[0] == asked}
+        assert told == expected
+
+
+def test_formatters_print_what_was_told(lab: JobLab) -> None:
+    lab.settings["offset-syncs.topic.location"] = "target"
+    lab.create("orders")
+    lab.write("orders", values(30))
+    lab.copy()
+    commit_with_note(lab.source, lab.name, lab.topic("orders"), 12, "note")
+    lab.pass_once()
+    (checkpoint,) = lab.checkpoints()
+    lines = formatted(lab.target, CHECKPOINTS, "CheckpointFormatter")
+    assert [line for line in lines if lab.name in line] == [
+        f"Checkpoint{{consumerGroupId={lab.name}, topicPartition={lab.remote('orders')}-0, upstreamOffset=12,"
+        f" downstreamOffset={checkpoint.downstream_offset}, metadata=note}}"
+    ]
+    lines = formatted(lab.target, SYNCS_ON_TARGET, "OffsetSyncFormatter")
+    assert [line for line in lines if lab.name in line] == [
+        f"OffsetSync{{topicPartition={each.topic}-{each.partition}, upstreamOffset={each.upstream_offset},"
+        f" downstreamOffset={each.downstream_offset}}}"
+        for each in lab.offset_syncs(lab.target, SYNCS_ON_TARGET)
+    ]
+
+
+def test_source_is_only_read_unless_it_is_asked_to_hold_the_offset_syncs(lab: JobLab) -> None:
+    lab.create("orders")
+    lab.write("orders", values(30))
+    before = set(topics_of(lab.source))
+    lab.copy()
+    commit(lab.source, lab.name, lab.topic("orders"), 12)
+    lab.pass_once()
+    assert set(topics_of(lab.source)) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
+
+    lab.settings["emit.offset-syncs.enabled"] = "true"
+    assert lab.pass_once().offset_syncs == len(lab.offset_syncs(lab.source, SYNCS_ON_SOURCE)) == 2
+
+
+def test_offset_syncs_are_true_and_rise_over_runs_and_restarts(lab: JobLab) -> None:
+    lab.settings["offset-syncs.topic.location"] = "target"
+    lab.create("orders", 2)
+    for number in range(3):
+        for partition in range(2):
+            lab.write("orders", values(20, f"run {number}, partition {partition}, record"), partition)
+        lab.copy()
+        assert lab.pass_once().offset_syncs > 0
+        assert lab.pass_once().offset_syncs == 0
+    with lab.translating():
+        lab.write("orders", values(20, "beside"))
+        lab.copy()
+    lab.pass_once()
+
+    syncs = lab.offset_syncs(lab.target, SYNCS_ON_TARGET)
+    source, remote = lab.read("orders"), lab.read_remote("orders")
+    for partition in range(2):
+        own = [sync for sync in syncs if sync.partition == partition]
+        upstream = [sync.upstream_offset for sync in own]
+        assert upstream == sorted(set(upstream)) and upstream[-1] == max(source[partition])
+        there = [remote[partition][sync.downstream_offset] for sync in own]
+        assert there == [source[partition][sync.upstream_offset] for sync in own]
+
+
+def test_checkpoints_rise_over_restarts_and_fall_only_where_a_group_was_reset(lab: JobLab) -> None:
+    lab.create("orders")
+    lab.write("orders", values(60))
+    lab.copy()
+    told: List[int] = []
+    for offset in (10, 40, 25, 50):
+        commit(lab.source, lab.name, lab.topic("orders"), offset)
+        assert (lab.pass_once().checkpoints, lab.pass_once().checkpoints) == (1, 0)
+        told.append(offset)
+        assert [each.upstream_offset for each in lab.checkpoints()] == told
+    assert lab.done(lab.name) == 50
+    lab.settings["emit.checkpoints.enabled"] = "false"
+    commit(lab.source, lab.name, lab.topic("orders"), 55)
+    assert lab.pass_once().checkpoints == 0
+    assert [each.upstream_offset for each in lab.checkpoints()] == told

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 # Frames above this are refused by the client; a fetch answer may exceed its limit by one whole record batch.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 30_000
+# Above it the client fails requests at once. All lanes may be asked about together; appends have a limit of their own.
+MAX_IN_FLIGHT = 100
 RECEIVE_BYTES = 1024 * 1024
 TRANSACTION_KEY = 1
 
@@ -65,6 +67,10 @@ class Network:
         """Send and receive once; returns early when something arrived."""
         self.selector.poll(timeout_ms=timeout_ms)
 
+    def wait(self, future: Future, timeout_ms: float) -> None:
+        """Send and receive until `future` is done or the time is up."""
+        self.selector.poll(timeout_ms=timeout_ms, future=future)
+
     def close(self) -> None:
         """Close the loop; clients must be closed before."""
         self.selector.close()
@@ -83,6 +89,7 @@ class LogClient:
                 "request_timeout_ms": REQUEST_TIMEOUT_MS,
                 **options,
                 "receive_message_max_bytes": MAX_FRAME_BYTES,
+                "max_in_flight_requests_per_connection": MAX_IN_FLIGHT,
             },
         )
         self._leaders: Dict[Partition, int] = {}
@@ -101,8 +108,11 @@ class LogClient:
                 "check bootstrap.servers, credentials and the network",
             ) from error
 
-    def send(self, node: int, request: Any) -> Future:
-        """Send without waiting. The future fails if the node is not connected or the connection breaks."""
+    def send(self, node: Optional[int], request: Any) -> Future:
+        """Send to `node` (any broker if None) without waiting.
+
+        The future fails if the node is not connected or the connection breaks.
+        """
         try:
             return self._manager.send(request, node_id=node)
         except KafkaError as error:
@@ -114,7 +124,7 @@ class LogClient:
             future = self._manager.send(request, node_id=node)
         except KafkaError as error:
             raise Disconnected(f"{self.alias}: {error}") from error
-        self.network.selector.poll(timeout_ms=timeout_ms, future=future)
+        self.network.wait(future, timeout_ms)
         if not future.succeeded():
             raise Disconnected(f"{self.alias}: {future.exception or 'no answer'}") from future.exception
         return future.value

@@ -17,7 +17,11 @@ from mirror_lib.log.producer import Producer
 
 CONCURRENT_TRANSACTIONS = 51
 NOT_COORDINATOR = 16
+TRY_AGAIN = (CONCURRENT_TRANSACTIONS, NOT_COORDINATOR)
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
+# A coordinator gives out another producer id when an epoch has reached 32766, and markers under that id fence nobody
+# who has the old one. So nobody may append with the last epochs: who gets one asks on until the id is a new one.
+LAST_EPOCH = 32_766 - 8
 # Long enough for the three calls of a fence; a fence cut short blocks read_committed readers for at most this long.
 TRANSACTION_TIMEOUT_MS = 60_000
 
@@ -44,7 +48,14 @@ def fence(
     # Answers CONCURRENT_TRANSACTIONS until the markers are in the logs: only then is the fence up. It names the epoch
     # of those markers, so that of two that fence at once the later one is told: a new epoch without markers of its
     # own would let both write.
-    return init_producer(client, transactional_id, deadline, producer)
+    return lasting(client, transactional_id, init_producer(client, transactional_id, deadline, producer), deadline)
+
+
+def lasting(client: LogClient, transactional_id: str, producer: Producer, deadline: float) -> Producer:
+    """`producer`, whose markers are in the logs; where its epochs are used up, the one of the next producer id."""
+    while producer.epoch >= LAST_EPOCH:
+        producer = init_producer(client, transactional_id, deadline, producer)
+    return producer
 
 
 def init_producer(
@@ -54,16 +65,20 @@ def init_producer(
 
     With `held` only if nobody else asked for one since, else `FencedError` (KIP-360; brokers before 2.5 ignore it).
     """
-    request = InitProducerIdRequest(
+    answer = _ask(client, transactional_id, init_request(transactional_id, held), deadline)
+    refuse(answer.error_code, transactional_id)
+    return Producer(answer.producer_id, answer.producer_epoch)
+
+
+def init_request(transactional_id: str, held: Optional[Producer]) -> Any:
+    """Asks for a new epoch; with `held` only for the holder of that one (KIP-360)."""
+    return InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         producer_id=-1 if held is None else held.producer_id,
         producer_epoch=-1 if held is None else held.epoch,
         max_version=4,
     )
-    answer = _ask(client, transactional_id, request, deadline)
-    _refuse(answer.error_code, transactional_id)
-    return Producer(answer.producer_id, answer.producer_epoch)
 
 
 def idempotent_producer(client: LogClient, deadline: float) -> Producer:
@@ -76,7 +91,7 @@ def idempotent_producer(client: LogClient, deadline: float) -> Producer:
         max_version=4,
     )
     answer = client.retry(request, lambda: None, lambda reply: int(reply.error_code), deadline)
-    _refuse(answer.error_code, "idempotent producer")
+    refuse(answer.error_code, "idempotent producer")
     return Producer(answer.producer_id, answer.producer_epoch)
 
 
@@ -87,21 +102,31 @@ def _add_partitions(
     partitions: Mapping[str, Sequence[int]],
     deadline: float,
 ) -> None:
+    request = add_partitions_request(transactional_id, producer, partitions)
+    refuse_partitions(_ask(client, transactional_id, request, deadline, worst_partition_error), transactional_id)
+
+
+def add_partitions_request(transactional_id: str, producer: Producer, partitions: Mapping[str, Sequence[int]]) -> Any:
+    """Names the partitions that the markers go to: remote topic to partition numbers."""
     topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    request = AddPartitionsToTxnRequest(
+    return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=producer.producer_id,
         v3_and_below_producer_epoch=producer.epoch,
         v3_and_below_topics=[topic_type(name=name, partitions=sorted(numbers)) for name, numbers in partitions.items()],
         max_version=3,
     )
-    answer = _ask(client, transactional_id, request, deadline, _worst_partition_error)
+
+
+def refuse_partitions(answer: Any, transactional_id: str) -> None:
+    """Raises what `fence` raises if the answer to `add_partitions_request` holds an error."""
     for topic in answer.results_by_topic_v3_and_below:
         for result in topic.results_by_partition:
-            _refuse(result.partition_error_code, f"{transactional_id}, {topic.name}-{result.partition_index}")
+            refuse(result.partition_error_code, f"{transactional_id}, {topic.name}-{result.partition_index}")
 
 
-def _worst_partition_error(answer: Any) -> int:
+def worst_partition_error(answer: Any) -> int:
+    """The error code that explains the answer to `add_partitions_request`, 0 if there is none."""
     codes: List[int] = [
         result.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
@@ -113,15 +138,19 @@ def _worst_partition_error(answer: Any) -> int:
 
 
 def _abort(client: LogClient, transactional_id: str, producer: Producer, deadline: float) -> None:
-    request = EndTxnRequest(
+    answer = _ask(client, transactional_id, abort_request(transactional_id, producer), deadline)
+    refuse(answer.error_code, transactional_id)
+
+
+def abort_request(transactional_id: str, producer: Producer) -> Any:
+    """Has the coordinator write an abort marker to each of the partitions, soon after it answered."""
+    return EndTxnRequest(
         transactional_id=transactional_id,
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
         committed=False,
         max_version=4,
     )
-    answer = _ask(client, transactional_id, request, deadline)
-    _refuse(answer.error_code, transactional_id)
 
 
 def _ask(
@@ -136,11 +165,12 @@ def _ask(
         lambda: client.coordinator(transactional_id, deadline),
         error_code,
         deadline,
-        extra=(CONCURRENT_TRANSACTIONS, NOT_COORDINATOR),
+        extra=TRY_AGAIN,
     )
 
 
-def _refuse(code: int, what: str) -> None:
+def refuse(code: int, what: str) -> None:
+    """Raises `FencedError` or `ClusterError` for any error code but 0; `what` names the lane."""
     if code in FENCED:
         raise FencedError(f"lane {what} was taken over by another driver", "let one driver run each flow")
     if code:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Iterator, List, NamedTuple, Tuple, Union
 
-from mirror_lib.log.batch import BatchHeader, Record, next_sequence, rehead
+from mirror_lib.log.batch import BatchHeader, Record, next_sequence, read_header, rehead
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import build_batches, read_records
@@ -24,7 +24,10 @@ Run = Tuple[int, int]
 
 
 class Outgoing(NamedTuple):
-    """A batch for the remote log. `runs` are (upstream offset, record count); `next_upstream` is where it ends."""
+    """A batch for the remote log. `runs` are (upstream offset, record count); `next_upstream` is where it ends.
+
+    `last_timestamp` is the newest in it, by which the target judges the age of its producer.
+    """
 
     data: Union[bytes, bytearray]
     record_count: int
@@ -103,5 +106,5 @@ class Encoder:
             records, self._waiting_codec, producer.producer_id, producer.epoch, self._sequence, limit
         ):
             self._sequence = next_sequence(self._sequence, built.record_count)
-            start, count = built.runs[-1]
-            yield Outgoing(built.data, built.record_count, built.runs, start + count, records[-1].timestamp, True)
+            (start, count), header = built.runs[-1], read_header(built.data)
+            yield Outgoing(built.data, built.record_count, built.runs, start + count, header.max_timestamp, True)

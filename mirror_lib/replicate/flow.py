@@ -110,8 +110,8 @@ class FlowMirror:
 
     def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
         """Copy once with every lane that has something to do; False if nothing moved."""
-        started = time.monotonic()
-        lanes = {lane: state.current() for lane, state in self._lanes.items()}
+        started, began = time.monotonic(), time.time()
+        lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         plans = plan_tasks(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until)
         reports = run_tasks(spark, plans)
         by_source = {each.source: each for each in partitions.values()}
@@ -123,7 +123,7 @@ class FlowMirror:
         self._journal.append(rows, batch)
         for key, position in moves.items():
             self._positions.move(key, position)
-        self._remember(reports, by_source)
+        self._remember(reports, by_source, began)
         self._watcher(self._snapshot(reports, todo, batch, time.monotonic() - started))
         lost = [part.stopped for part in _partitions(reports) if part.lost_tail]
         if lost:
@@ -155,13 +155,15 @@ class FlowMirror:
             found += self._rejections.incidents(by_source[(part.topic, part.partition)].key, part)
         return found
 
-    def _remember(self, reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition]) -> None:
+    def _remember(
+        self, reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition], began: float
+    ) -> None:
         for report in reports:
             parts: Dict[int, List[PartitionReport]] = {}
             for part in report.partitions:
                 parts.setdefault(lane_of(part.remote_topic, part.partition), []).append(part)
             for lane, own in parts.items():
-                self._lanes[lane] = self._lanes.get(lane, LaneState()).after(report.producers.get(lane), own)
+                self._lanes[lane] = self._lanes.get(lane, LaneState()).after(report.producers.get(lane), own, began)
         self._totals.add(_partitions(reports))
         for part in _partitions(reports):
             key = by_source[(part.topic, part.partition)].key

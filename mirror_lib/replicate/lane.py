@@ -1,21 +1,22 @@
 """Copies the lanes of one Spark task once, on an executor: a `TaskPlan` in, a `TaskReport` out.
 
-Order of effects: fence, look at what is on the remote logs, append, report. A lane may die between any two: whoever
-takes it over fences first, so nothing of it can land later, and finds on the remote logs what it could not report.
+Order of effects: fence, look at what is on the remote logs, append, fence again behind old records, report. A lane may
+die between any two: whoever takes it over fences first and finds on the remote logs what it could not report.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterable, Iterator, List, Tuple
 
 from mirror_lib.errors import ClusterError, FencedError, RefusedError
 from mirror_lib.log.append import Appender
-from mirror_lib.log.connection import Disconnected, LogClient, Network
+from mirror_lib.log.connection import Disconnected, LogClient, Network, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
 from mirror_lib.log.producer import Producer
+from mirror_lib.log.refresh import HeldLane, refresh
 from mirror_lib.log.tail import LostTail, log_ends, log_entries
 from mirror_lib.log.visible import Entry
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
@@ -45,9 +46,11 @@ class LaneCopier:
         self._copies: Dict[Tuple[str, int], PartitionCopy] = {task.source: PartitionCopy(task) for task in plan.tasks}
         self._by_remote = {copy.remote: copy for copy in self._copies.values()}
         # What the pass before handed over is only good for the first attempt: a dead one used some of the sequences.
-        self._producers: Dict[int, Producer] = {} if retried else dict(plan.producers)
+        # Nor is it where the task had to wait so long that brokers may have forgotten who fenced it meanwhile.
+        waited = time.time() - plan.confirmed_at >= plan.epoch_kept_seconds
+        self._producers: Dict[int, Producer] = {} if retried or waited else dict(plan.producers)
         # The latest producers of this attempt, kept when its connections break: it must not take a lane back then.
-        self._held = dict(self._producers)
+        self._held: Dict[int, Producer] = {} if retried else dict(plan.producers)
         self._recovered = 0
         self._copied = 0
 
@@ -74,6 +77,7 @@ class LaneCopier:
                 self._connect(deadline)
                 self._prepare(deadline)
                 self._copy(stop_at)
+                self._refresh()
                 return
             except Disconnected as error:
                 # What was in flight may have been written or not: fence and look, as after a crash.
@@ -99,12 +103,10 @@ class LaneCopier:
 
     def _prepare(self, deadline: float) -> None:
         """Give every partition a producer and a place to go on from."""
-        lanes: Dict[int, List[PartitionCopy]] = {}
-        for copy in self._copies.values():
-            lanes.setdefault(copy.task.lane, []).append(copy)
+        lanes = _by_lane(self._copies.values())
         fresh = {lane: self._fresh(lane, copies) for lane, copies in lanes.items()}
         # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
-        self._look_for_lost_tails()
+        self._look_for_lost_tails(list(self._copies.values()))
         # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
         for lane, copies in fresh.items():
             if copies:
@@ -113,7 +115,9 @@ class LaneCopier:
                     copy.sequence = 0  # a new epoch counts from 0 in every partition
         for copies in fresh.values():
             for copy in copies:
-                self._reconcile(copy)
+                if copy.stopped is None:
+                    copy.fenced()
+                    self._reconcile(copy)
         for copy in self._copies.values():
             copy.start(self._producers[copy.task.lane])
 
@@ -124,17 +128,15 @@ class LaneCopier:
         transactional_id = self._plan.transactional_ids.get(lane)
         if transactional_id is None:
             return idempotent_producer(self._target, deadline)
-        partitions: Dict[str, List[int]] = {}
-        for copy in copies:
-            if copy.stopped is None:  # a marker would take the place of what a log has lost
-                partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
+        # Not the stopped ones: a marker would take the place of what a log has lost.
+        partitions = _by_topic([copy for copy in copies if copy.stopped is None])
         return fence(self._target, transactional_id, partitions, deadline, self._held.get(lane))
 
-    def _look_for_lost_tails(self) -> None:
+    def _look_for_lost_tails(self, copies: List[PartitionCopy]) -> None:
         # In every pass, over the connections that will append: a broker that lost a log's tail may have forgotten the
         # producer too (it does so by the records' timestamps), and would take any sequence at any offset.
-        ends = log_ends(self._target, self._by_remote)
-        for copy in self._copies.values():
+        ends = log_ends(self._target, [copy.remote for copy in copies])
+        for copy in copies:
             if ends.get(copy.remote, -1) < copy.downstream:
                 self._look_for_lost_tail(copy)
 
@@ -145,8 +147,6 @@ class LaneCopier:
             copy.lose_tail(str(error))
 
     def _reconcile(self, copy: PartitionCopy) -> None:
-        if copy.stopped is not None:
-            return
         remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED)
         written: Iterator[Entry] = self._ours(remote, copy.task.lane) if copy.task.shared else remote
         source = log_entries(self._source, copy.source, copy.acknowledged, self._isolation)
@@ -190,6 +190,39 @@ class LaneCopier:
             for ack in appender.acknowledgements():
                 self._by_remote[ack.remote].acknowledge(ack)
 
+    def _refresh(self) -> None:
+        """Fence again where the last records are so old that the target would soon forget the lane's epoch.
+
+        Nothing is in flight. A crash in here leaves markers, which the next life steps over.
+        """
+        before = (time.time() - self._plan.epoch_kept_seconds) * 1000
+        names = self._plan.transactional_ids
+        old = [copy for copy in self._copies.values() if copy.task.lane in names and copy.forgettable(before)]
+        if not old:
+            return
+        self._look_for_lost_tails(old)
+        lanes = _by_lane([copy for copy in old if copy.forgettable(before)])
+        held = [HeldLane(names[lane], self._producers[lane], _by_topic(copies)) for lane, copies in lanes.items()]
+        producers = refresh(self._target, held, time.monotonic() + PATIENCE_SECONDS)
+        for lane in lanes:
+            self._producers[lane] = self._held[lane] = producers[names[lane]]
+        for copy in self._copies.values():
+            if copy.task.lane in lanes:
+                copy.sequence = 0  # also where no marker was written: the epoch is the lane's
+        self._step_over_markers([copy for copies in lanes.values() for copy in copies])
+
+    def _step_over_markers(self, copies: List[PartitionCopy]) -> None:
+        ends = log_ends(self._target, [copy.remote for copy in copies])
+        for copy in copies:
+            copy.fenced()
+            end = ends.get(copy.remote, -1)
+            if end <= copy.downstream:  # the leader has changed, and does not show the marker yet
+                raise Disconnected(f"{self._target.alias}: {name_of(copy.remote)} does not tell the end of its log")
+            if end == copy.downstream + 1:
+                copy.downstream = end
+            else:  # a marker that was written twice, or somebody else's records
+                self._reconcile(copy)
+
     def _report(self, fenced: bool, seconds: float) -> TaskReport:
         copies = list(self._copies.values())
         return TaskReport(
@@ -204,6 +237,20 @@ class LaneCopier:
             recovered=self._recovered,
             seconds=seconds,
         )
+
+
+def _by_lane(copies: Iterable[PartitionCopy]) -> Dict[int, List[PartitionCopy]]:
+    lanes: Dict[int, List[PartitionCopy]] = {}
+    for copy in copies:
+        lanes.setdefault(copy.task.lane, []).append(copy)
+    return lanes
+
+
+def _by_topic(copies: List[PartitionCopy]) -> Dict[str, List[int]]:
+    partitions: Dict[str, List[int]] = {}
+    for copy in copies:
+        partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
+    return partitions
 
 
 def copy_lanes(plan: TaskPlan, attempt: int) -> TaskReport:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from typing import Mapping, Optional, Sequence
 
 from mirror_lib.log.producer import Producer
-from mirror_lib.replicate.lanes import PartitionReport, RemotePartition
+from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport, RemotePartition
 
 # A coordinator forgets a transactional id that it has not heard of for 7 days (transactional.id.expiration.ms); the
 # next driver would then get another producer id, which fences nobody. Fencing anew each day keeps it remembered.
@@ -16,19 +15,27 @@ FENCE_LASTS_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class LaneState:
-    """`sequences` holds every remote partition that this driver has fenced for the lane."""
+    """`sequences` holds every remote partition that this driver has fenced for the lane.
+
+    `fenced_at` and `confirmed_at` are when the passes began in which the coordinator, or at least a broker that took
+    an append, last told that the lane is this driver's. Seconds since 1970: other clocks stand still with the machine.
+    """
 
     producer: Optional[Producer] = None
     sequences: Mapping[RemotePartition, int] = field(default_factory=dict)
     fenced_at: float = 0.0
+    confirmed_at: float = 0.0
 
-    def current(self, now: Optional[float] = None) -> LaneState:
-        """Itself, or without sequences where the fence has become too old to rely on and must be put up again."""
-        age = (time.monotonic() if now is None else now) - self.fenced_at
-        return self if age < FENCE_LASTS_SECONDS else replace(self, sequences={})
+    def current(self, now: float) -> LaneState:
+        """Itself, or without sequences where the fence has become too old to rely on and must be put up again.
 
-    def after(self, producer: Optional[Producer], partitions: Sequence[PartitionReport]) -> LaneState:
-        """The state after a pass over `partitions` of this lane; no producer, nothing to hand over.
+        A driver that stood still for so long must ask the coordinator: brokers may have forgotten that it was fenced.
+        """
+        good = 0 <= now - self.fenced_at < FENCE_LASTS_SECONDS and 0 <= now - self.confirmed_at < EPOCH_KEPT_SECONDS
+        return self if good else replace(self, sequences={})
+
+    def after(self, producer: Optional[Producer], partitions: Sequence[PartitionReport], began: float) -> LaneState:
+        """The state after a pass over `partitions` of this lane that `began` then; no producer, nothing to hand over.
 
         A new epoch counts sequences from 0 again, also where nothing was copied.
         """
@@ -45,5 +52,7 @@ class LaneState:
             self,
             producer=producer,
             sequences=kept,
-            fenced_at=time.monotonic() if fresh else self.fenced_at,
+            fenced_at=began if fresh else self.fenced_at,
+            # Behind old records, which confirm nothing, the task has fenced.
+            confirmed_at=began if fresh or any(part.records for part in partitions) else self.confirmed_at,
         )

@@ -18,6 +18,10 @@ RemotePartition = Tuple[str, int]
 # Never to be changed: drivers with different counts would not fence each other.
 LANES = 64
 
+# A broker forgets a producer, and with it the lane's epoch, when the newest time in its last batch is a day past
+# (producer.id.expiration.ms). Half of that leaves room for clocks that differ and for what comes in between.
+EPOCH_KEPT_SECONDS = 12 * 3600.0
+
 
 @dataclass(frozen=True)
 class PartitionTask:
@@ -59,7 +63,9 @@ class PartitionTask:
 class TaskPlan:
     """Everything a Spark task needs to copy its lanes once.
 
-    `transactional_ids` holds each lane's, none for `at-least-once`; `producers` those of lanes that are fenced already.
+    `transactional_ids` holds each lane's, none for `at-least-once`; `producers` those of lanes that are fenced already,
+    of which the one confirmed longest ago was so at `confirmed_at` (seconds since 1970). `epoch_kept_seconds` is how
+    long brokers are trusted to know a lane's epoch.
     """
 
     task: int
@@ -73,6 +79,8 @@ class TaskPlan:
     target_options: Mapping[str, Any] = field(repr=False)
     isolation_level: str = "read_committed"
     max_seconds: float = 10.0
+    confirmed_at: float = 0.0
+    epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ class PartitionCopy:
         self._lost_tail = False
         self._rejected: Tuple[Optional[int], int] = (None, -1)
         self.last_timestamp = -1
+        self._of_last_batch: Optional[int] = None
         self.records = 0
         self.bytes = 0
         self.re_encoded = 0
@@ -205,11 +206,24 @@ class PartitionCopy:
         self.downstream = base_offset
         self.sequence = next_sequence(self.sequence, outgoing.record_count)
         self.last_timestamp = max(self.last_timestamp, outgoing.last_timestamp)
+        self._of_last_batch = outgoing.last_timestamp
         self.records += outgoing.record_count
         self.bytes += len(outgoing.data)
         self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
         self.seconds = time.monotonic() - self._started_at
         self._stop_if_drained()
+
+    def fenced(self) -> None:
+        """A marker with the present time is on the remote log, behind all that was appended."""
+        self._of_last_batch = None
+
+    def forgettable(self, before: float) -> bool:
+        """True where the target may soon forget who wrote last: the last batch has no time after `before` (ms).
+
+        A log that is not as it should be is left alone.
+        """
+        suspect = self.refused or self._lost_tail
+        return self._of_last_batch is not None and self._of_last_batch < before and not suspect
 
     def recover(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
         """Take over what reconciliation found on the remote log; a count of 0 is a position only."""

@@ -36,6 +36,7 @@ def _plan(
 ) -> TaskPlan:
     own = sorted({task.lane for task in tasks})
     fenced = {lane: lanes[lane].producer for lane in own if lane in lanes}
+    handed_over = {lanes[task.lane].confirmed_at for task in tasks if task.sequence is not None}
     exact = flow.delivery == "exactly-once"
     return TaskPlan(
         task=number,
@@ -49,6 +50,7 @@ def _plan(
         target_options=kafka_python_options(flow.target.client_properties("producer")),
         isolation_level=flow.isolation_level,
         max_seconds=flow.batch_max_seconds,
+        confirmed_at=min(handed_over, default=0.0),
     )
 
 

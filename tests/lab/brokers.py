@@ -70,6 +70,11 @@ appender.file.layout.pattern = %d %p %c{{1}} %m%n
 _running: List[KafkaBroker] = []
 
 
+def _random_id() -> str:
+    drawn = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return _random_id() if drawn.startswith("-") else drawn  # kafka-storage would take it for an option
+
+
 def _libc() -> Optional[ctypes.CDLL]:
     return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -103,7 +108,7 @@ class KafkaBroker:
     properties: Mapping[str, str] = field(default_factory=dict)
     keep: bool = False
     java_options: Sequence[str] = field(default_factory=lambda: quick_options(kafka_archive(JARS)))
-    cluster_id: str = field(default_factory=lambda: urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+    cluster_id: str = field(default_factory=lambda: _random_id())
     process: Optional[subprocess.Popen[bytes]] = None
 
     @property

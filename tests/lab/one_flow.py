@@ -38,6 +38,7 @@ class OneFlow:
     partitions: int = 3
     settings: Dict[str, Any] = field(default_factory=dict)
     trigger: str = "availableNow"
+    first_timestamp: int = NOON
     written: int = 0
 
     def __post_init__(self) -> None:
@@ -95,7 +96,7 @@ class OneFlow:
                     value=None if number % 11 == 5 else b"%d:%d " % (partition, number) + b"x" * (number % 200),
                     headers=[("n", str(number)), ("n", None)] if number % 5 == 0 else None,
                     partition=partition,
-                    timestamp=NOON + number,
+                    timestamp=self.first_timestamp + number,
                 )
             producer.poll(0)
         assert producer.flush(60) == 0

@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.replicate.lane import copy_lanes
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport, transactional_id
 from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import OneFlow, stopped_process
 
 
 def task_plans(flow: OneFlow, tasks: int = 1, exactly_once: bool = True) -> List[TaskPlan]:
@@ -51,6 +55,7 @@ def _plan(flow: OneFlow, number: int, tasks: Tuple[PartitionTask, ...], exactly_
         source_options={"bootstrap_servers": flow.source.bootstrap},
         target_options={"bootstrap_servers": flow.target.bootstrap},
         max_seconds=60.0,
+        confirmed_at=time.time(),
     )
 
 
@@ -95,6 +100,25 @@ class LaneProcess:
         """`kill -9`, also where it stands still."""
         self.process.kill()
         self.process.wait()
+
+
+@contextmanager
+def standing_still(
+    plan: TaskPlan, directory: Path, function: str, when: str, call: int
+) -> Iterator[Callable[[], LaneProcess]]:
+    """The lane up to that point of itself; what is given wakes it up. See `CrashPoint`."""
+    crash = CrashPoint(function, when, call, directory / "stopped", "stop")
+    lane = LaneProcess(plan, directory, crash)
+    try:
+        pid = stopped_process(directory / "stopped")
+
+        def wake() -> LaneProcess:
+            os.kill(pid, signal.SIGCONT)
+            return lane
+
+        yield wake
+    finally:
+        lane.end()
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,0 +1,180 @@
+"""A target that forgets producers by the age of their records, so that it would take a fenced lane's write again.
+
+Records of 2023 make it forget at its next look. Behind them a lane fences again at the end of its pass.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable, Iterator, List, Set
+
+import pytest
+from confluent_kafka import Producer as KafkaProducer
+from kafka import KafkaAdminClient, TopicPartition
+
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import TaskPlan
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.crash import CrashPoint
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
+from tests.lab.one_lane import LaneProcess, next_plan, standing_still, task_plans
+
+# The broker looks for what it may forget this often, not every 10 minutes.
+LOOKS_OFTEN = {"producer.id.expiration.check.interval.ms": "200"}
+EARLY, LATE = 400, 200
+REFRESH, ROUND = "mirror_lib.log.refresh:refresh", "mirror_lib.log.refresh:_SideBySide.__call__"
+
+
+@pytest.fixture(scope="module")
+def forgetful_cluster(lab_directory: Path) -> Iterator[KafkaBroker]:
+    with clusters(["target-that-forgets"], lab_directory, LOOKS_OFTEN) as (broker,):
+        yield broker
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, forgetful_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    return filled(OneFlow(source_cluster, forgetful_cluster, topic_name("forgetful"), tmp_path))
+
+
+def filled(flow: OneFlow) -> OneFlow:
+    flow.fill(EARLY)
+    flow.create_remote_topic()
+    return flow
+
+
+def known_epochs(flow: OneFlow) -> List[Set[int]]:
+    """The producer epochs that the target remembers, of each remote partition."""
+    admin = KafkaAdminClient(bootstrap_servers=flow.target.bootstrap)
+    try:
+        asked = [TopicPartition(flow.remote_topic, number) for number in range(flow.partitions)]
+        told = admin.describe_producers(asked)
+        return [{each.producer_epoch for each in told[partition].active_producers} for partition in asked]
+    finally:
+        admin.close()
+
+
+def forgotten(flow: OneFlow) -> bool:
+    return not any(known_epochs(flow))
+
+
+def wait_for_a_look() -> None:
+    """Return when the target has looked for what it may forget, once at least since this was called."""
+    time.sleep(0.5)
+
+
+def to_the_end(plan: TaskPlan) -> TaskPlan:
+    """The same lanes, told to go on to what is written late."""
+    return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
+
+
+def without_refresh(plan: TaskPlan) -> TaskPlan:
+    return replace(plan, epoch_kept_seconds=math.inf)
+
+
+def test_zombie_is_refused_after_a_pass_over_old_records(flow: OneFlow) -> None:
+    (plan,) = task_plans(flow)
+    with standing_still(to_the_end(plan), flow.directory, *ABOUT_TO_WRITE) as wake:
+        first = copy_lanes(plan, 1)
+        flow.fill(LATE)
+        wait_for_a_look()
+        assert all(known_epochs(flow))
+        zombie = wake().report()
+        second = copy_lanes(next_plan(plan, first, flow.written), 0)
+    assert zombie.fenced and not first.fenced and not second.fenced
+    assert second.recovered == 0
+    assert flow.differences() == []
+
+
+def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(flow: OneFlow) -> None:
+    (plan,) = task_plans(flow)
+    with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
+        assert not copy_lanes(without_refresh(plan), 1).fenced
+        until(lambda: forgotten(flow))
+        wake().process.wait(90)
+    assert "which is a duplicate of" in flow.differences()[0]
+
+
+def test_pass_over_young_records_needs_no_fence_of_its_own(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    now = int(time.time() * 1000)
+    flow = filled(OneFlow(source_cluster, target_cluster, topic_name("young"), tmp_path, first_timestamp=now))
+    (plan,) = task_plans(flow)
+    first = copy_lanes(plan, 0)
+    flow.fill(LATE)
+    second = copy_lanes(next_plan(plan, first, flow.written), 0)
+    assert second.producers == first.producers
+    # One marker, that of the lane's first fence.
+    assert [part.downstream_offset for part in second.partitions] == [flow.written + 1] * flow.partitions
+    assert flow.differences() == []
+
+
+def test_next_pass_goes_on_behind_the_marker_also_where_the_target_forgot_before_it(flow: OneFlow) -> None:
+    (plan,) = task_plans(flow)
+    with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
+        until(lambda: forgotten(flow))
+        first = wake().report()
+    flow.fill(LATE)
+    second = copy_lanes(next_plan(plan, first, flow.written), 0)
+    assert {part.sequence for part in first.partitions} == {0}
+    assert second.recovered == 0 and not any(part.stopped for part in second.partitions)
+    # The fence of the start, and one behind the records of each pass.
+    assert [part.downstream_offset for part in second.partitions] == [flow.written + 3] * flow.partitions
+    assert flow.differences() == []
+
+
+def test_lane_that_was_taken_over_before_it_fences_again_tells_what_it_wrote(flow: OneFlow) -> None:
+    (plan,) = task_plans(flow)
+    with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
+        other = copy_lanes(plan, 1)
+        first = wake().report()
+    assert first.fenced and not first.producers and not other.fenced
+    assert first.records == other.recovered == flow.written * flow.partitions
+    assert set(first.syncs) == set(other.syncs)
+    assert flow.differences() == []
+
+
+@pytest.mark.parametrize("call", [1, 2, 3], ids=["partitions-added", "marker-asked-for", "fence-up"])
+def test_copy_is_exact_after_a_lane_killed_while_it_fences_again(flow: OneFlow, call: int) -> None:
+    (plan,) = task_plans(flow)
+    crash = CrashPoint(ROUND, "after", call, flow.directory / "died")
+    assert LaneProcess(plan, flow.directory, crash).process.wait(90) == -9
+    next_life = copy_lanes(plan, 1)
+    flow.fill(LATE)
+    copy_lanes(next_plan(plan, next_life, flow.written), 0)
+    assert next_life.recovered == EARLY * flow.partitions
+    assert flow.differences() == []
+
+
+def test_what_somebody_else_wrote_behind_old_records_stops_the_partition(flow: OneFlow) -> None:
+    (plan,) = task_plans(flow)
+    with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
+        foreign = KafkaProducer({"bootstrap.servers": flow.target.bootstrap})
+        foreign.produce(flow.remote_topic, b"foreign", partition=1)
+        foreign.flush()
+        report = wake().report()
+    assert [part.refused for part in report.partitions] == [False, True, False]
+    assert [part.records for part in report.partitions] == [EARLY] * flow.partitions
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["asks-first", "relies-on-it"])
+def test_driver_that_stood_still_until_it_was_forgotten(
+    source_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path, asks: bool
+) -> None:
+    soon = {**LOOKS_OFTEN, "producer.id.expiration.ms": "1000"}
+    with clusters(["target-that-forgets-soon"], tmp_path, soon) as (target,):
+        flow = filled(OneFlow(source_cluster, target, topic_name("stood-still"), tmp_path))
+        (plan,) = task_plans(flow)
+        before = copy_lanes(plan, 0)
+        flow.fill(LATE)
+        assert not copy_lanes(to_the_end(plan), 1).fenced  # another driver, which takes the lanes over
+        until(lambda: forgotten(flow))
+        then = next_plan(plan, before, flow.written)
+        report = copy_lanes(replace(then, confirmed_at=0.0) if asks else then, 0)
+        assert report.fenced == asks
+        assert (flow.differences() == []) == asks

@@ -31,7 +31,10 @@ class Rec(NamedTuple):
 
 @dataclass(frozen=True)
 class LogBatch:
-    """A batch in a log: records with their offsets, and the offset of the last one that was ever in it."""
+    """A batch in a log: records with their offsets, and the offset of the last one that was ever in it.
+
+    `latest` is its largest timestamp; under LogAppendTime the broker's time, which it keeps when records go.
+    """
 
     base: int
     records: Tuple[Tuple[int, Rec], ...]
@@ -39,26 +42,33 @@ class LogBatch:
     codec: int = 0
     attributes: int = 0
     producer_id: int = -1
+    appended_at: Optional[int] = None
 
     @property
     def next(self) -> int:
         return self.last + 1
 
+    @property
+    def latest(self) -> int:
+        if self.appended_at is not None:
+            return self.appended_at
+        return max((rec.timestamp for _, rec in self.records), default=-1)
+
     def without(self, offsets: Collection[int]) -> LogBatch:
         """As the cleaner leaves it."""
         kept = tuple((offset, rec) for offset, rec in self.records if offset not in offsets)
-        return LogBatch(self.base, kept, self.last, self.codec, self.attributes, self.producer_id)
+        appended_at = self.latest if self.attributes & LOG_APPEND_TIME else None
+        return LogBatch(self.base, kept, self.last, self.codec, self.attributes, self.producer_id, appended_at)
 
     def raw(self) -> bytes:
         first = self.records[0][1].timestamp if self.records else -1
-        latest = max((rec.timestamp for _, rec in self.records), default=-1)
         plain = b"".join(_record(offset - self.base, rec, first) for offset, rec in self.records)
         tail = struct.pack(
             ">hiqqqhii",
             self.codec | self.attributes,
             self.last - self.base,
             first,
-            latest,
+            self.latest,
             self.producer_id,
             0,
             -1,

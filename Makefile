@@ -31,7 +31,7 @@ check: setup ## lint, types, import rules, syntax floor
 	@$(PY) -m pytest -q tests/test_architecture.py
 
 test: check ## everything, against real brokers
-	@$(PY) -m pytest -n 2 --dist loadfile --durations=25
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 
 bench: setup ## records/s and MB/s on this machine
 	@$(PY) -m tests.lab.bench

@@ -86,6 +86,11 @@ class ConsumerGroup:
     simple: bool
     members: Tuple[GroupMember, ...]
 
+    @property
+    def has_members(self) -> bool:
+        """Whether somebody is in the group, or about to be: Kafka then refuses to commit for it from outside."""
+        return bool(self.members) or self.state not in ("Empty", "Dead")
+
 
 class Cluster(Protocol):
     """The questions and orders a Kafka cluster takes. Each raises ClusterError when it cannot be answered at all."""

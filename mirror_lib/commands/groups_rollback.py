@@ -54,13 +54,13 @@ def _undo(
     cluster: KafkaCluster,
     table: GroupOffsetTable,
 ) -> int:
-    from mirror_lib.translate.moves import GroupMover, key_of
+    from mirror_lib.translate.moves import GroupMover
     from mirror_lib.translate.rollback import plan_undo, undo_json, undo_lines
 
     groups = sorted({move.group for move in moves})
     undos = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
     going = [undo.move for undo in undos if undo.move is not None]
-    outcomes: Mapping[Tuple[str, str, str, int], str] = {key_of(move): "would be put back" for move in going}
+    outcomes: Mapping[Tuple[str, str, str, int], str] = {move.key: "would be put back" for move in going}
     refused, undo_run = 0, None
     if arguments.execute and going:
         undo_run = uuid.uuid4().hex

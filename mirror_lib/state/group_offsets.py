@@ -11,7 +11,7 @@ from typing import Mapping, Sequence, Tuple
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.state.records import GroupOffset, GroupOffsetRun
+from mirror_lib.state.records import GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.state.tables import Column, StateTable, TableSchema
 
 GROUP_OFFSETS = TableSchema(
@@ -41,8 +41,6 @@ GROUP_OFFSETS = TableSchema(
 _WHERE = ("cluster", "group", "topic", "partition")
 _MOVE = tuple(GroupOffset.__dataclass_fields__)
 _REST = tuple(name for name in _MOVE if name not in _WHERE)
-
-MoveKey = Tuple[str, str, str, int]
 
 
 class GroupOffsetTable:
@@ -79,7 +77,7 @@ class GroupOffsetTable:
         with self._table.explained("read"):
             found = _last_moves(rows.where(F.col("flow") == flow)).collect()
         moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
-        return {(move.cluster, move.group, move.topic, move.partition): move for move in moves}
+        return {move.key: move for move in moves}
 
     def of_run(self, run_id: str) -> Sequence[Tuple[str, GroupOffset]]:
         """Flow and move of everything that run wrote: by flow, and in each flow in the order written."""

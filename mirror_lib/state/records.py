@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Optional
+from typing import Optional, Tuple
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,10 @@ class MirrorRun:
     checkpoint: str = ""
 
 
+# cluster, group, topic, partition
+MoveKey = Tuple[str, str, str, int]
+
+
 @dataclass(frozen=True)
 class GroupOffset:
     """One move of a group's committed offset on one partition, as the audit table holds it.
@@ -114,6 +118,11 @@ class GroupOffset:
     from_offset: int
     verdict: str
     action: str
+
+    @property
+    def key(self) -> MoveKey:
+        """Where it was written."""
+        return self.cluster, self.group, self.topic, self.partition
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Iterator, List, Mapping, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
-from mirror_lib.state.records import GroupOffset
+from mirror_lib.state.records import GroupOffset, MoveKey
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.partition_map import PartitionMap
@@ -21,9 +22,6 @@ from mirror_lib.translate.verdicts import (
     TranslationRules,
     translate,
 )
-
-# cluster, group, topic, partition
-MoveKey = Tuple[str, str, str, int]
 
 # Every position is ahead of what is not copied at all yet.
 NOTHING_MIRRORED = -1
@@ -115,3 +113,8 @@ def _decision(
         ours_before=None if last is None else last.previous_offset,
     )
     return Decision(group, pair.here, pair.there, position, present, translate(facts, known.rules))
+
+
+def verdict_counts(decisions: Iterable[Decision]) -> Dict[str, int]:
+    """How many decisions have each verdict; what stands behind a verdict's colon is left out."""
+    return dict(Counter(decision.translation.verdict.split(":")[0] for decision in decisions))

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set
 
 from mirror_lib.facts import CommittedOffset, GroupCluster, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
-from mirror_lib.state.records import GroupOffset
+from mirror_lib.state.records import GroupOffset, MoveKey
 
 log = logging.getLogger(__name__)
 
-# cluster, group, topic, partition
-MoveKey = Tuple[str, str, str, int]
 Reasons = Mapping[MoveKey, Optional[str]]
-
-
-def key_of(move: GroupOffset) -> MoveKey:
-    """Where the move takes place."""
-    return move.cluster, move.group, move.topic, move.partition
 
 
 class GroupMover:
@@ -44,7 +37,7 @@ class GroupMover:
 
     def is_written(self, move: GroupOffset) -> bool:
         """Whether the last row says this very move, and it may not have been made yet."""
-        return self.last.get(key_of(move)) == move and key_of(move) not in self._made
+        return self.last.get(move.key) == move and move.key not in self._made
 
     def move(self, moves: Sequence[GroupOffset], cluster: GroupCluster, own_rows: bool = False) -> Reasons:
         """Make `moves` on `cluster`: `None` where it was made, else the broker's reason. One refused stops no other.
@@ -55,8 +48,8 @@ class GroupMover:
         if rows:
             self._table.append(self._flow, rows, run_id=self.run_id, append_number=self._appends)
             self._appends += 1
-            self.last.update({key_of(row): row for row in rows})
-            self._made -= {key_of(row) for row in rows}
+            self.last.update({row.key: row for row in rows})
+            self._made -= {row.key for row in rows}
         reasons: Dict[MoveKey, Optional[str]] = {}
         for group, own in _by_group(moves).items():
             for (topic, partition), reason in self._make(group, own, cluster).items():

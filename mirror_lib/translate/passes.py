@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.progress import grouped
-from mirror_lib.translate.decisions import Decision
+from mirror_lib.translate.decisions import verdict_counts
 from mirror_lib.translate.flow import FlowTranslation, Outcome
 from mirror_lib.translate.verdicts import TranslationRules
 
@@ -52,16 +52,8 @@ def one_pass(
         told,
         syncs,
         time.monotonic() - began,
-        _verdicts(decisions),
+        verdict_counts(decisions),
     )
-
-
-def _verdicts(decisions: Sequence[Decision]) -> Dict[str, int]:
-    counts: Dict[str, int] = {}
-    for decision in decisions:
-        word = decision.translation.verdict.split(":")[0]
-        counts[word] = counts.get(word, 0) + 1
-    return counts
 
 
 def is_news(report: PassReport, told: Optional[PassReport]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
 from mirror_lib.columns import aligned
-from mirror_lib.translate.decisions import Decision
+from mirror_lib.translate.decisions import Decision, verdict_counts
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM
 
 _POSITIONS = {True: ("UPSTREAM-OFFSET", "DOWNSTREAM-OFFSET"), False: ("DOWNSTREAM-OFFSET", "UPSTREAM-OFFSET")}
@@ -64,11 +64,8 @@ def plan_json(move: PlannedMove) -> Dict[str, object]:
 
 def summary(moves: Sequence[PlannedMove]) -> str:
     """One closing sentence: how many positions, by verdict."""
-    counts: Dict[str, int] = {}
-    for move in moves:
-        word = move.decision.translation.verdict.split(":")[0]
-        counts[word] = counts.get(word, 0) + 1
     if not moves:
         return "no group has a committed offset on a topic of this flow"
+    counts = verdict_counts(move.decision for move in moves)
     listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
     return f"{len(moves)} position{'s' if len(moves) > 1 else ''}: {listed}"

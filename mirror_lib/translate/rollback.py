@@ -7,10 +7,8 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.columns import aligned
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
-from mirror_lib.state.records import GroupOffset
-from mirror_lib.translate.moves import MoveKey, key_of
+from mirror_lib.state.records import GroupOffset, MoveKey
 
-IDLE_STATES = ("Empty", "Dead")
 PUT_BACK = "put back"
 
 
@@ -37,7 +35,7 @@ def plan_undo(
     first: Dict[MoveKey, GroupOffset] = {}
     last: Dict[MoveKey, GroupOffset] = {}
     for move in moves:
-        key = key_of(move)
+        key = move.key
         if key not in last or last[key].new_offset != move.previous_offset:
             first[key] = move
         last[key] = move
@@ -57,7 +55,7 @@ def _undo(
         return Undo(last, at, "stands there already")
     if at != last.new_offset:
         return Undo(last, at, "moved since by somebody else: left alone")
-    if group is not None and (group.members or group.state not in IDLE_STATES):
+    if group is not None and group.has_members:
         return Undo(last, at, "the group has members: left alone")
     move = GroupOffset(
         cluster=last.cluster,
@@ -91,7 +89,7 @@ def undo_json(undo: Undo, outcomes: Mapping[MoveKey, str]) -> Dict[str, object]:
         "partition": undo.undone.partition,
         "present_offset": undo.present,
         "back_to": undo.move.new_offset if undo.move else None,
-        "action": outcomes.get(key_of(undo.undone), undo.why),
+        "action": outcomes.get(undo.undone.key, undo.why),
     }
 
 
@@ -99,4 +97,4 @@ def _cells(undo: Undo, outcomes: Mapping[MoveKey, str]) -> List[str]:
     back = "-" if undo.move is None else "none" if undo.move.new_offset is None else str(undo.move.new_offset)
     at = "-" if undo.present is None else str(undo.present)
     where = [undo.undone.group, undo.undone.topic, str(undo.undone.partition)]
-    return [*where, at, back, outcomes.get(key_of(undo.undone), undo.why)]
+    return [*where, at, back, outcomes.get(undo.undone.key, undo.why)]

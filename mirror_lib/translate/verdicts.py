@@ -21,8 +21,6 @@ BACKWARDS = "would move backwards"
 TO_DOWNSTREAM = "to downstream"
 TO_UPSTREAM = "to upstream"
 
-_IDLE_STATES = ("Empty", "Dead")
-
 
 def held(ahead_by: int) -> str:
     """The verdict on a group that has read what is not mirrored yet, `ahead_by` offsets of it."""
@@ -157,7 +155,7 @@ def _is_active(at: GroupPosition, rules: TranslationRules) -> bool:
     """
     if at.group is None:
         return False
-    if at.group.members or at.group.state not in _IDLE_STATES:
+    if at.group.has_members:
         return True
     if not at.group.simple or rules.simple_groups == "include" or at.present is None:
         return False

@@ -40,4 +40,4 @@ bench-groups: setup ## how long it takes to translate many groups, and how stale
 	@$(PY) -m tests.lab.bench_groups
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-spark* .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf .venv .venv-spark* .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts

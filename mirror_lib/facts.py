@@ -1,5 +1,5 @@
-"""What a cluster says about itself, and the questions it can be asked: frozen answers and the `Cluster` and
-`GroupCluster` protocols.
+"""What a cluster says about itself, and the questions it can be asked: frozen answers and the `Cluster`,
+`GroupCluster` and `AclCluster` protocols.
 
 Pure, so that decisions and their tests need no Kafka client. `mirror_lib.cluster` answers from a real cluster.
 """
@@ -92,6 +92,26 @@ class ConsumerGroup:
         return bool(self.members) or self.state not in ("Empty", "Dead")
 
 
+LITERAL, PREFIXED = "LITERAL", "PREFIXED"
+EVERY_TOPIC = "*"
+
+
+@dataclass(frozen=True)
+class AclBinding:
+    """One ACL of topics, in the words of Kafka's tools.
+
+    `topic` is a name, a prefix (`pattern_type` PREFIXED, KIP-290), or EVERY_TOPIC, which is a LITERAL pattern.
+    `principal` is e.g. `User:alice`, `operation` e.g. READ or ALL, `permission` ALLOW or DENY.
+    """
+
+    topic: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
 class Cluster(Protocol):
     """The questions and orders a Kafka cluster takes. Each raises ClusterError when it cannot be answered at all."""
 
@@ -164,3 +184,18 @@ class GroupCluster(Protocol):
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Optional[str]]:
         """Delete committed offsets: `None` where there is none any more, else the broker's reason."""
+
+
+class AclCluster(Protocol):
+    """The questions and orders about ACLs of topics. Each raises ClusterError when it cannot be answered at all."""
+
+    alias: str
+
+    def topic_acls(self) -> Optional[FrozenSet[AclBinding]]:
+        """Every ACL of topics; `None` where the cluster has no authorizer."""
+
+    def create_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
+        """Create ACLs: `None` where the ACL is there now (also where it was before), else the broker's reason."""
+
+    def delete_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
+        """Delete exactly these ACLs: `None` where the ACL is gone now, else the broker's reason."""

@@ -34,11 +34,12 @@ def creation_configs(flow: ReplicationFlow, source_configs: TopicConfigs) -> Map
         if entry.value is not None
         and (not entry.is_default or flow.use_defaults_from == "source")
         and not (entry.is_read_only or entry.is_sensitive or entry.source == "STATIC_BROKER_CONFIG")
-        and not _config_excluded(flow, key)
+        and not config_excluded(flow, key)
     }
 
 
-def _config_excluded(flow: ReplicationFlow, key: str) -> bool:
+def config_excluded(flow: ReplicationFlow, key: str) -> bool:
+    """Whether `config.properties.exclude` keeps `key` from being copied."""
     return any(re.fullmatch(pattern, key) for pattern in flow.config_properties_exclude)
 
 
@@ -53,7 +54,7 @@ def admission_configs(
     configs[TIMESTAMP_TYPE] = "CreateTime"
     source_limit = _number(source_configs, MAX_MESSAGE_BYTES, default=0)
     # Inherited from the source's brokers, it is not among the topic's own configs, and the target's may be smaller.
-    if source_limit > KAFKA_DEFAULT_MAX_MESSAGE_BYTES and not _config_excluded(flow, MAX_MESSAGE_BYTES):
+    if source_limit > KAFKA_DEFAULT_MAX_MESSAGE_BYTES and not config_excluded(flow, MAX_MESSAGE_BYTES):
         configs[MAX_MESSAGE_BYTES] = str(source_limit)
     return configs
 

@@ -26,6 +26,7 @@ WITHOUT_SPARK = (
     *("errors", "config", "policy", "plan", "facts", "cluster", "remote_topics", "log", "state.records"),
     *("translate.partition_map", "translate.verdicts", "translate.mm2_format", "translate.checkpoints"),
     *("translate.position_input", "translate.position_output", "translate.lag"),
+    "control",
 )
 # The verifier proves what the copying code did, so it reads by a path of its own.
 NEVER = (

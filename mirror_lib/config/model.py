@@ -73,6 +73,7 @@ class ReplicationFlow:
     shared_remote_topics: bool = False
     sync_topic_configs_interval: Optional[float] = 600.0
     sync_topic_acls_interval: Optional[float] = 600.0
+    sync_topic_acls_delete: bool = False
     groups: Tuple[str, ...] = (".*",)
     groups_exclude: Tuple[str, ...] = ("console-consumer-.*", "connect-.*", "__.*")
     groups_simple: str = "exclude"

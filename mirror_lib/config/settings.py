@@ -144,6 +144,8 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("sync.topic.acls.enabled", BOOLEAN, "true", "Copy ACLs of topics", "", PLANNED,
             switches="sync.topic.acls.interval.seconds"),
     Setting("sync.topic.acls.interval.seconds", INTERVAL, "600", "How often", "sync_topic_acls_interval", PLANNED),
+    Setting("sync.topic.acls.delete", BOOLEAN, "false", "Delete ACLs on the target that this flow created once their "
+            "originals are gone", "sync_topic_acls_delete", PLANNED),
     Setting("groups", PATTERNS, ".*", "Consumer groups whose offsets are translated", "groups"),
     Setting("groups.exclude", PATTERNS, "console-consumer-.*, connect-.*, __.*", "Consumer groups to leave out; beats "
             "`groups`", "groups_exclude"),

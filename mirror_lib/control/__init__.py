@@ -1,0 +1,1 @@
+"""What is kept beside the records: topic configs, ACLs of topics, heartbeats."""

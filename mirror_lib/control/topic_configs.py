@@ -1,0 +1,87 @@
+"""Configs of a source topic and its remote topic in, what `sync.topic.configs` changes out, each with a reason. Pure.
+
+MM2's rules, but only what differs is sent, and what lets a remote topic admit its source's records is never undone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterator, Mapping, Optional, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import TopicConfigEntry, TopicConfigs
+from mirror_lib.remote_configs import MAX_MESSAGE_BYTES, TIMESTAMP_CONFIGS, config_excluded
+
+SET, DELETE, KEEP = "set", "delete", "keep"
+TOPIC_LEVEL, STATIC = "DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG"
+
+
+@dataclass(frozen=True)
+class ConfigDecision:
+    """A config in which a remote topic differs from its source, and what is done: SET, DELETE (the override), or KEEP.
+
+    The values are effective ones, defaults included; `remote_value` is `None` where the target does not know the key.
+    """
+
+    key: str
+    action: str
+    source_value: Optional[str]
+    remote_value: Optional[str]
+    reason: str
+
+
+def config_decisions(flow: ReplicationFlow, source: TopicConfigs, remote: TopicConfigs) -> Tuple[ConfigDecision, ...]:
+    """Every config that differs, by key. Both sides are a topic's effective configs, complete."""
+    found = (_decided(flow, key, source[key], remote.get(key)) for key in sorted(source))
+    return tuple(decision for decisions in found for decision in decisions)
+
+
+def config_changes(
+    flow: ReplicationFlow, source: TopicConfigs, remote: TopicConfigs
+) -> Mapping[str, Optional[str]]:
+    """What to send to the target: the new value by key, `None` where the remote topic's override is deleted."""
+    return orders(config_decisions(flow, source, remote))
+
+
+def orders(decisions: Tuple[ConfigDecision, ...]) -> Mapping[str, Optional[str]]:
+    """The changes among `decisions`, as `Cluster.alter_topic_configs` takes them."""
+    return {each.key: each.source_value if each.action == SET else None for each in decisions if each.action != KEEP}
+
+
+def _decided(
+    flow: ReplicationFlow, key: str, source: TopicConfigEntry, remote: Optional[TopicConfigEntry]
+) -> Iterator[ConfigDecision]:
+    if source.is_read_only or source.is_sensitive or source.value is None:
+        return
+    if remote is None:
+        if _set_there(source):
+            yield ConfigDecision(key, KEEP, source.value, None, f"{flow.target.alias} does not know this config")
+        return
+    action, reason = _rule(flow, key, source, remote)
+    differs = remote.source == TOPIC_LEVEL if action == DELETE else remote.value != source.value
+    if differs:
+        yield ConfigDecision(key, action, source.value, remote.value, reason)
+
+
+def _rule(flow: ReplicationFlow, key: str, source: TopicConfigEntry, remote: TopicConfigEntry) -> Tuple[str, str]:
+    """What is done where the two differ, and why."""
+    if config_excluded(flow, key):
+        return KEEP, "config.properties.exclude"
+    if key in TIMESTAMP_CONFIGS:
+        return KEEP, "the remote topic keeps timestamps, and admits whatever its source admitted"
+    if key == MAX_MESSAGE_BYTES:
+        # Batches that the source admitted under a higher limit may still be on their way.
+        raised = int(source.value or 0) > int(remote.value or 0)
+        return (SET, "the source admits larger batches") if raised else (KEEP, "never lowered")
+    if _set_there(source):
+        return SET, "set on the source topic" if source.source == TOPIC_LEVEL else "set on all brokers of the source"
+    if flow.use_defaults_from == "target":
+        return DELETE, "not set on the source topic, and use.defaults.from is target"
+    if source.source == STATIC:
+        # As in MM2. Such a value speaks of the brokers' machines, not of the topic.
+        return KEEP, "comes from the files of the source's brokers"
+    return SET, "the source's default, and use.defaults.from is source"
+
+
+def _set_there(entry: TopicConfigEntry) -> bool:
+    return not entry.is_default and entry.source != STATIC

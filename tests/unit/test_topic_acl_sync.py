@@ -1,0 +1,125 @@
+"""What `sync.topic.acls` makes of each ACL of the source, and what it deletes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Iterable, List, Mapping, Tuple
+
+import pytest
+
+from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.control.topic_acls import acl_changes
+from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding
+
+READ = AclBinding("orders", LITERAL, "User:alice", "*", "READ", "ALLOW")
+COPIED = {"orders": "A.orders", "payments": "A.payments", "heartbeats": "A.heartbeats"}
+UNCHANGED = {"orders": "orders", "payments": "payments", "heartbeats": "A.heartbeats"}
+
+
+def flow(**settings: Any) -> ReplicationFlow:
+    return ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
+
+
+def created(acl: AclBinding, selected: Mapping[str, str] = COPIED, **settings: Any) -> Tuple[AclBinding, ...]:
+    return acl_changes(flow(**settings), [acl], [], selected).create
+
+
+def skipped(acl: AclBinding, **settings: Any) -> List[str]:
+    changes = acl_changes(flow(**settings), [acl], [], COPIED)
+    assert changes.create == ()
+    return [each.reason for each in changes.skipped]
+
+
+def test_right_to_read_a_topic_becomes_the_right_to_read_its_copy() -> None:
+    assert created(READ) == (replace(READ, topic="A.orders"),)
+    assert created(READ, UNCHANGED, replication_policy=IDENTITY_POLICY) == (READ,)
+
+
+def test_right_may_come_before_its_topic() -> None:
+    assert created(replace(READ, topic="tomorrow")) == (replace(READ, topic="A.tomorrow"),)
+
+
+def test_right_to_do_all_becomes_the_right_to_read() -> None:
+    assert created(replace(READ, operation="ALL")) == (replace(READ, topic="A.orders"),)
+
+
+def test_right_to_write_is_not_copied() -> None:
+    assert skipped(replace(READ, operation="WRITE")) == ["who may write to a topic may not write to its copy"]
+
+
+@pytest.mark.parametrize("operation", ["ALL", "WRITE", "READ", "DESCRIBE"])
+def test_what_is_denied_is_denied_as_it_is(operation: str) -> None:
+    denied = replace(READ, operation=operation, permission="DENY")
+    assert created(denied) == (replace(denied, topic="A.orders"),)
+
+
+@pytest.mark.parametrize("operation", ["DESCRIBE", "ALTER", "DELETE", "CREATE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"])
+def test_other_rights_are_copied_as_they_are(operation: str) -> None:
+    allowed = replace(READ, operation=operation)
+    assert created(allowed) == (replace(allowed, topic="A.orders"),)
+
+
+def test_topics_that_are_not_copied_have_no_rights_downstream() -> None:
+    assert skipped(replace(READ, topic="__consumer_offsets")) == ["internal topic"]
+    assert skipped(replace(READ, topic="B.orders")) == ["would be copied back to B: cycle"]
+    assert skipped(READ, topics=("payments",)) == ["no include pattern matches"]
+
+
+def test_topic_that_another_flow_would_bring_back_has_no_rights_downstream() -> None:
+    there = flow(replication_policy=IDENTITY_POLICY)
+    back = replace(there, source=there.target, target=there.source)
+    changes = acl_changes(there, [READ], [], UNCHANGED, flows=(there, back))
+    assert [each.reason for each in changes.skipped] == ["its copy would come back: cycle"]
+
+
+def test_prefix_gets_the_alias_before_it() -> None:
+    prefixed = replace(READ, topic="ord", pattern_type=PREFIXED)
+    assert created(prefixed) == (replace(prefixed, topic="A.ord"),)
+    assert created(prefixed, UNCHANGED, replication_policy=IDENTITY_POLICY) == (prefixed,)
+
+
+def test_prefix_of_nothing_that_is_copied_is_left_out() -> None:
+    assert skipped(replace(READ, topic="inv", pattern_type=PREFIXED)) == ["no topic that is copied begins so"]
+
+
+def test_every_topic_of_the_source_is_every_topic_with_its_alias() -> None:
+    every = replace(READ, topic=EVERY_TOPIC)
+    assert created(every) == (replace(every, topic="A.", pattern_type=PREFIXED),)
+    assert created(every, UNCHANGED, replication_policy=IDENTITY_POLICY) == (every,)
+
+
+def test_prefix_and_wildcard_lose_the_right_to_write_too() -> None:
+    for acl in (replace(READ, topic="ord", pattern_type=PREFIXED), replace(READ, topic=EVERY_TOPIC)):
+        assert skipped(replace(acl, operation="WRITE")) == ["who may write to a topic may not write to its copy"]
+        assert [each.operation for each in created(replace(acl, operation="ALL"))] == ["READ"]
+
+
+def test_what_is_there_already_is_not_created_again() -> None:
+    there = replace(READ, topic="A.orders")
+    assert acl_changes(flow(), [READ, replace(READ, operation="ALL")], [there], COPIED).create == ()
+
+
+def deleted(source: Iterable[AclBinding], made: Iterable[AclBinding], **settings: Any) -> Tuple[AclBinding, ...]:
+    settings = {"sync_topic_acls_delete": True, **settings}
+    hand_made = AclBinding("A.orders", LITERAL, "User:bob", "*", "READ", "ALLOW")
+    remote = [hand_made, replace(READ, topic="A.orders")]
+    return acl_changes(flow(**settings), source, remote, COPIED, frozenset(made)).delete
+
+
+def test_right_whose_original_is_gone_is_deleted_only_if_asked_and_only_if_it_is_ours() -> None:
+    ours = replace(READ, topic="A.orders")
+    assert deleted([], [ours]) == (ours,)
+    assert deleted([], [ours], sync_topic_acls_delete=False) == ()
+    assert deleted([], []) == ()
+    assert deleted([READ], [ours]) == ()
+
+
+def test_nothing_is_deleted_that_is_gone_already() -> None:
+    assert deleted([], [replace(READ, topic="A.payments")]) == ()
+
+
+def test_nothing_is_deleted_where_the_source_shows_no_topic_at_all() -> None:
+    ours = replace(READ, topic="A.orders")
+    deleting = flow(sync_topic_acls_delete=True)
+    assert acl_changes(deleting, [], [ours], {}, frozenset([ours])).delete == ()
+    assert acl_changes(deleting, [], [ours], COPIED, frozenset([ours])).delete == (ours,)

@@ -34,6 +34,7 @@ exit codes:
   {EXIT_REFUSED}    refused for safety: going on could lose or double records
   {EXIT_STOPPED}  stopped by SIGTERM or Ctrl-C before it was done; the next run goes on from there
 """
+_CONFIG = "YAML, a MirrorMaker 2 .properties file as it is, or the JSON files of Kafka Connect's Mirror… connectors"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -109,7 +110,7 @@ def _command(
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("config", metavar="CONFIG", help="YAML, or a MirrorMaker 2 .properties file as it is")
+    parser.add_argument("config", metavar="CONFIG", nargs="+", help=_CONFIG)
     if flow:
         parser.add_argument("--flow", metavar="A->B", help="only this flow of the file")
     parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")

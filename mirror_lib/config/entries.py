@@ -1,4 +1,4 @@
-"""What the two file readers hand on: entries with scope, key, value and place. No meaning is attached here."""
+"""What the file readers hand on: entries with scope, key, value and place. No meaning is attached here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Tuple, Union
 
 YAML = "yaml"
 MM2 = "mm2"
+CONNECT = "connect"
 
 Value = Union[str, Tuple[str, ...]]
 
@@ -46,9 +47,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Document:
-    """A file that was read but not yet understood. `aliases` are its clusters in file order.
+    """A file that was read but not yet understood; for connectors, all their files. `aliases` are in file order.
 
     `comments` are the comment lines of a `.properties` file: a lost setting sometimes hides in one.
+    `left_out` are keys that the reader knows to be without effect where they stand, and why.
     """
 
     path: str
@@ -57,4 +59,5 @@ class Document:
     entries: Tuple[Entry, ...]
     comments: Tuple[Tuple[str, str], ...] = ()
     warnings: Tuple[str, ...] = ()
+    left_out: Tuple[Tuple[Entry, str], ...] = ()
 

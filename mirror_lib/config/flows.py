@@ -6,7 +6,7 @@ import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.clients import kafka_python_options, sends_password_in_clear
-from mirror_lib.config.entries import MM2, YAML, Document, Entry
+from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry
 from mirror_lib.config.keys import ROLES, Keys
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.refusals import config_error
@@ -16,6 +16,11 @@ from mirror_lib.errors import ConfigError
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
+_TO_ENABLE = {
+    YAML: "list A->B under flows",
+    MM2: "write A->B.enabled = true",
+    CONNECT: "give the file of the MirrorSourceConnector, and not enabled = false in it",
+}
 # What each side of a flow is used for, and so whose properties must make sense at once.
 _ROLES_IN_USE = {"source": ("consumer", "admin"), "target": ("producer", "admin")}
 _OVERRIDES = {"source": ("consumer.override", "admin.override"), "target": ("producer.override", "admin.override")}
@@ -25,8 +30,7 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
     """The whole file as one frozen value. Raises `ConfigError`, with the place of the key that is wrong."""
     scopes = list(_enabled_scopes(document, keys))
     if not scopes:
-        advice = "list A->B under flows" if document.dialect == YAML else "write A->B.enabled = true"
-        raise config_error(f"no flow is enabled; {advice}", document.path)
+        raise config_error(f"no flow is enabled; {_TO_ENABLE[document.dialect]}", document.path)
     flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
     overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
     warnings = dict.fromkeys([*keys.warnings, *overruled, *_passwords_in_clear(flows)])
@@ -45,7 +49,7 @@ def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
 
 def _top(document: Document, keys: Keys) -> Dict[str, Any]:
     values = {s.field: _value(s, keys.settings.get(("", s.name))) for s in SETTINGS if s.level == TOP and s.field}
-    if document.dialect == MM2 and ("", "trigger") not in keys.settings:
+    if document.dialect != YAML and ("", "trigger") not in keys.settings:
         values["trigger"] = MM2_TRIGGER
     return values
 
@@ -117,7 +121,7 @@ class _Flow:
     def _cluster(self, side: str) -> ClusterConfig:
         alias = self._source if side == "source" else self._target
         properties = self._properties(side)
-        self._check_servers(alias, properties.get("bootstrap.servers"))
+        self._check_servers(side, alias, properties.get("bootstrap.servers"))
         roles = {role: _texts(self._of_role(side, role)) for role in ROLES}
         cluster = ClusterConfig(alias=alias, properties=_texts(properties), **roles)
         for role in _ROLES_IN_USE[side]:
@@ -148,8 +152,9 @@ class _Flow:
             merged.update(self._keys.clients.get(place, {}))
         return merged
 
-    def _check_servers(self, alias: str, entry: Optional[Entry]) -> None:
-        key = f"{alias}.bootstrap.servers"
+    def _check_servers(self, side: str, alias: str, entry: Optional[Entry]) -> None:
+        of_connector = self._document.dialect == CONNECT
+        key = f"{side}.cluster.bootstrap.servers" if of_connector else f"{alias}.bootstrap.servers"
         if entry is None:
             lost = [place for text, place in self._document.comments if key in text]
             advice = f"it stands inside the comment at {lost[0]}" if lost else f"write {key} = host:port"

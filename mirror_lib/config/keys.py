@@ -41,6 +41,8 @@ def sort_keys(document: Document) -> Keys:
     sorting = _Sorting(document)
     for entry in document.entries:
         sorting.add(entry)
+    for entry, why in document.left_out:
+        sorting.leave(why, entry)
     return sorting.result()
 
 
@@ -72,11 +74,11 @@ class _Sorting:
         """Take a setting under `name`, or a key that is known to be unused; false where it is neither."""
         setting = BY_NAME.get(name)
         if setting is not None and entry.key == "name" and entry.scope:
-            self._leave("ignored: connectors have no names here", entry)
+            self.leave("ignored: connectors have no names here", entry)
         elif setting is not None and setting.client_key is None:
             self._check_level(setting, entry)
             if setting.status == PLANNED:
-                self._leave("accepted, has no effect yet", entry)
+                self.leave("accepted, has no effect yet", entry)
             kept = self._settings if name == entry.key else self._renamed
             kept[(entry.scope, name)] = self._tidied(entry, setting)
         else:
@@ -93,7 +95,7 @@ class _Sorting:
     def _add_unused(self, row: Unused, entry: Entry) -> None:
         if row.refused:
             raise config_error(f"{entry.written} cannot be honoured: {row.reason}; take it out", entry.place)
-        self._leave(f"ignored: {row.reason}", entry)
+        self.leave(f"ignored: {row.reason}", entry)
 
     def _add_client(self, entry: Entry) -> bool:
         """Take a client property of a flow (`A->B.consumer.x`) or of everything (`ssl.x`, `consumer.x`)."""
@@ -160,7 +162,8 @@ class _Sorting:
         self._warnings += warnings
         return entry
 
-    def _leave(self, why: str, entry: Entry) -> None:
+    def leave(self, why: str, entry: Entry) -> None:
+        """Note an entry that has no effect, and why."""
         self._without_effect.setdefault(why, []).append(entry.written)
 
     def _unknown(self, entry: Entry) -> Exception:

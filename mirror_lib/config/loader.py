@@ -1,45 +1,86 @@
-"""The path of a configuration file in, one frozen `MirrorConfig` out: YAML, or a MirrorMaker 2 `.properties` file."""
+"""Paths of configuration files in, one frozen `MirrorConfig` out: YAML, a MirrorMaker 2 `.properties` file, or the
+files of Kafka Connect's MirrorMaker connectors.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Mapping
+from typing import List, Mapping, Sequence, Union
 
+from mirror_lib.config.connector_files import Connector, connector_of_properties, read_connectors
+from mirror_lib.config.connectors import join_connectors
 from mirror_lib.config.entries import Document
 from mirror_lib.config.flows import build_config
 from mirror_lib.config.keys import sort_keys
 from mirror_lib.config.mm2 import read_mm2
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.properties import read_properties
 from mirror_lib.config.references import References, provider_names
 from mirror_lib.config.refusals import config_error
 from mirror_lib.config.yaml_file import read_yaml
 
-_READERS = {".yaml": read_yaml, ".yml": read_yaml, ".properties": read_mm2}
+_YAML = (".yaml", ".yml")
+_PROPERTIES = ".properties"
+_JSON = ".json"
 
 
-def load(path: str, environ: Mapping[str, str] = os.environ) -> MirrorConfig:
-    """Read and check a whole file; `environ` answers `${env:NAME}`.
+def load(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.environ) -> MirrorConfig:
+    """Read and check a whole configuration; `environ` answers `${env:NAME}`. Several paths are connectors' files.
 
     Raises `ConfigError` with `file:line`; neither it nor the result's `warnings` and `repr` hold a secret.
     """
-    document = _with_values(_read(path), environ)
+    return config_of(with_values(read_document(paths), environ))
+
+
+def config_of(document: Document) -> MirrorConfig:
+    """The configuration that a document, its references replaced, comes to. Raises `ConfigError`."""
     return build_config(document, sort_keys(document))
 
 
-def _read(path: str) -> Document:
-    reader = _READERS.get(Path(path).suffix.lower())
-    if reader is None:
-        raise config_error("a configuration file must end in .yaml, .yml or .properties", path)
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise config_error(f"the file cannot be read: {error.strerror}", path) from None
-    return reader(content, path)
+def read_document(paths: Union[str, Sequence[str]]) -> Document:
+    """The file or files as they are: nothing checked, references not replaced. Raises `ConfigError`."""
+    given = [paths] if isinstance(paths, str) else list(paths)
+    connectors: List[Connector] = []
+    for path in given:
+        found = _connectors(path)
+        if found:
+            connectors += found
+        elif len(given) > 1:
+            raise config_error("several files go together only where each holds connectors; this one does not", path)
+    if connectors:
+        return join_connectors(connectors, ", ".join(given))
+    (path,) = given
+    return read_yaml(_content(path), path) if _ending(path) in _YAML else read_mm2(_content(path), path)
 
 
-def _with_values(document: Document, environ: Mapping[str, str]) -> Document:
+def with_values(document: Document, environ: Mapping[str, str]) -> Document:
+    """The document with what its references stand for. Raises `ConfigError` where one is not found."""
     bare = {entry.key: entry.text for entry in document.entries if not entry.scope}
     references = References(environ, provider_names(bare))
     return replace(document, entries=tuple(references.resolve(entry) for entry in document.entries))
+
+
+def _connectors(path: str) -> List[Connector]:
+    ending = _ending(path)
+    if ending == _JSON:
+        return list(read_connectors(_content(path), path))
+    if ending == _PROPERTIES:
+        connector = connector_of_properties(read_properties(_content(path), path)[0], path)
+        return [] if connector is None else [connector]
+    return []
+
+
+def _ending(path: str) -> str:
+    ending = Path(path).suffix.lower()
+    if ending not in (*_YAML, _PROPERTIES, _JSON):
+        raise config_error("a configuration file must end in .yaml, .yml, .properties or .json", path)
+    return ending
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise config_error(f"the file cannot be read: {error.strerror}", path) from None

@@ -12,6 +12,7 @@ _HEAD = """# Settings
 
 One file describes clusters, flows and state: YAML, or a MirrorMaker 2 `.properties` file as it is.
 `conf/mirror.yaml` and `conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3).
+The connectors of Kafka Connect are read too, see "Connectors" below.
 
 An unknown key is refused with its line and the nearest known one. Keys that are accepted without effect are named once
 at the start of a run, with the reason.
@@ -36,6 +37,20 @@ Client properties, weakest first: bare, `A.property`, `A->B.source.cluster.prope
 MirrorMaker 2 drops bare `consumer.`, `producer.` and `admin.` keys; here they count for every flow, with a warning.
 In YAML maps may be nested: `consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
 A flow runs where `A->B.enabled = true`; in YAML, where it is listed.
+
+## Connectors
+
+`mirror run source.json checkpoint.json heartbeat.json` reads `MirrorSourceConnector`, `MirrorCheckpointConnector` and
+`MirrorHeartbeatConnector` as Connect's REST takes and gives them: the flat map, `{"name": …, "config": {…}}`, a list of
+these, or the answer of `GET /connectors?expand=info`. A standalone worker's `.properties` are the same.
+
+- Those of one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. It runs if its source connector is
+  there; without a checkpoint connector no groups are translated, without a heartbeat connector no heartbeats written.
+- A connector counts for its own part only, as in Connect: `tasks.max` is the source connector's, and so are
+  `consumer.`, `producer.` and `admin.` properties. Keys that a connector does not read are named once. Where two
+  connectors say different things of one cluster or of the policy, they are refused.
+- `state` and `trigger` may stand in any of them. `;` between servers is read as `,`. Records are copied byte for byte,
+  whatever converters are named.
 
 ## Values
 

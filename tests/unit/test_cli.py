@@ -95,7 +95,7 @@ def test_file_without_an_enabled_flow_says_so(tmp_path: Path, capsys: pytest.Cap
     ("name", "text", "sentence"),
     [
         ("none.yaml", None, "the file cannot be read"),
-        ("mirror.txt", "x", "must end in .yaml, .yml or .properties"),
+        ("mirror.txt", "x", "must end in .yaml, .yml, .properties or .json"),
         ("mirror.yaml", TWO_FLOWS.replace("topics:", "topcis:", 1), "topics"),
     ],
 )

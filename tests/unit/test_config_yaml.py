@@ -128,7 +128,7 @@ def test_tags_build_no_objects(tmp_path: Path) -> None:
     assert "state must be one value" in refusal(tmp_path, hostile)
 
 
-@pytest.mark.parametrize("name, sentence", [("x.json", "must end in .yaml"), ("none.yaml", "cannot be read: No such")])
+@pytest.mark.parametrize("name, sentence", [("x.txt", "must end in .yaml"), ("none.yaml", "cannot be read: No such")])
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         load(str(tmp_path / name), {})

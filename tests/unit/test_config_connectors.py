@@ -1,0 +1,207 @@
+"""Kafka Connect's connector files: three of them are one flow, each counts for its part, contradictions are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import ConfigError
+
+PACKAGE = "org.apache.kafka.connect.mirror."
+PAIR = {
+    "source.cluster.alias": "A",
+    "target.cluster.alias": "B",
+    "source.cluster.bootstrap.servers": "a:9092",
+    "target.cluster.bootstrap.servers": "b1:9092;b2:9092",
+}
+Config = Dict[str, Any]
+
+
+def connector(kind: str, **keys: Any) -> Config:
+    """A flat config; `_` in a name stands for `.`."""
+    named = {key.replace("_", "."): value for key, value in keys.items()}
+    return {"name": f"my-{kind}", "connector.class": f"{PACKAGE}Mirror{kind}Connector", **PAIR, **named}
+
+
+def read(folder: Path, *configs: Any) -> MirrorConfig:
+    paths = []
+    for number, config in enumerate(configs):
+        paths.append(folder / f"{number}.json")
+        paths[-1].write_text(config if isinstance(config, str) else json.dumps(config, indent=1), encoding="utf-8")
+    return load([str(path) for path in paths], {"SECRET": "pw"})
+
+
+def refusal(folder: Path, *configs: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(folder, *configs)
+    return str(caught.value).replace(str(folder) + "/", "")
+
+
+def warnings(config: MirrorConfig) -> str:
+    return "\n".join(config.warnings)
+
+
+def test_three_files_are_one_flow_and_each_connector_counts_for_its_part(tmp_path: Path) -> None:
+    config = read(
+        tmp_path,
+        connector("Source", topics="^foo.*", tasks_max="4", emit_heartbeats_interval_seconds="9"),
+        connector("Checkpoint", groups="g.*", tasks_max="1", emit_checkpoints_interval_seconds="20"),
+        connector("Heartbeat", emit_heartbeats_interval_seconds="30"),
+    )
+    (flow,) = config.flows
+    assert (flow.name, flow.topics, flow.tasks_max) == ("A->B", ("^foo.*",), 4)
+    assert (flow.groups, flow.emit_checkpoints_interval, flow.emit_heartbeats_interval) == (("g.*",), 20, 30)
+    assert flow.source.bootstrap_servers == "a:9092"
+    assert flow.target.bootstrap_servers == "b1:9092,b2:9092"
+    assert config.trigger == "10 seconds"
+    assert "tasks.max: ignored: MirrorCheckpointConnector does not read it" in warnings(config)
+    assert "emit.heartbeats.interval.seconds: ignored: MirrorSourceConnector does not read it" in warnings(config)
+
+
+def test_a_missing_connector_switches_its_part_off(tmp_path: Path) -> None:
+    (flow,) = read(tmp_path, connector("Source")).flows
+    assert (flow.emit_checkpoints_interval, flow.emit_heartbeats_interval) == (None, None)
+    both = [connector("Source"), connector("Checkpoint", sync_group_offsets_enabled=True)]
+    (flow,) = read(tmp_path, *both).flows
+    assert (flow.emit_checkpoints_interval, flow.sync_group_offsets_interval) == (60, 60)
+    assert flow.emit_heartbeats_interval is None
+    both[1]["enabled"] = "false"
+    (flow,) = read(tmp_path, *both).flows
+    assert (flow.emit_checkpoints_interval, flow.sync_group_offsets_interval) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda config: {"name": "x", "config": config},
+        lambda config: [config],
+        lambda config: [{"name": "x", "config": config, "tasks": [], "type": "source"}],
+        lambda config: {"x": {"info": {"name": "x", "config": config, "tasks": [{"connector": "x", "task": 0}]}}},
+    ],
+    ids=["POST", "list", "list of GET", "expand=info"],
+)
+def test_every_form_that_connect_gives_or_takes_is_read(wrapped: Any, tmp_path: Path) -> None:
+    config = connector("Source", topics="orders", tasks_max=3, sync_topic_acls_enabled=False)
+    assert read(tmp_path, wrapped(config)).flows == read(tmp_path, config).flows
+    (flow,) = read(tmp_path, wrapped(config)).flows
+    assert (flow.topics, flow.tasks_max, flow.sync_topic_acls_interval) == (("orders",), 3, None)
+
+
+@pytest.mark.parametrize("name", ["MirrorSourceConnector", "MirrorSource", f" {PACKAGE}MirrorSourceConnector"])
+def test_a_class_goes_by_any_name_that_connect_knows(name: str, tmp_path: Path) -> None:
+    assert [flow.name for flow in read(tmp_path, {**connector("Source"), "connector.class": name}).flows] == ["A->B"]
+
+
+def test_a_standalone_workers_properties_are_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "source.properties"
+    path.write_text("\n".join(f"{key}={value}" for key, value in connector("Source", topics="orders").items()))
+    assert load([str(path)], {}).flows == read(tmp_path, connector("Source", topics="orders")).flows
+
+
+def test_both_directions_give_each_cluster_once_and_two_targets_give_two_flows(tmp_path: Path) -> None:
+    back = {
+        **connector("Source"),
+        "source.cluster.alias": "B",
+        "target.cluster.alias": "A",
+        "source.cluster.bootstrap.servers": "b2:9092,b1:9092",
+        "target.cluster.bootstrap.servers": "a:9092",
+    }
+    fan_out = {**connector("Source"), "target.cluster.alias": "C", "target.cluster.bootstrap.servers": "c:9092"}
+    config = read(tmp_path, connector("Source"), back, fan_out)
+    assert [flow.name for flow in config.flows] == ["A->B", "B->A", "A->C"]
+    assert [flow.target.bootstrap_servers for flow in config.flows] == ["b1:9092,b2:9092", "a:9092", "c:9092"]
+
+
+def test_clients_are_the_source_connectors(tmp_path: Path) -> None:
+    source = connector("Source", consumer_isolation_level="read_uncommitted")
+    source["producer.override.linger.ms"] = "5"
+    source["source.cluster.security.protocol"] = "SSL"
+    (flow,) = read(tmp_path, source, connector("Checkpoint", consumer_auto_offset_reset="latest")).flows
+    assert (flow.isolation_level, flow.auto_offset_reset) == ("read_uncommitted", "earliest")
+    assert flow.target.client_properties("producer")["linger.ms"] == "5"
+    assert flow.source.properties["security.protocol"] == "SSL"
+    assert "security.protocol" not in flow.target.properties
+
+
+def test_a_secret_stays_hidden_and_is_resolved(tmp_path: Path) -> None:
+    source = connector("Source")
+    source["source.cluster.ssl.key.password"] = "${env:SECRET}"
+    config = read(tmp_path, source)
+    assert config.flows[0].source.properties["ssl.key.password"] == "pw"
+    assert "pw" not in repr(config)
+
+
+def test_state_may_stand_in_any_of_the_files(tmp_path: Path) -> None:
+    config = read(tmp_path, connector("Source", state="/data"), connector("Heartbeat", trigger="availableNow"))
+    assert (config.state, config.trigger) == ("/data", "availableNow")
+
+
+def test_a_heartbeat_alone_is_a_flow_that_copies_nothing(tmp_path: Path) -> None:
+    back = {**connector("Heartbeat"), "source.cluster.alias": "B", "target.cluster.alias": "A"}
+    assert [flow.name for flow in read(tmp_path, connector("Source"), back).flows] == ["A->B"]
+    assert "no flow is enabled" in refusal(tmp_path, connector("Heartbeat"))
+
+
+IDENTITY = PACKAGE + "IdentityReplicationPolicy"
+
+
+@pytest.mark.parametrize(
+    ("configs", "sentence"),
+    [
+        (
+            [connector("Source"), {**connector("Checkpoint"), "target.cluster.bootstrap.servers": "c:9092"}],
+            "A->B: target.cluster.bootstrap.servers is 'c:9092', and 'b1:9092;b2:9092' at 0.json:7; give both the same "
+            "(1.json:7)",
+        ),
+        (
+            [connector("Source", replication_policy_class=IDENTITY), connector("Checkpoint")],
+            f"A->B: replication.policy.class is '{IDENTITY}' in one connector and not given in the other, where it is "
+            "'DefaultReplicationPolicy'; give both the same (0.json:8)",
+        ),
+        (
+            [connector("Source"), connector("Source", topics="b")],
+            "A->B has two of MirrorSourceConnector, the first at 0.json:2; join them",
+        ),
+        ([connector("Source", state="a"), connector("Heartbeat", state="b")], "state is 'b', and 'a' at 0.json:8"),
+        ([connector("Checkpoint")], "A->B has a MirrorCheckpointConnector and no MirrorSourceConnector"),
+        ([connector("Source", topcis="x")], "A->B.topcis is not a setting; did you mean A->B.topics?"),
+        ([connector("Source", transforms="x")], "A->B.transforms cannot be honoured"),
+        ([{**connector("Source"), "source.cluster.alias": ""}], "MirrorSourceConnector has no source.cluster.alias"),
+        ([{**connector("Source"), "connector.class": "io.FileSink"}], "'io.FileSink' is not MirrorMaker's; only"),
+        ([{"topics": "x"}], "the connector has no connector.class (0.json:2)"),
+        ([connector("Source", topics=["a"])], "topics must be one text (0.json:8)"),
+        ([connector("Source", topics=None)], "topics must be one text (0.json:8)"),
+        ([{"name": "x", "config": {}, "topics": "a"}], "topics stands beside config; move it into config (0.json:4)"),
+        (['{\n"a": "b",\n"a": "c"}'], "a is given twice (0.json:3)"),
+        (['{"a": "b",\n}'], "not valid JSON"),
+        (["[]"], "the file has no connector (0.json)"),
+        (["7"], "the file must hold a connector, or a list of connectors (0.json)"),
+        (["[" * 100000], "not a connector: maps within maps without end (0.json)"),
+    ],
+)
+def test_what_is_wrong_or_contradicts_is_one_sentence(configs: Any, sentence: str, tmp_path: Path) -> None:
+    assert sentence in refusal(tmp_path, *configs)
+
+
+def test_lines_are_counted_past_keys_that_look_like_values(tmp_path: Path) -> None:
+    text = json.dumps(connector("Source", topics='a "quoted": b'), indent=1).replace("  ", "\t")
+    assert "(0.json:9)" in refusal(tmp_path, text.replace("\n}", ',\n "tasks.max": "many"\n}'))
+
+
+def test_servers_that_are_missing_are_asked_for_by_the_connectors_key(tmp_path: Path) -> None:
+    source = connector("Source")
+    del source["target.cluster.bootstrap.servers"]
+    assert "write target.cluster.bootstrap.servers = host:port" in refusal(tmp_path, source)
+
+
+def test_only_connectors_can_be_given_together(tmp_path: Path) -> None:
+    path = tmp_path / "mirror.yaml"
+    path.write_text("clusters: {}")
+    read(tmp_path, connector("Source"))
+    with pytest.raises(ConfigError, match="several files go together only where each holds connectors"):
+        load([str(tmp_path / "0.json"), str(path)], {})

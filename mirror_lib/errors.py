@@ -38,6 +38,10 @@ class BatchError(MirrorError):
     """A record batch is corrupt or of a kind that cannot be copied."""
 
 
+class CustomClassError(MirrorError):
+    """A class that the user brought (a policy or a filter) raised, or answered with what cannot be used."""
+
+
 class StateError(MirrorError):
     """A table under `state:` could not be read or written."""
 

@@ -10,9 +10,12 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from mirror_lib.columns import aligned
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
-from mirror_lib.policy import copied_back, name_fault, policy_for, topic_filter_for, why_skipped
+from mirror_lib.filters import topic_filter_for
+from mirror_lib.policy import policy_for
 from mirror_lib.remote_configs import TIMESTAMP_CONFIGS, admission_configs, admission_notes, creation_configs
+from mirror_lib.selection import copied_back, name_fault, why_skipped
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,12 @@ def select_topics(
     claimed: Dict[str, str] = {}
     skipped: List[SkippedTopic] = []
     for name in sorted(source_topics):
-        unwanted = _why_unwanted(source_topics[name], flow, known_flows)
-        remote = policy.format_remote_topic(flow.source.alias, name)
+        try:
+            unwanted = _why_unwanted(source_topics[name], flow, known_flows)
+            remote = policy.format_remote_topic(flow.source.alias, name)
+        except CustomClassError as error:
+            skipped.append(SkippedTopic(name, error.message, wanted=True))
+            continue
         if unwanted is not None:
             skipped.append(SkippedTopic(name, unwanted))
         elif remote in claimed:
@@ -114,17 +121,32 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
     taken = {_metric_name(name): name for name in facts.target_topics}
     for name, remote in selected.items():
         topic = facts.source_topics[name]
-        blocked = None if remote in facts.target_topics else _why_not_created(remote, flow, facts, taken)
+        blocked = _why_not_written(remote, flow, facts, taken)
         if blocked is not None:
             skipped.append(SkippedTopic(name, blocked, wanted=True))
             continue
+        try:
+            decided = _copy_existing(flow, topic, remote, facts) or _copy_into_new(flow, topic, remote, facts)
+        except CustomClassError as error:
+            skipped.append(SkippedTopic(name, error.message, wanted=True))
+            continue
         taken.setdefault(_metric_name(remote), remote)
-        copied.append(_copy_existing(flow, topic, remote, facts) or _copy_into_new(flow, topic, remote, facts))
+        copied.append(decided)
     return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda each: each.name)))
 
 
 def _metric_name(topic: str) -> str:
     return topic.replace(".", "_")
+
+
+def _why_not_written(
+    remote: str, flow: ReplicationFlow, facts: TopicFacts, taken: Mapping[str, str]
+) -> Optional[str]:
+    existing = facts.target_topics.get(remote)
+    if existing is None:
+        return _why_not_created(remote, flow, facts, taken)
+    # Only a policy of the user's can name such a topic.
+    return f"would be written into {remote}, an internal topic of {flow.target.alias}" if existing.internal else None
 
 
 def _why_not_created(

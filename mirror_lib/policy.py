@@ -1,18 +1,22 @@
-"""Which topics a flow copies and what they are called on the target: names in, names and reasons out. Pure.
+"""How topics are named across clusters: names in, names out. Pure, but for a class that the user brings.
 
 Names follow MirrorMaker 2's replication policies (KIP-382, KIP-690, KIP-949, KIP-1074).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Iterator, Optional, Protocol, Sequence, Set, Tuple
+from typing import Callable, Iterator, Optional, Protocol, Set, Tuple
 
 from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
+from mirror_lib.config.values import is_entry_point
+from mirror_lib.custom_classes import POLICY_KEY, CustomClass, custom_class
 
 HEARTBEATS = "heartbeats"
-LONGEST_NAME = 249
+# What MM2 put between the parts of an internal name before 3.1, whatever the separator of remote topics was.
+OLD_INTERNAL_SEPARATOR = "."
+
+_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
 
 
 class ReplicationPolicy(Protocol):
@@ -87,20 +91,25 @@ class DefaultReplicationPolicy:
 
     def checkpoints_topic(self, alias: str) -> str:
         """`A.checkpoints.internal`, with the internal separator."""
-        return alias + self._checkpoints_suffix
+        return f"{alias}{self.internal_separator}checkpoints{self.internal_separator}internal"
 
     def offset_syncs_topic(self, alias: str) -> str:
         """`mm2-offset-syncs.A.internal`, with the internal separator."""
-        return "mm2-offset-syncs" + self.internal_separator + alias + self._internal_suffix
+        return f"mm2-offset-syncs{self.internal_separator}{alias}{self.internal_separator}internal"
 
     def is_heartbeats_topic(self, topic: str) -> bool:
         """True for `heartbeats`, `A.heartbeats`, `B.A.heartbeats` and so on."""
         return self.original_topic(topic) == HEARTBEATS
 
     def is_mm2_internal_topic(self, topic: str) -> bool:
-        """KIP-1074's rule: `mm2*.internal` or a checkpoints topic. A user's `orders.internal` is not."""
-        is_mm2_state = topic.startswith("mm2") and topic.endswith(self._internal_suffix)
-        return is_mm2_state or topic.endswith(self._checkpoints_suffix)
+        """KIP-1074's rule: `mm2*.internal` or a checkpoints topic. A user's `orders.internal` is not.
+
+        Names of other versions and settings of MM2 count as well, since its topics stay when these change.
+        """
+        known = dict.fromkeys((self.internal_separator, self.separator, OLD_INTERNAL_SEPARATOR))
+        suffixes = [each + "internal" for each in (*known, "-")]
+        is_mm2_state = topic.startswith("mm2") and topic.endswith(tuple(suffixes))
+        return is_mm2_state or topic.endswith(tuple(f"{each}checkpoints{each}internal" for each in known))
 
     def is_internal_topic(self, topic: str) -> bool:
         """Kafka's (`__*`, and `.*` as MM2 has it) and MM2's internal topics."""
@@ -111,18 +120,14 @@ class DefaultReplicationPolicy:
         return not {source_alias, target_alias}.isdisjoint(self._copied_through(topic))
 
     def _copied_through(self, topic: str) -> Iterator[str]:
-        head, _, rest = topic.partition(self.separator)
-        while rest.replace(self.separator, ""):
-            yield head
-            head, _, rest = rest.partition(self.separator)
-
-    @property
-    def _internal_suffix(self) -> str:
-        return self.internal_separator + "internal"
-
-    @property
-    def _checkpoints_suffix(self) -> str:
-        return self.internal_separator + "checkpoints" + self._internal_suffix
+        seen: Set[Optional[str]] = {None}
+        upstream: Optional[str] = topic
+        # A policy may call every topic its own copy, so a name that was met before ends the walk.
+        while upstream is not None and upstream not in seen:
+            seen.add(upstream)
+            source, upstream = self.topic_source(upstream), self.upstream_topic(upstream)
+            if source is not None:
+                yield source
 
 
 @dataclass(frozen=True)
@@ -156,101 +161,89 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
         return topic == HEARTBEATS or topic.endswith(self.separator + HEARTBEATS)
 
 
+@dataclass(frozen=True)
+class CustomReplicationPolicy:
+    """A user's replication policy. Each method raises CustomClassError where the class does not answer properly."""
+
+    custom: CustomClass
+
+    def format_remote_topic(self, alias: str, topic: str) -> str:
+        """What the class says; whether it is a legal name is looked at where a topic is made."""
+        return str(self.custom.ask("format_remote_topic", alias, topic, answers=_TEXT))
+
+    def topic_source(self, topic: str) -> Optional[str]:
+        """What the class says."""
+        return self._maybe("topic_source", topic)
+
+    def upstream_topic(self, topic: str) -> Optional[str]:
+        """What the class says."""
+        return self._maybe("upstream_topic", topic)
+
+    def original_topic(self, topic: str) -> str:
+        """What the class says."""
+        return str(self.custom.ask("original_topic", topic, answers=_TEXT))
+
+    def heartbeats_topic(self) -> str:
+        """What the class says."""
+        return str(self.custom.ask("heartbeats_topic", answers=_TEXT))
+
+    def checkpoints_topic(self, alias: str) -> str:
+        """What the class says."""
+        return str(self.custom.ask("checkpoints_topic", alias, answers=_TEXT))
+
+    def offset_syncs_topic(self, alias: str) -> str:
+        """What the class says."""
+        return str(self.custom.ask("offset_syncs_topic", alias, answers=_TEXT))
+
+    def is_heartbeats_topic(self, topic: str) -> bool:
+        """What the class says."""
+        return self._whether("is_heartbeats_topic", topic)
+
+    def is_mm2_internal_topic(self, topic: str) -> bool:
+        """What the class says."""
+        return self._whether("is_mm2_internal_topic", topic)
+
+    def is_internal_topic(self, topic: str) -> bool:
+        """What the class says; Kafka's own topics are never copied whatever it says."""
+        return topic.startswith("__") or self._whether("is_internal_topic", topic)
+
+    def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
+        """What the class says."""
+        return self._whether("is_cycle", topic, source_alias, target_alias)
+
+    def _maybe(self, method: str, topic: str) -> Optional[str]:
+        answer = self.custom.ask(method, topic, answers=_MAYBE_TEXT)
+        return None if answer is None else str(answer)
+
+    def _whether(self, method: str, *arguments: str) -> bool:
+        return bool(self.custom.ask(method, *arguments, answers=(bool,)))
+
+
 def policy_for(flow: ReplicationFlow) -> ReplicationPolicy:
     """The replication policy that `flow` is configured with."""
+    if is_entry_point(flow.replication_policy):
+        return CustomReplicationPolicy(custom_class(flow, POLICY_KEY))
     if flow.replication_policy == IDENTITY_POLICY:
         return IdentityReplicationPolicy(flow.separator, flow.internal_separator, flow.source.alias)
     return DefaultReplicationPolicy(flow.separator, flow.internal_separator)
 
 
-@dataclass(frozen=True)
-class TopicFilter:
-    """`topics` and `topics.exclude`: names or regexes that must match the whole topic name. Exclude beats include."""
+def checkpoints_topics(flow: ReplicationFlow) -> Tuple[str, ...]:
+    """Where checkpoints of the flow's source may lie on its target: as `flow` names them, then as other versions did.
 
-    include: Tuple[str, ...]
-    exclude: Tuple[str, ...] = ()
-
-    def included_by(self, topic: str) -> Optional[str]:
-        """The first include pattern that matches, or `None`."""
-        return _first_match(self.include, topic)
-
-    def excluded_by(self, topic: str) -> Optional[str]:
-        """The first exclude pattern that matches, or `None`."""
-        return _first_match(self.exclude, topic)
-
-    def why_not(self, topic: str) -> Optional[str]:
-        """Why `topic` is not to be copied, naming the pattern that decides; `None` where it is to be copied."""
-        excluded_by = self.excluded_by(topic)
-        if excluded_by is not None:
-            return f"excluded by `{excluded_by}`"
-        return "no include pattern matches" if self.included_by(topic) is None else None
-
-    def spark_pattern(self, *also: str) -> str:
-        """One Java regex for Spark's `subscribePattern` that matches at least every topic to be copied.
-
-        `also` are regexes of topics that are copied whatever the filter says.
-        """
-        patterns = (*self.include, *also)
-        return "|".join(f"(?:{pattern})" for pattern in patterns) if patterns else "(?!)"
-
-
-def topic_filter_for(flow: ReplicationFlow) -> TopicFilter:
-    """The filter that `flow` is configured with."""
-    return TopicFilter(flow.topics, flow.topics_exclude)
-
-
-def subscribe_pattern(flow: ReplicationFlow) -> str:
-    """The Java regex that Spark subscribes to for `flow`: its include list, and heartbeats where these are copied."""
-    also = (".*" + HEARTBEATS,) if flow.heartbeats_replication else ()
-    return topic_filter_for(flow).spark_pattern(*also)
-
-
-def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
-    """Why `flow` does not copy `topic`, in one phrase; `None` where it does. Only names decide here."""
-    policy = policy_for(flow)
-    if policy.is_mm2_internal_topic(topic):
-        return "is an MM2 internal topic"
-    if policy.is_internal_topic(topic):
-        return "internal topic"
-    filtered = topic_filter_for(flow).why_not(topic)
-    if filtered is not None and not (flow.heartbeats_replication and policy.is_heartbeats_topic(topic)):
-        return filtered
-    if policy.is_cycle(topic, flow.source.alias, flow.target.alias):
-        return f"would be copied back to {flow.target.alias}: cycle"
-    return None
-
-
-def name_fault(name: str) -> Optional[str]:
-    """Why Kafka refuses `name` as a topic's name, or `None`."""
-    if len(name) > LONGEST_NAME:
-        return f"remote name longer than {LONGEST_NAME} characters"
-    if name in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
-        return f"remote name `{name}` is not a legal topic name: only letters, digits, `.`, `_` and `-` are"
-    return None
-
-
-def copied_back(topic: str, flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Optional[str]:
-    """The last flow of a way on which the copy of `topic` comes back to the source under the same name, or `None`.
-
-    Only `flows` are known: a loop that another file closes is not seen.
+    Before 3.1 MM2 put a `.` there always, and since then the separator unless told otherwise (KIP-949).
     """
-    start = (flow.target.alias, policy_for(flow).format_remote_topic(flow.source.alias, topic))
-    reached: Set[Tuple[str, str]] = {start}
-    waiting = [start]
-    while waiting:
-        alias, name = waiting.pop()
-        for onward in flows:
-            # Flows with unlike separators can prefix a name again and again: only its length ends that.
-            if onward.source.alias != alias or len(name) > LONGEST_NAME or why_skipped(name, onward) is not None:
-                continue
-            arrived = (onward.target.alias, policy_for(onward).format_remote_topic(alias, name))
-            if arrived == (flow.source.alias, topic):
-                return onward.name
-            if arrived not in reached:
-                reached.add(arrived)
-                waiting.append(arrived)
-    return None
+    alias = flow.source.alias
+    return _spellings(flow, policy_for(flow).checkpoints_topic(alias), lambda each: each.checkpoints_topic(alias))
 
 
-def _first_match(patterns: Sequence[str], topic: str) -> Optional[str]:
-    return next((pattern for pattern in patterns if re.fullmatch(pattern, topic)), None)
+def offset_syncs_topics(flow: ReplicationFlow, alias: str) -> Tuple[str, ...]:
+    """The same for MM2's offset syncs; `alias` is the cluster that they do not lie on."""
+    return _spellings(flow, policy_for(flow).offset_syncs_topic(alias), lambda each: each.offset_syncs_topic(alias))
+
+
+def _spellings(
+    flow: ReplicationFlow, first: str, name: Callable[[DefaultReplicationPolicy], str]
+) -> Tuple[str, ...]:
+    separators = (flow.internal_separator, OLD_INTERNAL_SEPARATOR, flow.separator)
+    return tuple(dict.fromkeys([first, *(name(DefaultReplicationPolicy("", each)) for each in separators)]))

@@ -5,11 +5,11 @@ Two rules: what MM2 gives a new remote topic, and that a remote topic admits wha
 
 from __future__ import annotations
 
-import re
 from typing import FrozenSet, Iterable, Mapping
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicConfigs
+from mirror_lib.filters import config_property_filter_for
 
 NO_LIMIT = str(2**63 - 1)
 KAFKA_DEFAULT_MAX_MESSAGE_BYTES = 1048588
@@ -26,7 +26,7 @@ ADMISSION_CONFIGS = (MAX_MESSAGE_BYTES, *TIMESTAMP_CONFIGS)
 def creation_configs(flow: ReplicationFlow, source_configs: TopicConfigs) -> Mapping[str, str]:
     """The configs that MM2 gives a new remote topic: the source's own, and its defaults if `use.defaults.from=source`.
 
-    Left out: read-only, sensitive and static broker configs, and what `config.properties.exclude` matches whole.
+    Left out: read-only, sensitive and static broker configs, and what the flow's filter of topic configs excludes.
     """
     return {
         key: entry.value
@@ -39,8 +39,8 @@ def creation_configs(flow: ReplicationFlow, source_configs: TopicConfigs) -> Map
 
 
 def config_excluded(flow: ReplicationFlow, key: str) -> bool:
-    """Whether `config.properties.exclude` keeps `key` from being copied."""
-    return any(re.fullmatch(pattern, key) for pattern in flow.config_properties_exclude)
+    """Whether the flow's filter of topic configs keeps `key` from being copied. CustomClassError where it fails."""
+    return config_property_filter_for(flow).excludes(key)
 
 
 def admission_configs(

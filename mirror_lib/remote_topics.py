@@ -26,14 +26,22 @@ def plan_flow(
 ) -> TopicPlan:
     """Read both clusters and plan `flow`; changes nothing. `flows` are all flows of the file, to find loops in.
 
-    Raises ClusterError where a cluster cannot be read, RefusedError where an identity flow would copy onto itself.
+    Raises ClusterError where a cluster cannot be read, RefusedError where a flow would copy a topic onto itself.
     """
-    if flow.replication_policy == IDENTITY_POLICY and source.cluster_id() == target.cluster_id():
+    if flow.replication_policy == IDENTITY_POLICY:
+        _refuse_onto_itself(flow, source, target, "the identity policy would copy topics onto themselves")
+    plan = plan_topics(flow, read_facts(flow, source, target, flows), flows)
+    same_name = next((each.remote_topic for each in plan.copied if each.remote_topic == each.source.name), None)
+    if same_name is not None and flow.replication_policy != IDENTITY_POLICY:
+        _refuse_onto_itself(flow, source, target, f"{flow.replication_policy} would copy {same_name} onto itself")
+    return plan
+
+
+def _refuse_onto_itself(flow: ReplicationFlow, source: Cluster, target: Cluster, what: str) -> None:
+    if source.cluster_id() == target.cluster_id():
         raise RefusedError(
-            f"{flow.name}: both are the same cluster, and the identity policy would copy topics onto themselves",
-            hint="check bootstrap.servers of both clusters",
+            f"{flow.name}: both are the same cluster, and {what}", hint="check bootstrap.servers of both clusters"
         )
-    return plan_topics(flow, read_facts(flow, source, target, flows), flows)
 
 
 def read_facts(

@@ -10,8 +10,9 @@ from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry
 from mirror_lib.config.keys import ROLES, Keys
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.settings import BY_NAME, ENABLED, FLOW, MM2_TRIGGER, SETTINGS, TOP, Setting
-from mirror_lib.config.values import items
+from mirror_lib.config.settings import BY_NAME, ENABLED, FLOW, MM2_TRIGGER, SETTINGS, TOP, Setting, class_key
+from mirror_lib.config.values import is_entry_point, items
+from mirror_lib.custom_classes import check_custom_classes
 from mirror_lib.errors import ConfigError
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
@@ -32,6 +33,9 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
     if not scopes:
         raise config_error(f"no flow is enabled; {_TO_ENABLE[document.dialect]}", document.path)
     flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
+    for (scope, key), entry in keys.custom.items():
+        if not scope and not any(key in flow.custom_properties for flow in flows):
+            raise _no_class_for(entry, class_key(key) or key)
     overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
     warnings = dict.fromkeys([*keys.warnings, *overruled, *_passwords_in_clear(flows)])
     return MirrorConfig(flows=flows, warnings=tuple(warnings), **_top(document, keys))
@@ -84,7 +88,9 @@ class _Flow:
         fields = self._fields()
         self._check_aliases(fields["separator"])
         source, target = (self._cluster(side) for side in ("source", "target"))
-        return ReplicationFlow(source=source, target=target, **fields)
+        flow = ReplicationFlow(source=source, target=target, **fields)
+        check_custom_classes(flow)
+        return flow
 
     def _fields(self) -> Dict[str, Any]:
         rows = [setting for setting in SETTINGS if setting.level == FLOW]
@@ -96,7 +102,23 @@ class _Flow:
         if self._entry(BY_NAME["emit.offset-syncs.enabled"]) is None:
             fields["emit_offset_syncs"] = values["offset-syncs.topic.location"] == "target"
         own = values["replication.policy.internal.topic.separator.enabled"]
-        return {**fields, "internal_separator": fields["separator"] if own else "."}
+        fields["internal_separator"] = fields["separator"] if own else "."
+        found = ((row.name, self._entry(row)) for row in rows)
+        places = {name: entry.place for name, entry in found if entry is not None}
+        return {**fields, "custom_properties": self._custom_properties(values), "places": places}
+
+    def _custom_properties(self, values: Mapping[str, Any]) -> Dict[str, str]:
+        """The keys for the flow's own classes. Raises `ConfigError` where a built-in is given one."""
+        given: Dict[str, Entry] = {}
+        for (scope, key), entry in sorted(self._keys.custom.items()):
+            name = class_key(key)
+            if scope not in ("", self._scope) or name is None:
+                continue
+            if is_entry_point(values[name]):
+                given[key] = entry
+            elif scope:
+                raise _no_class_for(entry, name)
+        return {key: entry.text.strip() for key, entry in given.items()}
 
     def _entry(self, setting: Setting) -> Optional[Entry]:
         if setting.client_key is None:
@@ -168,6 +190,11 @@ class _Flow:
         scopes = (self._scope, self._source, self._target)
         found = (entry.place for scope in scopes for entry in self._document.entries if entry.scope == scope)
         return next(found, self._document.path)
+
+
+def _no_class_for(entry: Entry, name: str) -> ConfigError:
+    sentence = f"{entry.written} is for a class of your own, and {name} names none"
+    return config_error(sentence, entry.place)
 
 
 def _texts(properties: Mapping[str, Entry]) -> Dict[str, str]:

@@ -6,14 +6,25 @@ Decides what is unknown (refused), what has another name, and what has no meanin
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from mirror_lib.config.client_properties import CLIENT_PROPERTIES
 from mirror_lib.config.entries import MM2, Document, Entry
 from mirror_lib.config.mm2 import tidy
 from mirror_lib.config.refusals import config_error, nearest
-from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, PLANNED, TOP, Setting, Unused, unused
+from mirror_lib.config.settings import (
+    BY_NAME,
+    FLOW,
+    MISSPELLINGS,
+    OLD_NAMES,
+    PLANNED,
+    TOP,
+    Setting,
+    Unused,
+    class_key,
+    unused,
+)
 
 ROLES = ("consumer", "producer", "admin")
 SIDES = ("source", "target")
@@ -29,11 +40,15 @@ _BARE_CLIENT_KEY = re.compile(r"ssl\..*|sasl\..*|security\.protocol|bootstrap\.s
 
 @dataclass(frozen=True)
 class Keys:
-    """`settings` by (scope, name); `clients` by (scope, prefix) and Java name, the prefix `""` meaning every client."""
+    """`settings` by (scope, name); `clients` by (scope, prefix) and Java name, the prefix `""` meaning every client.
+
+    `custom` are the keys for classes of the user's, by (scope, key).
+    """
 
     settings: Mapping[Tuple[str, str], Entry]
     clients: Mapping[Tuple[str, str], Mapping[str, Entry]]
     warnings: Tuple[str, ...]
+    custom: Mapping[Tuple[str, str], Entry] = field(default_factory=dict)
 
 
 def sort_keys(document: Document) -> Keys:
@@ -55,12 +70,15 @@ class _Sorting:
         self._renamed: Dict[Tuple[str, str], Entry] = {}
         self._clients: Dict[Tuple[str, str], Dict[str, Entry]] = {}
         self._warnings: List[str] = list(document.warnings)
+        self._custom: Dict[Tuple[str, str], Entry] = {}
         self._without_effect: Dict[str, List[str]] = {}
 
     def add(self, entry: Entry) -> None:
         """Put one entry where it belongs."""
         if entry.scope and "->" not in entry.scope:
             self._add_of_cluster(entry)
+        elif class_key(entry.key) is not None:
+            self._custom[(entry.scope, entry.key)] = entry
         elif not self._add_setting(entry, entry.key) and not self._add_client(entry):
             self._add_renamed(entry)
 
@@ -68,7 +86,7 @@ class _Sorting:
         """All that was added, with keys that have no effect gathered into one warning for each reason."""
         gathered = [f"{', '.join(dict.fromkeys(keys))}: {why}" for why, keys in self._without_effect.items()]
         # A key under its right name beats an old or misspelt one, whichever comes first in the file.
-        return Keys({**self._renamed, **self._settings}, self._clients, (*self._warnings, *gathered))
+        return Keys({**self._renamed, **self._settings}, self._clients, (*self._warnings, *gathered), self._custom)
 
     def _add_setting(self, entry: Entry, name: str) -> bool:
         """Take a setting under `name`, or a key that is known to be unused; false where it is neither."""

@@ -7,6 +7,9 @@ from typing import Mapping, Optional, Tuple
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
+DEFAULT_TOPIC_FILTER = "DefaultTopicFilter"
+DEFAULT_GROUP_FILTER = "DefaultGroupFilter"
+DEFAULT_CONFIG_FILTER = "DefaultConfigPropertyFilter"
 
 # MirrorMaker 4.3's list as it is. Its two `log.` names match nothing: no topic setting is called that.
 CONFIG_PROPERTIES_EXCLUDE = (
@@ -48,7 +51,9 @@ class ClusterConfig:
 class ReplicationFlow:
     """One direction between two clusters, printed `A->B`. Intervals are seconds; `None` means switched off.
 
-    Every field is named after its key in `settings.py`, which also says which of them have no effect yet.
+    Every field is named after its key in `settings.py`, which also says which of them have no effect yet. A policy or
+    filter is a built-in's name or an entry point `module:Class`; `custom_properties` are the keys given for such
+    classes, by their whole name. `places` holds `file:line` of each setting that the file has, by name.
     """
 
     source: ClusterConfig
@@ -88,6 +93,11 @@ class ReplicationFlow:
     checkpoints_topic_replication_factor: int = 3
     heartbeats_topic_replication_factor: int = 3
     admin_timeout: float = 60.0
+    topic_filter: str = DEFAULT_TOPIC_FILTER
+    group_filter: str = DEFAULT_GROUP_FILTER
+    config_property_filter: str = DEFAULT_CONFIG_FILTER
+    custom_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
-from mirror_lib.config.model import CONFIG_PROPERTIES_EXCLUDE, DEFAULT_POLICY, IDENTITY_POLICY
+from mirror_lib.config.model import (
+    CONFIG_PROPERTIES_EXCLUDE,
+    DEFAULT_CONFIG_FILTER,
+    DEFAULT_GROUP_FILTER,
+    DEFAULT_POLICY,
+    DEFAULT_TOPIC_FILTER,
+    IDENTITY_POLICY,
+)
 from mirror_lib.config.values import (
     BOOLEAN,
     INTERVAL,
@@ -20,7 +27,7 @@ from mirror_lib.config.values import (
     TRIGGER,
     Kind,
     choice,
-    java_class,
+    replaceable_class,
     whole_number,
 )
 
@@ -79,14 +86,13 @@ _POLICIES = {
     **{prefix + name: name for prefix in ("", _MIRROR) for name in (DEFAULT_POLICY, IDENTITY_POLICY)},
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": IDENTITY_POLICY,
 }
-_POLICY = java_class(_POLICIES, f"take {DEFAULT_POLICY} or {IDENTITY_POLICY}")
 
 
-def _only(name: str) -> Kind:
-    advice = f"take {name} (or leave the key out) and say what to include and exclude with patterns"
-    return java_class({name: name, _MIRROR + name: name}, advice)
+def _filter(name: str) -> Kind:
+    return replaceable_class({name: name, _MIRROR + name: name})
 
 
+_PYTHON = "a class of your own is written in Python, see Custom classes"
 _COUNT = whole_number(1)
 _REPLICATION = whole_number(1, default_of_broker=True)
 
@@ -103,8 +109,9 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("topics", PATTERNS, ".*", "Topics to copy: names or patterns, the whole name must match", "topics"),
     Setting("topics.exclude", PATTERNS, r"mm2.*\.internal, .*\.replica, __.*", "Topics not to copy; beats `topics`",
             "topics_exclude"),
-    Setting("replication.policy.class", _POLICY, DEFAULT_POLICY, "How remote topics are named: `A.orders` (default) or "
-            "`orders` (identity)", "replication_policy", DIFFERS, "no other class can run here"),
+    Setting("replication.policy.class", replaceable_class(_POLICIES), DEFAULT_POLICY, "How remote topics are named: "
+            "`A.orders` (default), `orders` (identity), or as a class of your own says", "replication_policy", DIFFERS,
+            _PYTHON),
     Setting("replication.policy.separator", LEGAL_NAME, ".", "Between alias and topic in a remote topic's name",
             "separator"),
     Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN, "true", "`false` keeps `.` in the names of "
@@ -178,10 +185,13 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("heartbeats.topic.replication.factor", _REPLICATION, "3", "Of the heartbeats topic",
             "heartbeats_topic_replication_factor", PLANNED),
     Setting("admin.timeout.ms", MILLISECONDS, "60000", "Time for one step at start-up", "admin_timeout", PLANNED),
-    Setting("topic.filter.class", _only("DefaultTopicFilter"), "DefaultTopicFilter", "Only the default"),
-    Setting("group.filter.class", _only("DefaultGroupFilter"), "DefaultGroupFilter", "Only the default"),
-    Setting("config.property.filter.class", _only("DefaultConfigPropertyFilter"), "DefaultConfigPropertyFilter",
-            "Only the default"),
+    Setting("topic.filter.class", _filter(DEFAULT_TOPIC_FILTER), DEFAULT_TOPIC_FILTER, "Which topics are copied: by "
+            "`topics` and `topics.exclude`, or as a class of your own says", "topic_filter", DIFFERS, _PYTHON),
+    Setting("group.filter.class", _filter(DEFAULT_GROUP_FILTER), DEFAULT_GROUP_FILTER, "Whose offsets are translated: "
+            "by `groups` and `groups.exclude`, or as a class of your own says", "group_filter", DIFFERS, _PYTHON),
+    Setting("config.property.filter.class", _filter(DEFAULT_CONFIG_FILTER), DEFAULT_CONFIG_FILTER, "Which topic "
+            "configs are not copied: by `config.properties.exclude`, or as a class of your own says",
+            "config_property_filter", DIFFERS, _PYTHON),
 )
 
 UNUSED: Tuple[Unused, ...] = (
@@ -229,12 +239,20 @@ MISSPELLINGS: Mapping[str, str] = {
     "sync.topics.acls.enabled": "sync.topic.acls.enabled",
 }
 
+# A key that goes on behind one of these is for the class that is named there, and for it alone.
+CLASS_KEYS = tuple(setting.name for setting in SETTINGS if setting.kind.name == "class")
+
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 
 def unused(key: str) -> Optional[Unused]:
     """The row of `UNUSED` that covers `key`, if any."""
     return next((row for row in UNUSED if row.covers(key)), None)
+
+
+def class_key(key: str) -> Optional[str]:
+    """The setting that names the class which `key`, e.g. `topic.filter.class.prefix`, is for; `None` for others."""
+    return next((name for name in CLASS_KEYS if key.startswith(name + ".")), None)
 
 
 if __name__ == "__main__":

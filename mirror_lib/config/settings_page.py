@@ -71,6 +71,26 @@ Python regular expressions here; the whole name must match. What topic names nee
 Python 3.11 possessive quantifiers (`a++`) and atomic groups. In Python `\\d` and `\\w` include letters and digits
 beyond ASCII, which only group names can have.
 
+## Custom classes
+
+A policy or a filter is a built-in, under its Java name (with or without `org.apache.kafka.connect.mirror.`), or a
+Python class of your own, written `module:Class`. The module is looked for where Python looks, then in the folder of the
+configuration file. The driver alone imports it; it is made once a flow, as `Class(flow, properties)`. `flow` has the
+flow's settings as attributes (`flow.source.alias`, `flow.topics_exclude`). `properties` has the keys that stand behind
+the class's own: `topic.filter.class.teams` comes as `teams`. Built-ins take no such keys.
+
+| key | methods |
+| --- | --- |
+| `replication.policy.class` | those of `DefaultReplicationPolicy` in `mirror_lib/policy.py`. Extend it; then \
+`format_remote_topic(alias, topic)`, `topic_source(topic)` and `upstream_topic(topic)` are enough |
+| `topic.filter.class` | `why_not(topic)`: a reason, or `None` where the topic is to be copied |
+| `group.filter.class` | `why_not(group)`: a reason, or `None` where the group's offsets are to be translated |
+| `config.property.filter.class` | `excludes(key)`: whether the topic config is left alone |
+
+A class that cannot be loaded, or lacks a method, is refused with the line that names it. A topic for which one raises,
+or answers with something else, is not copied, and the run fails with that sentence. Answers must depend on arguments
+alone. Internal topics are never copied, whatever a class says. `conf/examples/custom/mirror.yaml` is an example.
+
 ## Clients
 
 The same properties serve Spark's Java client and kafka-python. Both take `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` and

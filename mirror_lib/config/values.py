@@ -11,6 +11,7 @@ from typing import Callable, Mapping, Optional, Tuple
 from mirror_lib.config.entries import Value
 
 _TRIGGER = re.compile(r"(\d+)\s*(millisecond|second|minute|hour)s?", re.IGNORECASE)
+_ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _TOPIC_CHARACTERS = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -36,6 +37,11 @@ def items(value: Value) -> Tuple[str, ...]:
     """A list, split at commas as MirrorMaker does; a YAML list keeps commas inside its items. Blanks are trimmed."""
     parts = value.split(",") if isinstance(value, str) else value
     return tuple(part.strip() for part in parts if part.strip())
+
+
+def is_entry_point(name: str) -> bool:
+    """Whether `name` is written as a Python class of the user's, `module:Class`."""
+    return _ENTRY_POINT.fullmatch(name) is not None
 
 
 def _boolean(value: Value) -> bool:
@@ -102,14 +108,16 @@ def choice(*words: str) -> Kind:
     return Kind(" or ".join(words), parse)
 
 
-def java_class(names: Mapping[str, str], advice: str) -> Kind:
-    """A Java class that has an equal here, by any of the spellings in `names`; every other class is refused."""
+def replaceable_class(names: Mapping[str, str]) -> Kind:
+    """A Java class that has an equal here, by any of the spellings in `names`, or a Python class `module:Class`."""
+    known = " or ".join(dict.fromkeys(names.values()))
 
     def parse(value: Value) -> str:
         name = one(value)
-        if name not in names:
-            raise ValueError(f"names a Java class that cannot run here; {advice}")
-        return names[name]
+        if name not in names and not is_entry_point(name):
+            what = "names a Java class, and Java cannot run here" if "." in name and ":" not in name else "is no class"
+            raise ValueError(f"{what}; take {known}, or a Python class of your own, written module:Class")
+        return names.get(name, name)
 
     return Kind("class", parse)
 

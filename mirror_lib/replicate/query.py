@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.policy import subscribe_pattern
+from mirror_lib.filters import subscribe_pattern
 
 CopyBatch = Callable[[SparkSession, str, int], None]
 AVAILABLE_NOW = "availableNow"

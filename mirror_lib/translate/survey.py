@@ -18,8 +18,8 @@ from mirror_lib.facts import (
     TopicDescription,
     TopicPartition,
 )
+from mirror_lib.filters import group_filter_for
 from mirror_lib.plan import select_topics
-from mirror_lib.policy import TopicFilter
 from mirror_lib.state.records import PartitionKey
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM
 
@@ -80,7 +80,7 @@ def pairs_of(
 
 def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str] = None) -> List[str]:
     """The groups of `here` that `flow` translates, sorted; only `wanted` where it is given."""
-    chosen = TopicFilter(flow.groups, flow.groups_exclude)
+    chosen = group_filter_for(flow)
     return [name for name in here.group_names() if wanted in (None, name) and chosen.why_not(name) is None]
 
 

@@ -204,7 +204,7 @@ def test_the_internal_separator_follows_unless_told_not_to(tmp_path: Path) -> No
         ("A->B.refresh.topics.interval.seconds = 0", "must be a number of seconds above 0"),
         ("A->B.refresh.topics.enabled = yes", "must be true or false, not 'yes'"),
         ("use.defaults.from = both", "must be target or source"),
-        ("replication.policy.class = com.example.Mine", "names a Java class that cannot run here; take Default"),
+        ("replication.policy.class = com.example.Mine", "names a Java class, and Java cannot run here; take Default"),
         ("topic.filter.class = com.example.Mine", "say what to include and exclude with patterns"),
         ("replication.policy.separator = /", "characters that a topic name may have"),
         ("topics = *", "topics has a pattern (item 1) that cannot be used: nothing to repeat at character 1"),

@@ -1,0 +1,157 @@
+"""An entry point `module:Class` of a flow in, its one instance out, every call to it guarded.
+
+Only the driver imports such classes: what executors get are plans, and these hold names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Mapping, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.values import is_entry_point
+from mirror_lib.errors import ConfigError, CustomClassError
+
+POLICY_KEY = "replication.policy.class"
+TOPIC_FILTER_KEY = "topic.filter.class"
+GROUP_FILTER_KEY = "group.filter.class"
+CONFIG_FILTER_KEY = "config.property.filter.class"
+
+# What a class must be able to answer; the protocols in `policy` and `filters` say what each of them means.
+METHODS: Mapping[str, Tuple[str, ...]] = {
+    POLICY_KEY: (
+        "format_remote_topic",
+        "topic_source",
+        "upstream_topic",
+        "original_topic",
+        "heartbeats_topic",
+        "checkpoints_topic",
+        "offset_syncs_topic",
+        "is_heartbeats_topic",
+        "is_mm2_internal_topic",
+        "is_internal_topic",
+        "is_cycle",
+    ),
+    TOPIC_FILTER_KEY: ("why_not",),
+    GROUP_FILTER_KEY: ("why_not",),
+    CONFIG_FILTER_KEY: ("excludes",),
+}
+_HINTS = {POLICY_KEY: "the easy way is to extend mirror_lib.policy.DefaultReplicationPolicy"}
+
+
+def named_class(flow: ReplicationFlow, key: str) -> str:
+    """What the flow's setting `key`, one of `METHODS`, names: a built-in class or an entry point."""
+    fields = {
+        POLICY_KEY: flow.replication_policy,
+        TOPIC_FILTER_KEY: flow.topic_filter,
+        GROUP_FILTER_KEY: flow.group_filter,
+        CONFIG_FILTER_KEY: flow.config_property_filter,
+    }
+    return fields[key]
+
+
+@dataclass(frozen=True)
+class CustomClass:
+    """A user's object and where it was named. `place` is `file:line`, or the setting where the place is not known."""
+
+    name: str
+    place: str
+    made: object = field(repr=False)
+
+    def ask(self, method: str, *arguments: str, answers: Tuple[type, ...]) -> Any:
+        """Call `method`. Raises CustomClassError where it raises, or answers with another type than `answers`."""
+        called = f"{self.name}.{method}({', '.join(map(repr, arguments))})"
+        try:
+            answer = getattr(self.made, method)(*arguments)
+        except Exception as error:
+            # Whatever the user's code raises: it must stop this one topic with a sentence, not the driver with a trace.
+            raise CustomClassError(f"{called} failed: {_said(error)}", hint=self.place) from error
+        if not isinstance(answer, answers):
+            wanted = " or ".join("None" if each is type(None) else each.__name__ for each in answers)
+            raise CustomClassError(f"{called} returned {answer!r}; it must return {wanted}", hint=self.place)
+        return answer
+
+
+def custom_class(flow: ReplicationFlow, key: str) -> CustomClass:
+    """The instance that `flow` has for its setting `key`; made once for each flow.
+
+    Raises ConfigError, with the key's place, where the class cannot be found or made, or lacks a method.
+    """
+    return _custom_class(_Same(flow), key)
+
+
+def check_custom_classes(flow: ReplicationFlow) -> None:
+    """Make every custom class of `flow`. Raises ConfigError."""
+    for key in METHODS:
+        if is_entry_point(named_class(flow, key)):
+            custom_class(flow, key)
+
+
+class _Same:
+    """A flow as a key of a cache: equal only to itself, since its properties have no hash."""
+
+    def __init__(self, flow: ReplicationFlow) -> None:
+        self.flow = flow
+
+    def __hash__(self) -> int:
+        return id(self.flow)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.flow is self.flow
+
+
+@lru_cache(maxsize=256)
+def _custom_class(same: _Same, key: str) -> CustomClass:
+    flow = same.flow
+    name = named_class(flow, key)
+    place = flow.places.get(key, key)
+    prefix = key + "."
+    properties = {
+        each[len(prefix) :]: value for each, value in flow.custom_properties.items() if each.startswith(prefix)
+    }
+    found = _found(name, key, place)
+    try:
+        made = found(flow, properties)
+    except Exception as error:
+        sentence = f"{key}: {name} cannot be made, it is called as {name.partition(':')[2]}(flow, properties)"
+        raise ConfigError(f"{sentence}: {_said(error)}", place) from error
+    lacking = [method for method in METHODS[key] if not callable(getattr(made, method, None))]
+    if lacking:
+        hint = f"; {_HINTS[key]}" if key in _HINTS else ""
+        raise ConfigError(f"{key}: {name} has no method {', '.join(lacking)}{hint}", place)
+    return CustomClass(name, place, made)
+
+
+def _found(name: str, key: str, place: str) -> Any:
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = _imported(module_name, str(Path(place.rpartition(":")[0]).parent))
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise ConfigError(f"{key}: {module_name} cannot be imported: {_said(error)}", place) from error
+        advice = "install it, or put its file beside the configuration file or its folder on PYTHONPATH"
+        raise ConfigError(f"{key}: there is no Python module {module_name}; {advice}", place) from None
+    except Exception as error:
+        raise ConfigError(f"{key}: {module_name} cannot be imported: {_said(error)}", place) from error
+    found = getattr(module, class_name, None)
+    if not callable(found):
+        raise ConfigError(f"{key}: the module {module_name} has no class {class_name}", place)
+    return found
+
+
+def _imported(module_name: str, folder: str) -> Any:
+    """The module, looked for where Python looks and then in `folder`, so that what is installed is never hidden."""
+    sys.path.append(folder)
+    try:
+        return importlib.import_module(module_name)
+    finally:
+        sys.path.remove(folder)
+
+
+def _said(error: Exception) -> str:
+    first = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

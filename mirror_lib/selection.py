@@ -1,0 +1,59 @@
+"""Names in, reasons out: what a flow copies by name, which names Kafka refuses, which flows close a loop. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional, Sequence, Set, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.filters import topic_filter_for
+from mirror_lib.policy import policy_for
+
+LONGEST_NAME = 249
+
+
+def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
+    """Why `flow` does not copy `topic`, in one phrase; `None` where it does. Only names decide here."""
+    policy = policy_for(flow)
+    if policy.is_mm2_internal_topic(topic):
+        return "is an MM2 internal topic"
+    if policy.is_internal_topic(topic):
+        return "internal topic"
+    filtered = topic_filter_for(flow).why_not(topic)
+    if filtered is not None and not (flow.heartbeats_replication and policy.is_heartbeats_topic(topic)):
+        return filtered
+    if policy.is_cycle(topic, flow.source.alias, flow.target.alias):
+        return f"would be copied back to {flow.target.alias}: cycle"
+    return None
+
+
+def name_fault(name: str) -> Optional[str]:
+    """Why Kafka refuses `name` as a topic's name, or `None`."""
+    if len(name) > LONGEST_NAME:
+        return f"remote name longer than {LONGEST_NAME} characters"
+    if name in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
+        return f"remote name `{name}` is not a legal topic name: only letters, digits, `.`, `_` and `-` are"
+    return None
+
+
+def copied_back(topic: str, flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Optional[str]:
+    """The last flow of a way on which the copy of `topic` comes back to the source under the same name, or `None`.
+
+    Only `flows` are known: a loop that another file closes is not seen.
+    """
+    start = (flow.target.alias, policy_for(flow).format_remote_topic(flow.source.alias, topic))
+    reached: Set[Tuple[str, str]] = {start}
+    waiting = [start]
+    while waiting:
+        alias, name = waiting.pop()
+        for onward in flows:
+            # Flows with unlike separators can prefix a name again and again: only its length ends that.
+            if onward.source.alias != alias or len(name) > LONGEST_NAME or why_skipped(name, onward) is not None:
+                continue
+            arrived = (onward.target.alias, policy_for(onward).format_remote_topic(alias, name))
+            if arrived == (flow.source.alias, topic):
+                return onward.name
+            if arrived not in reached:
+                reached.add(arrived)
+                waiting.append(arrived)
+    return None

@@ -7,7 +7,14 @@ import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.filters import PatternFilter, subscribe_pattern
-from mirror_lib.policy import DefaultReplicationPolicy, IdentityReplicationPolicy, policy_for
+from mirror_lib.policy import (
+    DefaultReplicationPolicy,
+    IdentityReplicationPolicy,
+    ReplicationPolicy,
+    checkpoints_topics,
+    offset_syncs_topics,
+    policy_for,
+)
 from mirror_lib.selection import copied_back, name_fault, why_skipped
 
 
@@ -71,6 +78,101 @@ def test_internal_topics_are_never_copied_whatever_is_included(topic: str) -> No
         "internal topic",
         "is an MM2 internal topic",
     )
+
+
+@pytest.mark.parametrize("separator", [".", "_", "-", "__", "~"])
+@pytest.mark.parametrize("own", [True, False])
+def test_names_are_read_back_as_they_were_made_with_any_separator(separator: str, own: bool) -> None:
+    policy = DefaultReplicationPolicy(separator, separator if own else ".")
+    twice = policy.format_remote_topic("B", policy.format_remote_topic("A", "orders"))
+    assert twice == f"B{separator}A{separator}orders"
+    assert (policy.topic_source(twice), policy.original_topic(twice)) == ("B", "orders")
+    assert policy.is_cycle(twice, "C", "A") and not policy.is_cycle(twice, "C", "D")
+    inner = separator if own else "."
+    assert policy.checkpoints_topic("A") == f"A{inner}checkpoints{inner}internal"
+    assert policy.offset_syncs_topic("B") == f"mm2-offset-syncs{inner}B{inner}internal"
+    assert policy.heartbeats_topic() == "heartbeats"
+    for topic in (policy.checkpoints_topic("A"), policy.offset_syncs_topic("B"), "mm2-offsets.A.internal"):
+        assert policy.is_mm2_internal_topic(topic)
+
+
+# MM2 put `.` into internal names before 3.1, then the separator, then either (KIP-949); what it left behind stays.
+@pytest.mark.parametrize("internal_separator", [".", "_"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "A.checkpoints.internal",
+        "A_checkpoints_internal",
+        "mm2-offset-syncs.B.internal",
+        "mm2-offset-syncs_B_internal",
+        "mm2-configs.A.internal",
+        "mm2-offsets-CLUSTER-internal",
+    ],
+)
+def test_internal_topics_of_other_versions_of_mm2_are_never_copied(topic: str, internal_separator: str) -> None:
+    upgraded = flow(separator="_", internal_separator=internal_separator, topics_exclude=())
+    assert why_skipped(topic, upgraded) == "is an MM2 internal topic"
+
+
+def test_internal_topics_are_looked_for_under_the_names_of_all_versions_the_flows_own_first() -> None:
+    new, kept = flow(separator="_", internal_separator="_"), flow(separator="_", internal_separator=".")
+    assert checkpoints_topics(new) == ("A_checkpoints_internal", "A.checkpoints.internal")
+    assert checkpoints_topics(kept) == ("A.checkpoints.internal", "A_checkpoints_internal")
+    assert offset_syncs_topics(new, "B") == ("mm2-offset-syncs_B_internal", "mm2-offset-syncs.B.internal")
+    assert checkpoints_topics(flow()) == ("A.checkpoints.internal",)
+
+
+# Oracle: MM2's ReplicationPolicyTest.
+def test_what_counts_as_internal() -> None:
+    for topic in ("__consumer_offsets", ".hiddentopic", "mm2-offsets.CLUSTER.internal", "mm2-offsets-CLUSTER-internal"):
+        assert DEFAULT.is_internal_topic(topic)
+    assert not DEFAULT.is_internal_topic("mm2-offsets_CLUSTER_internal")
+
+
+def hops(policy: ReplicationPolicy, topic: str, cluster: str) -> int:
+    """How many hops `topic` came from `cluster`, as Java's MirrorClient counts them; -1 if never."""
+    seen: list[str] = []
+    upstream: str | None = topic
+    while upstream is not None:
+        source, upstream = policy.topic_source(upstream), policy.upstream_topic(upstream)
+        if source is None or source in seen:
+            return -1
+        seen.append(source)
+        if source == cluster:
+            return len(seen)
+    return -1
+
+
+# Oracle: MM2's MirrorClientTest.countHopsForTopicTest.
+@pytest.mark.parametrize(
+    ("topic", "cluster", "count"),
+    [
+        ("topic", "source", -1),
+        ("source", "source", -1),
+        ("sourcetopic", "source", -1),
+        ("source1.topic", "source2", -1),
+        ("source1.topic", "source1", 1),
+        ("source2.source1.topic", "source2", 1),
+        ("source2.source1.topic", "source1", 2),
+        ("source3.source2.source1.topic", "source1", 3),
+        ("source3.source2.source1.topic", "source4", -1),
+    ],
+)
+def test_hops_are_counted_as_java_counts_them(topic: str, cluster: str, count: int) -> None:
+    assert hops(DEFAULT, topic, cluster) == count
+    assert hops(DefaultReplicationPolicy("__"), topic.replace(".", "__"), cluster) == count
+    assert hops(IDENTITY, "orders", "B") == -1
+
+
+# Oracle: MM2's MirrorClientTest.testIsHeartbeatTopic, testIsCheckpointTopic and testIdentityReplicationRemoteTopics.
+def test_heartbeats_and_checkpoints_are_told_from_what_looks_like_them() -> None:
+    for topic in ("heartbeats!", "!heartbeats", "source1heartbeats", "source1-heartbeats"):
+        assert not DEFAULT.is_heartbeats_topic(topic)
+    assert DEFAULT.is_mm2_internal_topic("source2.source1.checkpoints.internal")
+    looks_alike = ("checkpoints.internal", "checkpoints-internal", "!checkpoints.internal", "a.checkpoints.internal!")
+    for topic in (*looks_alike, "source1checkpointsinternal"):
+        assert not DEFAULT.is_mm2_internal_topic(topic)
+    assert (IDENTITY.topic_source("heartbeats"), IDENTITY.topic_source("backup.heartbeats")) == (None, "backup")
 
 
 @pytest.mark.parametrize("topic", ["orders.internal", "orders-internal", "mm2", "checkpoints", "_schemas", "mm2x"])

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+import pytest
+
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.custom_classes import (
+    CONFIG_FILTER_KEY,
+    GROUP_FILTER_KEY,
+    METHODS,
+    POLICY_KEY,
+    TOPIC_FILTER_KEY,
+    custom_class,
+)
+from mirror_lib.errors import ConfigError, CustomClassError
+from mirror_lib.facts import TopicConfigEntry, TopicDescription
+from mirror_lib.filters import ConfigPropertyFilter, GroupFilter, TopicFilter, group_filter_for, subscribe_pattern
+from mirror_lib.plan import TopicFacts, TopicPlan, plan_topics
+from mirror_lib.policy import DefaultReplicationPolicy, ReplicationPolicy, policy_for
+from mirror_lib.translate.survey import group_names
+from tests.lab.checkout import ROOT
+
+EXAMPLE = ROOT / "conf" / "examples" / "custom" / "mirror.yaml"
+
+CLASSES = """\
+from mirror_lib.policy import DefaultReplicationPolicy
+
+
+class Plain(DefaultReplicationPolicy):
+    def __init__(self, flow, properties):
+        super().__init__(flow.separator)
+
+
+class Moody(Plain):
+    def format_remote_topic(self, alias, topic):
+        if topic == "b":
+            raise KeyError("no name for b")
+        return {"c": None, "d": "not legal", "e": "__consumer_offsets"}.get(topic, alias + "." + topic)
+
+
+class Greedy(Plain):
+    def is_internal_topic(self, topic):
+        return False
+
+    def is_mm2_internal_topic(self, topic):
+        return False
+
+
+class YesOrNo:
+    def __init__(self, flow, properties):
+        self.properties = properties
+
+    def why_not(self, name):
+        if name == "raises":
+            raise ValueError("cannot say")
+        return name != "good"
+
+
+class Only:
+    def __init__(self, flow, properties):
+        self.only = properties["only"]
+
+    def why_not(self, name):
+        return None if name == self.only else "not " + self.only
+
+
+class Empty:
+    def __init__(self, flow, properties):
+        pass
+
+
+class Unwilling:
+    def __init__(self, flow, properties):
+        raise OSError("no such table")
+
+
+class Wrong:
+    pass
+
+
+class Numbers:
+    def __init__(self, flow, properties):
+        pass
+
+    def excludes(self, key):
+        return 1
+"""
+
+
+class Groups:
+    """A cluster that has these groups."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def group_names(self) -> Any:
+        return self._names
+
+
+@pytest.fixture
+def flow_with(tmp_path: Path) -> Callable[..., ReplicationFlow]:
+    """Load a file with these settings of its flow, beside a module of custom classes."""
+    module = f"mine_{tmp_path.name}".replace("-", "_").replace("[", "_").replace("]", "_")
+    (tmp_path / f"{module}.py").write_text(CLASSES)
+    (tmp_path / f"{module}_broken.py").write_text("import there_is_no_such_module\n")
+
+    def flow(**settings: str) -> ReplicationFlow:
+        lines = [f"A->B.{key.replace('_', '.')} = {value.replace('mine', module)}\n" for key, value in settings.items()]
+        clusters = "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
+        path = tmp_path / "mm2.properties"
+        path.write_text(clusters + "A->B.replication.factor = 1\n" + "".join(lines))
+        return load(str(path), {}).flows[0]
+
+    return flow
+
+
+def planned(flow: ReplicationFlow, *names: str, target: Optional[Dict[str, TopicDescription]] = None) -> TopicPlan:
+    topics = {name: TopicDescription(name, "", 1) for name in names}
+    return plan_topics(flow, TopicFacts(topics, target or {}))
+
+
+# --- loading -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("nowhere:Plain", "there is no Python module nowhere; install it, or put its file beside"),
+        ("mine_broken:Plain", "cannot be imported: ModuleNotFoundError: No module named 'there_is_no_such_module'"),
+        ("mine:Missing", "has no class Missing"),
+        ("mine:Empty", "has no method format_remote_topic, topic_source"),
+        ("mine:Unwilling", "cannot be made, it is called as Unwilling(flow, properties): OSError: no such table"),
+        ("mine:Wrong", "it is called as Wrong(flow, properties): TypeError"),
+        ("com.example.Policy", "names a Java class, and Java cannot run here"),
+        ("com.example.Policy", "or a Python class of your own, written module:Class"),
+        ("mine:", "is no class"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_refused_in_one_sentence_with_its_line(
+    value: str, sentence: str, flow_with: Callable[..., ReplicationFlow]
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        flow_with(replication_policy_class=value)
+    told = str(refused.value)
+    assert sentence in told and "\n" not in told
+    assert "replication.policy.class" in told and told.endswith("mm2.properties:6)")
+
+
+@pytest.mark.parametrize("package", ["", "org.apache.kafka.connect.mirror."])
+def test_java_names_of_the_built_in_classes_are_taken(
+    package: str, flow_with: Callable[..., ReplicationFlow]
+) -> None:
+    flow = flow_with(
+        replication_policy_class=package + "IdentityReplicationPolicy",
+        topic_filter_class=package + "DefaultTopicFilter",
+        group_filter_class=package + "DefaultGroupFilter",
+        config_property_filter_class=package + "DefaultConfigPropertyFilter",
+    )
+    assert policy_for(flow).format_remote_topic("A", "orders") == "orders"
+    assert (flow.topic_filter, flow.group_filter) == ("DefaultTopicFilter", "DefaultGroupFilter")
+
+
+def test_keys_behind_the_class_are_handed_to_it_and_refused_for_a_built_in(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    flow = flow_with(topic_filter_class="mine:Only", topic_filter_class_only="orders")
+    assert [each.source.name for each in planned(flow, "orders", "payments").copied] == ["orders"]
+    with pytest.raises(ConfigError, match=r"topic\.filter\.class\.only is for a class of your own, and .* names none"):
+        flow_with(topic_filter_class="DefaultTopicFilter", topic_filter_class_only="orders")
+    with pytest.raises(ConfigError, match=r"topic\.filter\.clas\.only is not a setting"):
+        flow_with(topic_filter_clas_only="orders")
+
+
+def test_one_instance_serves_a_flow_for_as_long_as_it_lives(flow_with: Callable[..., ReplicationFlow]) -> None:
+    flow = flow_with(replication_policy_class="mine:Plain")
+    other = flow_with(replication_policy_class="mine:Plain")
+    made = [custom_class(each, POLICY_KEY).made for each in (flow, flow, other)]
+    assert made[0] is made[1] and made[0] is not made[2]
+
+
+def test_the_methods_that_are_asked_for_are_those_of_the_protocols() -> None:
+    protocols: Dict[str, type] = {
+        POLICY_KEY: ReplicationPolicy,
+        TOPIC_FILTER_KEY: TopicFilter,
+        GROUP_FILTER_KEY: GroupFilter,
+        CONFIG_FILTER_KEY: ConfigPropertyFilter,
+    }
+    for key, protocol in protocols.items():
+        assert sorted(METHODS[key]) == sorted(name for name in vars(protocol) if not name.startswith("_"))
+    assert all(callable(getattr(DefaultReplicationPolicy, method)) for method in METHODS[POLICY_KEY])
+
+
+def test_a_plan_for_executors_is_read_where_the_class_is_not_installed(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    flow = flow_with(replication_policy_class="mine:Plain", topic_filter_class="mine:Only", topic_filter_class_only="a")
+    assert planned(flow, "a").copied
+    shipped = pickle.dumps((flow, planned(flow, "a")))
+    code = "import sys, pickle; flow, plan = pickle.load(sys.stdin.buffer); print(plan.copied[0].remote_topic)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, input=shipped, capture_output=True)
+    assert done.stdout == b"A.a\n", done.stderr
+
+
+# --- what a class answers ----------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_the_policy_cannot_name_is_blocked_with_a_sentence_and_the_others_go_on(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    flow = flow_with(replication_policy_class="mine:Moody")
+    internal = {"__consumer_offsets": TopicDescription("__consumer_offsets", "", 50, internal=True)}
+    plan = planned(flow, "a", "b", "c", "d", "e", target=internal)
+    assert [each.source.name for each in plan.copied] == ["a"]
+    reasons = {each.name: each.reason for each in plan.blocked}
+    assert reasons["b"].endswith(":Moody.format_remote_topic('A', 'b') failed: KeyError: 'no name for b'")
+    assert reasons["c"].endswith(":Moody.format_remote_topic('A', 'c') returned None; it must return str")
+    assert reasons["d"].startswith("remote name `not legal` is not a legal topic name")
+    assert reasons["e"] == "would be written into __consumer_offsets, an internal topic of B"
+
+
+def test_a_topic_filter_that_raises_or_answers_yes_or_no_blocks_the_topic(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    plan = planned(flow_with(topic_filter_class="mine:YesOrNo"), "good", "raises")
+    reasons = {each.name: each.reason for each in plan.blocked}
+    assert reasons["good"].endswith(":YesOrNo.why_not('good') returned False; it must return str or None")
+    assert reasons["raises"].endswith(":YesOrNo.why_not('raises') failed: ValueError: cannot say")
+
+
+def test_a_config_filter_that_answers_badly_blocks_the_topic(flow_with: Callable[..., ReplicationFlow]) -> None:
+    flow = flow_with(config_property_filter_class="mine:Numbers")
+    own = {"orders": {"retention.ms": TopicConfigEntry("1", "DYNAMIC_TOPIC_CONFIG", is_default=False)}}
+    plan = plan_topics(flow, TopicFacts({"orders": TopicDescription("orders", "", 1)}, {}, source_configs=own))
+    assert plan.blocked[0].reason.endswith(":Numbers.excludes('retention.ms') returned 1; it must return bool")
+
+
+def test_a_group_filter_that_raises_ends_the_translation_with_a_sentence(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    flow = flow_with(group_filter_class="mine:YesOrNo")
+    with pytest.raises(CustomClassError, match=r"why_not\('raises'\) failed: ValueError: cannot say \(.*:6\)"):
+        group_names(flow, Groups("raises"))  # type: ignore[arg-type]
+
+
+def test_topics_of_kafka_itself_are_never_copied_whatever_a_policy_says(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    plan = planned(flow_with(replication_policy_class="mine:Greedy", topics_exclude=""), "__consumer_offsets", "orders")
+    assert [each.source.name for each in plan.copied] == ["orders"]
+
+
+def test_spark_watches_every_topic_where_only_a_class_knows_which_are_copied(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    own_filter = flow_with(topic_filter_class="mine:Only", topic_filter_class_only="a", topics="b")
+    assert subscribe_pattern(own_filter) == ".*"
+    # Which topics are heartbeats is the policy's to say.
+    own_policy = {"replication_policy_class": "mine:Plain", "topics": "b"}
+    assert subscribe_pattern(flow_with(**own_policy)) == ".*"
+    assert subscribe_pattern(flow_with(**own_policy, heartbeats_replication_enabled="false")) == "(?:b)"
+
+
+# --- the example -------------------------------------------------------------------------------------------------
+
+
+def test_the_example_names_and_chooses_as_its_comments_say() -> None:
+    flow = load(str(EXAMPLE), {}).flows[0]
+    names = ("sales.orders", "billing.bills", "hr.people", "sales.a.replica", "sales.x.from-backup", "heartbeats")
+    own = {"retention.ms": "1", "cleanup.policy": "compact", "min.insync.replicas": "2"}
+    configs = {key: TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", is_default=False) for key, value in own.items()}
+    topics = {name: TopicDescription(name, "", 1) for name in names}
+    plan = plan_topics(flow, TopicFacts(topics, {}, source_configs={"sales.orders": configs}))
+    assert {each.source.name: each.remote_topic for each in plan.copied} == {
+        "billing.bills": "billing.bills.from-primary",
+        "heartbeats": "heartbeats.from-primary",
+        "sales.orders": "sales.orders.from-primary",
+    }
+    assert {each.name: each.reason for each in plan.skipped} == {
+        "hr.people": "hr is not a team of ours (house_rules:TeamTopics)",
+        "sales.a.replica": r"excluded by `.*\.replica` (house_rules:TeamTopics)",
+        "sales.x.from-backup": "would be copied back to backup: cycle",
+    }
+    created = plan.copied[-1].create
+    assert created is not None
+    assert "cleanup.policy" in created.configs and not {"retention.ms", "min.insync.replicas"} & created.configs.keys()
+    assert [group_filter_for(flow).why_not(group) for group in ("sales-app", "hr-app")] == [
+        None, "of another team (house_rules:TeamGroups)",
+    ]  # fmt: skip

@@ -12,7 +12,7 @@ from mirror_lib.config.settings_page import page
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Set by two keys together, not by a row of their own.
-DERIVED = {"internal_separator"}
+DERIVED = {"internal_separator", "custom_properties", "places"}
 
 
 def defaults(level: str) -> Dict[str, Any]:

@@ -205,7 +205,7 @@ def test_the_internal_separator_follows_unless_told_not_to(tmp_path: Path) -> No
         ("A->B.refresh.topics.enabled = yes", "must be true or false, not 'yes'"),
         ("use.defaults.from = both", "must be target or source"),
         ("replication.policy.class = com.example.Mine", "names a Java class, and Java cannot run here; take Default"),
-        ("topic.filter.class = com.example.Mine", "take DefaultTopicFilter, or a Python class of your own, written module:Class"),
+        ("topic.filter.class = com.example.Mine", "take DefaultTopicFilter, or a Python class of your own"),
         ("replication.policy.separator = /", "characters that a topic name may have"),
         ("topics = *", "topics has a pattern (item 1) that cannot be used: nothing to repeat at character 1"),
         ("topics = ok, \\\\p{L}+", "(item 2) that cannot be used: bad escape"),

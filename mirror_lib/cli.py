@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     run = _command(commands, "run", run_command, "copy, once or continuously as `trigger` says")
     run.add_argument("--once", action="store_true", help="one run to the present end, whatever `trigger` says")
+    run.add_argument("--until", metavar="END", help="end there and copy nothing beyond: caught-up, a time, or offsets")
     _command(commands, "plan", plan_command, "show what would be copied and created; changes nothing")
     _command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
     translate = _command(commands, "translate", translate_command, "keep consumer groups on the target where they are")

@@ -153,6 +153,14 @@ class Cluster(Protocol):
         Partitions that are unknown or have no leader now are left out and named in the log.
         """
 
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset whose record is of `timestamp` (ms since 1970) or later; -1 where there is none (yet).
+
+        Partitions that are unknown or have no leader now are left out.
+        """
+
     def close(self) -> None:
         """Drop the connections. Closing twice is harmless."""
 

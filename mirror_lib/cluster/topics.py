@@ -146,6 +146,23 @@ class ClusterTopics(ClusterConnection):
             log.warning("%s: no offsets of %d partitions, unknown or leaderless: %s", self.alias, len(missing), named)
         return ranges
 
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset of a record of `timestamp` (ms since 1970) or later; -1 where there is none (yet).
+
+        Partitions that are unknown, not visible, or stay without a leader are left out.
+        """
+        wanted = [KafkaPartition(*each) for each in partitions]
+        patient_until = time.monotonic() + LEADER_SECONDS
+
+        def question() -> Mapping[TopicPartition, int]:
+            asked = self._with_leader(wanted, patient_until)
+            found = self._client.list_partition_offsets(dict.fromkeys(asked, timestamp), isolation_level)
+            return {(each.topic, each.partition): found[each].offset for each in asked}
+
+        return self._ask("read offsets by time", "Describe on the topics", question) if wanted else {}
+
     def _with_leader(self, wanted: Sequence[KafkaPartition], patient_until: float) -> Sequence[KafkaPartition]:
         leaders = {
             KafkaPartition(topic["name"], partition["partition_index"]): partition["leader_id"]

@@ -6,11 +6,12 @@ import argparse
 import signal
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, List, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, watcher
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.errors import EXIT_OK, MirrorError
+from mirror_lib.config.offset_choice import OffsetChoice, until
+from mirror_lib.errors import EXIT_OK, ConfigError, MirrorError
 from mirror_lib.progress import snapshot_json, status_line
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.translate.passes import pass_json, pass_line
 
     flows = chosen_flows(arguments, config)
-    if arguments.once:
+    end = wanted_end(arguments)
+    if arguments.once or arguments.until is not None:
         config = replace(config, trigger="availableNow")
     spark = open_session(f"mirror {', '.join(flow.name for flow in flows)}")
     try:
@@ -35,7 +37,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         with translation:
-            outcomes = run_flows(config, flows, spark, watcher(arguments.json, status_line, snapshot_json), stop)
+            outcomes = run_flows(config, flows, spark, watcher(arguments.json, status_line, snapshot_json), stop, end)
     finally:
         spark.stop()
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
@@ -43,6 +45,17 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == "availableNow" else EXIT_OK
+
+
+def wanted_end(arguments: argparse.Namespace) -> Optional[OffsetChoice]:
+    """The bounds of `--until`; `None` without it, and for `caught-up`, which is what `--once` does."""
+    if arguments.until is None:
+        return None
+    try:
+        choice = until(arguments.until)
+    except ValueError as error:
+        raise ConfigError(f"--until {error}") from None
+    return None if choice.word else choice
 
 
 def stop_on_signals() -> threading.Event:

@@ -101,6 +101,9 @@ class _Flow:
                 fields[BY_NAME[row.switches].field] = None
         if self._entry(BY_NAME["emit.offset-syncs.enabled"]) is None:
             fields["emit_offset_syncs"] = values["offset-syncs.topic.location"] == "target"
+        start = fields["start_position"]
+        if start is not None and start.word:
+            fields.update(auto_offset_reset=start.word, start_position=None)
         own = values["replication.policy.internal.topic.separator.enabled"]
         fields["internal_separator"] = fields["separator"] if own else "."
         found = ((row.name, self._entry(row)) for row in rows)

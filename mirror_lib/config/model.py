@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
+from mirror_lib.config.offset_choice import LATEST, OffsetChoice
+
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
 DEFAULT_TOPIC_FILTER = "DefaultTopicFilter"
@@ -71,6 +73,7 @@ class ReplicationFlow:
     use_defaults_from: str = "target"
     isolation_level: str = "read_committed"
     auto_offset_reset: str = "earliest"
+    start_position: Optional[OffsetChoice] = None
     delivery: str = "exactly-once"
     on_error: str = "fail"
     on_data_loss: str = "fail"
@@ -103,6 +106,11 @@ class ReplicationFlow:
     def name(self) -> str:
         """`A->B`."""
         return f"{self.source.alias}->{self.target.alias}"
+
+    @property
+    def starts_at_earliest(self) -> bool:
+        """Whether a partition that was never copied is copied from the start of its log."""
+        return self.start_position is None and self.auto_offset_reset != LATEST
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from mirror_lib.config.model import (
     DEFAULT_TOPIC_FILTER,
     IDENTITY_POLICY,
 )
+from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.values import (
     BOOLEAN,
     INTERVAL,
@@ -134,6 +135,10 @@ SETTINGS: Tuple[Setting, ...] = (
             "MirrorMaker copies aborted records unless told otherwise"),
     Setting("consumer.auto.offset.reset", choice("earliest", "latest"), "earliest", "Where to begin in a partition "
             "that was never copied", "auto_offset_reset"),
+    Setting("start.position", START_POSITION, "", "The same, and more: `earliest`, `latest`, a time "
+            "(`2026-01-01T00:00:00Z`), `group NAME` (where that group of the source stands) or offsets "
+            "(`orders:0=100, orders:1=250`). Partitions that it says nothing of begin by "
+            "`consumer.auto.offset.reset`", "start_position"),
     Setting("delivery", choice("exactly-once", "at-least-once"), "exactly-once", "`at-least-once` is for targets that "
             "refuse transactional ids", "delivery"),
     Setting("on.error", choice("fail", "skip"), "fail", "Where the target rejects a record batch: `fail` stops its "

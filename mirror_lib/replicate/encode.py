@@ -19,6 +19,7 @@ from mirror_lib.replicate.lanes import PartitionTask
 JOIN_BELOW_RECORDS = 16
 JOINED_BYTES = 256 * 1024
 NO_LEGACY_CODEC = 0
+NO_BOUND = 2**63 - 1
 
 Run = Tuple[int, int]
 
@@ -45,6 +46,7 @@ class Encoder:
         self._producer = producer
         self.position = position
         self._sequence = sequence
+        self._bound = NO_BOUND if task.bound is None else task.bound
         self._waiting: List[Record] = []
         self._waiting_bytes = 0
         self._waiting_codec = NO_LEGACY_CODEC
@@ -54,13 +56,16 @@ class Encoder:
         for raw, header, is_data in entries(found):
             if header is not None and header.next_offset <= self.position:
                 continue
+            if header is not None and header.base_offset >= self._bound:
+                self.position = self._bound
+                break
             if is_data and header is not None and self._fast(raw, header):
                 yield from self._flush()
                 yield self._rehead(raw, header)
             elif is_data:
                 yield from self._wait(raw, header)
             if header is not None:
-                self.position = header.next_offset
+                self.position = min(header.next_offset, self._bound)
         yield from self._flush()
 
     def _fast(self, raw: memoryview, header: BatchHeader) -> bool:
@@ -68,6 +73,7 @@ class Encoder:
         return (
             header.can_rehead
             and header.base_offset >= self.position
+            and header.next_offset <= self._bound
             and len(raw) <= task.max_message_bytes
             and header.record_count >= JOIN_BELOW_RECORDS
             and header.base_offset >= task.isolate_until
@@ -84,11 +90,12 @@ class Encoder:
         if codec != self._waiting_codec:
             yield from self._flush()
             self._waiting_codec = codec
-        records = [record for record in read_records(raw) if record.offset >= self.position]
+        found = [record for record in read_records(raw) if record.offset >= self.position]
+        records = [record for record in found if record.offset < self._bound]
         self._waiting.extend(records)
         self._waiting_bytes += len(raw)
-        if header is None and records:
-            self.position = records[-1].offset + 1
+        if header is None and found:
+            self.position = min(found[-1].offset + 1, self._bound)
         if self._waiting_bytes >= JOINED_BYTES:
             yield from self._flush()
 

@@ -15,6 +15,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster
 from mirror_lib.progress import ProgressSnapshot
@@ -25,6 +26,7 @@ from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.stage import run_tasks
+from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
 from mirror_lib.replicate.totals import Totals
@@ -42,8 +44,8 @@ class FlowMirror:
     """Copies a flow pass by pass. Not thread-safe: one caller at a time.
 
     `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
-    what is copied. Reads the
-    ledger and makes the remote topics ready when it is made; raises `ClusterError` and `StateError`.
+    what is copied; nothing beyond `until` is. Reads the ledger and makes the remote topics ready when it is made;
+    raises `ClusterError` and `StateError`.
     """
 
     def __init__(
@@ -51,11 +53,12 @@ class FlowMirror:
         config: MirrorConfig,
         flow: ReplicationFlow,
         spark: SparkSession,
-        source: Cluster,
+        source: SourceCluster,
         target: Cluster,
         watcher: Watcher,
         stop: threading.Event,
         totals: Totals,
+        until: Optional[OffsetChoice] = None,
     ) -> None:
         self.flow = flow
         self.run_id = uuid.uuid4().hex
@@ -66,7 +69,8 @@ class FlowMirror:
         self._journal = Journal(spark, config.state, flow.name, self.run_id)
         self._topics = TopicWatch(flow, config.flows, source, target)
         self._topics.refresh()
-        self._positions = Positions(flow, source, target, self._journal)
+        self._positions = Positions(flow, source, target, self._journal, until)
+        self._reached = False
         self._lanes: Dict[int, LaneState] = {}
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
@@ -75,9 +79,18 @@ class FlowMirror:
         """True if the ledger told of this flow."""
         return self._positions.known > 0
 
+    def reached(self) -> bool:
+        """Whether nothing is left to wait for: all that can go on is copied up to `until`, or its time is past."""
+        return self._reached or self._positions.bounds.passed()
+
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that cannot go on, as of the last batch."""
         return list(self._stopped.values())
+
+    def not_copied(self) -> Sequence[str]:
+        """What `--until` names and the flow does not copy, as `topic-partition`."""
+        copied = [each.source for each in self._topics.partitions.values()]
+        return [f"{topic}-{partition}" for topic, partition in self._positions.bounds.unknown(copied)]
 
     def blocked(self) -> Sequence[str]:
         """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
@@ -88,6 +101,7 @@ class FlowMirror:
 
         Raises `FencedError` when another driver took over, `ClusterError` when a cluster stays away.
         """
+        passed = self._positions.bounds.passed()
         partitions = self._topics.refresh()
         ranges = self._positions.ranges(partitions, batch)
         # Refused is refused until somebody looked and started again: trying on would fence its lane in every batch.
@@ -105,6 +119,8 @@ class FlowMirror:
             idle_passes = 0 if self._pass(spark, partitions, todo, batch) else idle_passes + 1
             if idle_passes >= STUCK_PASSES:
                 raise ClusterError(f"{self.flow.name}: no progress in {idle_passes} passes", "see the executors' logs")
+        if not self._stop.is_set():
+            self._reached = self._positions.reached(partitions, self._stopped, passed)
         if not passes:
             self._watcher(self._snapshot([], [], batch, 0.0))
 
@@ -249,6 +265,9 @@ def _not_begun(copied: CopiedPartition, reason: str, refused: bool = False) -> P
 def unfinished(mirror: FlowMirror) -> Optional[str]:
     """Why the flow is not whole, in one sentence; None if every partition is caught up."""
     stopped, blocked = mirror.stopped(), mirror.blocked()
+    not_copied = mirror.not_copied()
+    if not_copied:
+        return f"{mirror.flow.name}: --until names {not_copied[0]}, which this flow does not copy"
     if stopped:
         return f"{mirror.flow.name}: {len(stopped)} partition(s) stopped; the first: {stopped[0].stopped}"
     if blocked:

@@ -9,13 +9,14 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef
@@ -31,6 +32,8 @@ NO_BATCH = BatchRef("", -1)
 GRACE_SECONDS = 20.0
 STOP_SECONDS = 4.0
 RESTART_SECONDS = 5.0
+# How often Spark looks for records that a run with an end still waits for.
+UNTIL_TRIGGER = "1 seconds"
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,16 @@ class FlowRun:
     """One flow of the job, from its first look at the clusters to its outcome."""
 
     def __init__(
-        self, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, watcher: Watcher, stop: threading.Event
+        self,
+        config: MirrorConfig,
+        flow: ReplicationFlow,
+        spark: SparkSession,
+        watcher: Watcher,
+        stop: threading.Event,
+        until: Optional[OffsetChoice] = None,
     ) -> None:
         self._config = config
+        self._until = until
         self._flow = flow
         self._spark = spark
         self._watcher = watcher
@@ -73,7 +83,8 @@ class FlowRun:
     def _run(self) -> None:
         while True:
             error = self._life()
-            again = isinstance(error, ClusterError) and self._config.trigger != AVAILABLE_NOW
+            goes_on = self._config.trigger != AVAILABLE_NOW or self._until is not None
+            again = isinstance(error, ClusterError) and goes_on
             if not again or self._stop.wait(RESTART_SECONDS):
                 break
             log.warning("%s; starting the flow again", error)
@@ -99,7 +110,9 @@ class FlowRun:
         last = runs.latest(flow.name)
         clusters = (source.cluster_id(), target.cluster_id())
         _same_clusters(flow.name, clusters, last)
-        mirror = FlowMirror(self._config, flow, self._spark, source, target, self._watcher, self._stop, self._totals)
+        mirror = FlowMirror(
+            self._config, flow, self._spark, source, target, self._watcher, self._stop, self._totals, self._until
+        )
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
         checkpoint = last.checkpoint if last is not None and runs.ended_well(last) else mirror.run_id
@@ -116,14 +129,20 @@ class FlowRun:
             if not available_now and mirror.has_history():
                 # Spark fires a batch only for new records; what an earlier run left behind must not wait for one.
                 self._copy(mirror, self._spark, NO_BATCH)
-            self._await(mirror, checkpoint)
+            self._await(mirror, checkpoint, self._config.trigger)
             if available_now and not self._stop.is_set():
                 self._copy(mirror, self._spark, NO_BATCH)
+            while self._until is not None and not mirror.not_copied() and not (self._stop.is_set() or mirror.reached()):
+                self._await(mirror, checkpoint, UNTIL_TRIGGER, mirror.reached)
+                if not self._stop.is_set():
+                    self._copy(mirror, self._spark, NO_BATCH)
         except MirrorError as error:
             return error
         return _left_over(mirror)
 
-    def _await(self, mirror: FlowMirror, checkpoint: str) -> None:
+    def _await(
+        self, mirror: FlowMirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
+    ) -> None:
         state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
 
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
@@ -134,20 +153,22 @@ class FlowRun:
                 raise
 
         query = start_query(
-            self._spark, self._flow, f"{state}/checkpoints/{name}/{checkpoint}", self._config.trigger, copy_batch
+            self._spark, self._flow, f"{state}/checkpoints/{name}/{checkpoint}", trigger, copy_batch
         )
-        self._watch(query)
+        self._watch(query, done)
 
     def _copy(self, mirror: FlowMirror, spark: SparkSession, batch: BatchRef) -> None:
         with self._busy:
             mirror.copy_batch(spark, batch)
 
-    def _watch(self, query: StreamingQuery) -> None:
-        while query.isActive and not self._stop.wait(0.2):
+    def _watch(self, query: StreamingQuery, done: Callable[[], bool]) -> None:
+        while query.isActive and not self._stop.wait(0.2) and not done():
             pass
         if query.isActive:
-            self._busy.acquire(timeout=GRACE_SECONDS)
+            idle = self._busy.acquire(timeout=GRACE_SECONDS)
             query.stop()
+            if idle:
+                self._busy.release()
             return
         failure, self._failure = self._failure, None
         if isinstance(failure, MirrorError):
@@ -158,10 +179,18 @@ class FlowRun:
 
 
 def run_flows(
-    config: MirrorConfig, flows: Sequence[ReplicationFlow], spark: SparkSession, watcher: Watcher, stop: threading.Event
+    config: MirrorConfig,
+    flows: Sequence[ReplicationFlow],
+    spark: SparkSession,
+    watcher: Watcher,
+    stop: threading.Event,
+    until: Optional[OffsetChoice] = None,
 ) -> List[FlowOutcome]:
-    """Run `flows` until each has ended: caught up, failed, or told to by `stop`."""
-    runs = [FlowRun(config, flow, spark, watcher, stop) for flow in flows]
+    """Run `flows` until each has ended: caught up, failed, or told to by `stop`.
+
+    With `until`, for which the trigger must be `availableNow`, each goes on until its bounds are reached.
+    """
+    runs = [FlowRun(config, flow, spark, watcher, stop, until) for flow in flows]
     for run in runs:
         run.start()
     given_up_at: Optional[float] = None

@@ -30,6 +30,7 @@ class PartitionTask:
     `downstream_offset` is where the ledger says the next record belongs. `sequence` is the producer sequence to go on
     with, None where the lane must fence and reconcile first. Batches that start before `isolate_until` are sent one
     record at a time, so that a refused one can be told apart. `shared`: other flows write to the remote topic too.
+    Nothing from `bound` on is copied, where it is given.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class PartitionTask:
     max_message_bytes: int
     shared: bool = False
     isolate_until: int = -1
+    bound: Optional[int] = None
 
     @property
     def source(self) -> Tuple[str, int]:

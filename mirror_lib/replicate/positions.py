@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import Cluster, OffsetRange
+from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
+from mirror_lib.replicate.bounds import Bounds
 from mirror_lib.replicate.journal import BatchRef, Journal, position_row
 from mirror_lib.replicate.ranges import Range, first_range, next_range
+from mirror_lib.replicate.starts import SourceCluster, Start, Starts
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey, Position
 
@@ -19,13 +22,22 @@ Partitions = Mapping[PartitionKey, CopiedPartition]
 
 
 class Positions:
-    """`known` counts the partitions that the ledger told of."""
+    """`known` counts the partitions that the ledger told of. Nothing is copied beyond `until`, where it is given."""
 
-    def __init__(self, flow: ReplicationFlow, source: Cluster, target: Cluster, journal: Journal) -> None:
+    def __init__(
+        self,
+        flow: ReplicationFlow,
+        source: SourceCluster,
+        target: Cluster,
+        journal: Journal,
+        until: Optional[OffsetChoice] = None,
+    ) -> None:
         self._flow = flow
         self._source = source
         self._target = target
         self._journal = journal
+        self._starts = Starts(flow, source)
+        self.bounds = Bounds(until, source, flow.isolation_level)
         self._in_ledger = journal.positions()
         self._now: Dict[PartitionKey, Position] = {}
         self.known = len(self._in_ledger)
@@ -47,7 +59,10 @@ class Positions:
 
         A partition whose logs cannot be listed now is left out; it is decided on in a later batch.
         """
-        sources = self._source_ranges(list(partitions.values()))
+        unknown = [each for key, each in partitions.items() if key not in self._now and key not in self._in_ledger]
+        starts = self._starts.of(unknown)
+        sources = self._source_ranges(list(partitions.values()), starts)
+        bounds = self.bounds.of([each.source for each in partitions.values()])
         new = [each.remote for key, each in partitions.items() if key not in self._now]
         targets = self._target.offsets(new, "read_uncommitted")
         ranges: List[Range] = []
@@ -59,19 +74,22 @@ class Positions:
             if key in self._now:
                 ranges.append(next_range(self._flow, key, self._now[key], sources[each.source]))
             elif each.remote in targets:
-                decided = first_range(self._flow, key, known, sources[each.source], targets[each.remote])
+                decided = first_range(
+                    self._flow, key, known, sources[each.source], targets[each.remote], starts.get(each.source)
+                )
                 ranges.append(self._heal(decided))
+        ranges = [_bounded(each, bounds.get((each.key.source_topic, each.key.partition))) for each in ranges]
         self._settle(partitions, ranges, batch)
         return ranges
 
-    def _source_ranges(self, partitions: Sequence[CopiedPartition]) -> Mapping[Tuple[str, int], OffsetRange]:
+    def _source_ranges(
+        self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
+    ) -> Mapping[Tuple[str, int], OffsetRange]:
         found = dict(self._source.offsets([each.source for each in partitions], self._flow.isolation_level))
+        stands = {each.source: self._stands(each.key).upstream_offset for each in partitions}
+        stands.update({each: start.upstream_offset for each, start in starts.items()})
         # Past the last stable offset but within the log: copied under another isolation level, not truncated.
-        beyond = {
-            each.source: self._stands(each.key).upstream_offset
-            for each in partitions
-            if each.source in found and self._stands(each.key).upstream_offset > found[each.source].end
-        }
+        beyond = {each: at for each, at in stands.items() if each in found and at > found[each].end}
         if beyond:
             for name, whole in self._source.offsets(list(beyond), "read_uncommitted").items():
                 found[name] = OffsetRange(whole.log_start, min(beyond[name], whole.end))
@@ -79,6 +97,15 @@ class Positions:
 
     def _stands(self, key: PartitionKey) -> Position:
         return self._now.get(key) or self._in_ledger.get(key) or Position(0, 0)
+
+    def reached(self, partitions: Partitions, stopped: Collection[PartitionKey], passed: bool) -> bool:
+        """Whether the bounds of `until` are reached by all partitions but those that cannot go on."""
+        going = {
+            each.source: self._now[key].upstream_offset
+            for key, each in partitions.items()
+            if key in self._now and key not in stopped
+        }
+        return self.bounds.reached(going, passed)
 
     def _heal(self, each: Range) -> Range:
         if each.void_from is None:
@@ -96,3 +123,7 @@ class Positions:
         self._journal.append([position_row(partitions[each.key], each.start) for each in going if each.anchor], batch)
         for each in going:
             self._now[each.key] = each.start
+
+
+def _bounded(each: Range, bound: Optional[int]) -> Range:
+    return each if bound is None else replace(each, end=min(each.end, bound), bound=bound)

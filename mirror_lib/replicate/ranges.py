@@ -10,6 +10,7 @@ from typing import Mapping, Optional
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import OffsetRange
+from mirror_lib.replicate.starts import Start
 from mirror_lib.state.records import Incident, PartitionKey, Position
 
 CONTINUE_HINT = "set on.data.loss: continue to go on from there"
@@ -20,6 +21,7 @@ class Range:
     """One partition's decision: copy from `start` until `end`, or stop for the reason in `refused`.
 
     `anchor`: the start is a fact of its own, to be written to the ledger before anything is copied from it.
+    `bound`: upstream offset from which on nothing is copied, even where a record batch goes on beyond it.
     `void_from`: downstream offset from which on the ledger's facts are no longer true.
     """
 
@@ -30,6 +32,7 @@ class Range:
     anchor: bool = False
     void_from: Optional[int] = None
     refused: Optional[str] = None
+    bound: Optional[int] = None
 
     @property
     def behind(self) -> int:
@@ -43,8 +46,12 @@ def first_range(
     positions: Mapping[PartitionKey, Position],
     source: OffsetRange,
     target: OffsetRange,
+    begin: Optional[Start] = None,
 ) -> Range:
-    """The first decision of a driver's life for a partition, when both logs are looked at."""
+    """The first decision of a driver's life for a partition, when both logs are looked at.
+
+    `begin` is what `start.position` says; it counts only where the partition was never copied.
+    """
     known = positions.get(key)
     if known is not None:
         if target.end < known.downstream_offset:
@@ -53,6 +60,8 @@ def first_range(
     relatives = [other for other in positions if _same_name(other, key)]
     if any(other.remote_topic_id == key.remote_topic_id != "" for other in relatives):
         return _source_recreated(flow, key, source, target)
+    if begin is not None and not relatives:
+        return _begun(flow, key, begin, source, target)
     start = source.end if flow.auto_offset_reset == "latest" and not relatives else source.log_start
     incident = None
     if relatives:
@@ -73,6 +82,24 @@ def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, sou
         reason = f"{name}: the source's log ends at {source.end}, before offset {at} that was copied; it was truncated"
         return _lost(flow, key, position, source, source.end, reason)
     return Range(key, position, source.end)
+
+
+def _begun(flow: ReplicationFlow, key: PartitionKey, begin: Start, source: OffsetRange, target: OffsetRange) -> Range:
+    at = source.end if begin.upstream_offset < 0 else begin.upstream_offset
+    wanted = begin.downstream_offset
+    downstream = target.log_start if wanted is None else target.end if wanted < 0 else wanted
+    start, name = Position(at, downstream), f"{key.source_topic}-{key.partition}"
+    if downstream > target.end:
+        reason = f"{name}: {begin.says} stands at offset {downstream} of the remote log, which ends at {target.end}"
+        return Range(key, start, source.end, refused=f"{reason}; it has lost records, or it is another topic")
+    if at < source.log_start:
+        reason = f"{name}: {begin.says} is at offset {at}, and the source's log starts at {source.log_start} by now"
+        return _lost(flow, key, start, source, source.log_start, reason)
+    if at > source.end:
+        reason = f"{name}: {begin.says} is at offset {at}, and the source's log ends at {source.end}"
+        return _lost(flow, key, start, source, source.end, reason)
+    # To be remembered: a group moves on, and of a time another offset may be the first later.
+    return Range(key, start, source.end, anchor=True)
 
 
 def _lost(

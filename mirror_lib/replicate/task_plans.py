@@ -68,4 +68,5 @@ def _task(
         max_message_bytes=copied.max_message_bytes,
         shared=flow.shared_remote_topics,
         isolate_until=isolate_until,
+        bound=each.bound,
     )

@@ -102,7 +102,7 @@ def _ranges(
                 remote_offsets[topic.remote_topic, partition],
                 topic.source.name in source_compacted,
                 topic.remote_topic in remote_compacted,
-                flow.auto_offset_reset == "earliest",
+                flow.starts_at_earliest,
                 flow.shared_remote_topics,
             )
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict
+from typing import Dict, Optional
 
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import OffsetRange
 from mirror_lib.replicate.ranges import Range, first_range, next_range
+from mirror_lib.replicate.starts import Start
 from mirror_lib.state.records import PartitionKey, Position
 
 CLUSTER = ClusterConfig("A", {"bootstrap.servers": "a:1"})
@@ -142,3 +143,36 @@ def test_remote_log_that_is_longer_than_the_ledger_knows_is_no_damage() -> None:
 
 def test_nothing_is_behind_a_position_at_the_end() -> None:
     assert next_range(FAIL, KEY, Position(500, 1), SOURCE).behind == 0
+
+
+def begun(start: Start, flow: ReplicationFlow = FAIL, known: Optional[Dict[PartitionKey, Position]] = None) -> Range:
+    return first_range(flow, KEY, known or {}, SOURCE, TARGET, start)
+
+
+def test_start_position_counts_for_a_partition_that_was_never_copied_and_is_remembered() -> None:
+    assert begun(Start(200, "start.position")) == Range(KEY, Position(200, 0), 500, anchor=True)
+    assert begun(Start(-1, "start.position")).start == Position(500, 0)
+    assert begun(Start(200, "group g", 250)).start == Position(200, 250)
+
+
+def test_position_of_another_tool_is_gone_on_from_behind_what_that_wrote() -> None:
+    assert begun(Start(200, "group g", -1)).start == Position(200, 300)
+
+
+def test_start_position_never_moves_a_partition_that_was_copied() -> None:
+    assert begun(Start(450, "start.position"), known={KEY: Position(200, 50)}) == Range(KEY, Position(200, 50), 500)
+    recreated = begun(Start(450, "start.position"), known={replace(KEY, remote_topic_id="remote-0"): Position(200, 50)})
+    assert recreated.start == Position(100, 0) and recreated.incident is not None
+
+
+@pytest.mark.parametrize(("at", "says"), [(40, "starts at 100 by now"), (501, "ends at 500")])
+def test_start_position_outside_the_log_is_refused_or_passed_with_an_incident(at: int, says: str) -> None:
+    refused = begun(Start(at, "group g"))
+    assert refused.refused is not None
+    assert f"orders-0: group g is at offset {at}, and the source's log {says}" in refused.refused
+    passed = begun(Start(at, "group g"), CONTINUE)
+    assert passed.start.upstream_offset == (100 if at == 40 else 500) and passed.incident is not None
+
+
+def test_start_beyond_the_remote_log_is_refused() -> None:
+    assert "the remote log, which ends at 300" in (begun(Start(200, "group g", 301), CONTINUE).refused or "")

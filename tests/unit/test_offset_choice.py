@@ -1,0 +1,81 @@
+"""`start.position` and `--until`: what each way of writing them comes to, and the sentence for what cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.offset_choice import START_POSITION, OffsetChoice, until
+from mirror_lib.errors import ConfigError
+
+NEW_YEAR = 1_767_225_600_000
+ORDERS = OffsetChoice(offsets=((("orders", 0), 100), (("pay.ments", 12), 0)))
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("", None),
+        ("Latest", OffsetChoice(word="latest")),
+        ("2026-01-01T00:00:00Z", OffsetChoice(timestamp=NEW_YEAR)),
+        ("2026-01-01T01:00:00.250+01:00", OffsetChoice(timestamp=NEW_YEAR + 250)),
+        ("timestamp: 2026-01-01T00:00:00Z", OffsetChoice(timestamp=NEW_YEAR)),
+        ("group billing", OffsetChoice(group="billing")),
+        ("group: a group, with a comma", OffsetChoice(group="a group, with a comma")),
+        ("orders:0=100, pay.ments:12=0", ORDERS),
+        ("offsets orders:0=100,pay.ments:12=0", ORDERS),
+        (("orders:0=100", "pay.ments:12=0"), ORDERS),
+    ],
+)
+def test_start_position_can_be_written_in_these_ways(text: str, choice: Optional[OffsetChoice]) -> None:
+    assert START_POSITION.parse(text) == choice
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("somewhere", "must be earliest, latest, a time"),
+        ("2026-01-01T00:00:00", "without a zone"),
+        ("2026-13-01T00:00:00Z", "cannot be read"),
+        ("orders:0=100, orders:0=200", "names orders:0 twice"),
+        ("orders=100", "not TOPIC:PARTITION=OFFSET"),
+        ("orders:0=-1", "not TOPIC:PARTITION=OFFSET"),
+    ],
+)
+def test_start_position_that_cannot_be_read_is_refused_with_a_sentence(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        START_POSITION.parse(text)
+
+
+@pytest.mark.parametrize("text", ["group billing", "earliest", ""])
+def test_an_end_is_no_group_and_no_start(text: str) -> None:
+    with pytest.raises(ValueError, match="must be caught-up, a time"):
+        until(text)
+
+
+def flow_of(path: Path, text: str) -> ReplicationFlow:
+    path.write_text(text)
+    return load(str(path), {}).flows[0]
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["latest", "2026-01-01T00:00:00Z", "group billing", "orders:0=100, pay.ments:12=0"],
+)
+def test_both_kinds_of_file_say_it_alike(tmp_path: Path, written: str) -> None:
+    yaml = 'clusters: {A: {bootstrap.servers: "a:1"}, B: {bootstrap.servers: "b:1"}}\nflows:\n  A->B:\n'
+    mm2 = "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
+    flow = flow_of(tmp_path / "m.yaml", f"{yaml}    start.position: {written}\n")
+    assert flow == flow_of(tmp_path / "m.properties", f"{mm2}A->B.start.position = {written}\n")
+    assert not flow.starts_at_earliest
+    assert (flow.auto_offset_reset == "latest", flow.start_position is None) == (written == "latest",) * 2
+
+
+def test_the_place_of_a_wrong_one_is_told(tmp_path: Path) -> None:
+    yaml = 'clusters: {A: {bootstrap.servers: "a:1"}, B: {bootstrap.servers: "b:1"}}\nflows:\n  A->B:\n'
+    with pytest.raises(ConfigError, match=r"start.position must be earliest.*not 'soon' \(.*m.yaml:4\)"):
+        flow_of(tmp_path / "m.yaml", f"{yaml}    start.position: soon\n")

@@ -11,6 +11,7 @@ import sys
 from typing import Any, Callable, Optional, Sequence
 
 from mirror_lib import __version__
+from mirror_lib.commands.convert import convert_command
 from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.groups_plan import groups_plan_command
 from mirror_lib.commands.groups_rollback import groups_rollback_command
@@ -44,6 +45,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     arguments = _parser().parse_args(argv)
     try:
+        if "without_config" in arguments:
+            own: Callable[[argparse.Namespace], int] = arguments.without_config
+            return own(arguments)
         config = load(arguments.config)
         for warning in config.warnings:
             print(f"warning: {warning}", file=sys.stderr)
@@ -72,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     translate.add_argument("--once", action="store_true", help="one full pass, whatever `trigger` says")
     _groups(commands)
     _position(commands)
+    _convert(commands)
     return parser
 
 
@@ -103,6 +108,13 @@ def _position(commands: Any) -> None:
     position.add_argument("--offset", metavar="N", type=int, help="the next offset to be read")
     position.add_argument("--file", metavar="FILE", help="many: JSON, CSV, or a Spark checkpoint's offsets; - is stdin")
     position.add_argument("--reverse", action="store_true", help="from the remote topics back to the source")
+
+
+def _convert(commands: Any) -> None:
+    convert = _command(commands, "convert", main, "write any configuration as YAML, and say what changed", flow=False)
+    convert.add_argument("-o", "--output", metavar="FILE", default="-", help="- is standard output, the default")
+    convert.add_argument("--force", action="store_true", help="replace FILE where it exists")
+    convert.set_defaults(without_config=convert_command)
 
 
 def _command(

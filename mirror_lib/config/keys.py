@@ -42,13 +42,16 @@ _BARE_CLIENT_KEY = re.compile(r"ssl\..*|sasl\..*|security\.protocol|bootstrap\.s
 class Keys:
     """`settings` by (scope, name); `clients` by (scope, prefix) and Java name, the prefix `""` meaning every client.
 
-    `custom` are the keys for classes of the user's, by (scope, key).
+    `custom` are the keys for classes of the user's, by (scope, key). `notes` are the warnings about single keys that
+    count, by scope and key as written; `ignored` are the keys that do not, and why.
     """
 
     settings: Mapping[Tuple[str, str], Entry]
     clients: Mapping[Tuple[str, str], Mapping[str, Entry]]
     warnings: Tuple[str, ...]
     custom: Mapping[Tuple[str, str], Entry] = field(default_factory=dict)
+    notes: Mapping[Tuple[str, str], Tuple[str, ...]] = field(default_factory=dict)
+    ignored: Tuple[Tuple[Entry, str], ...] = ()
 
 
 def sort_keys(document: Document) -> Keys:
@@ -72,6 +75,8 @@ class _Sorting:
         self._warnings: List[str] = list(document.warnings)
         self._custom: Dict[Tuple[str, str], Entry] = {}
         self._without_effect: Dict[str, List[str]] = {}
+        self._notes: Dict[Tuple[str, str], Tuple[str, ...]] = {}
+        self._ignored: List[Tuple[Entry, str]] = []
 
     def add(self, entry: Entry) -> None:
         """Put one entry where it belongs."""
@@ -86,7 +91,8 @@ class _Sorting:
         """All that was added, with keys that have no effect gathered into one warning for each reason."""
         gathered = [f"{', '.join(dict.fromkeys(keys))}: {why}" for why, keys in self._without_effect.items()]
         # A key under its right name beats an old or misspelt one, whichever comes first in the file.
-        return Keys({**self._renamed, **self._settings}, self._clients, (*self._warnings, *gathered), self._custom)
+        settings, warnings = {**self._renamed, **self._settings}, (*self._warnings, *gathered)
+        return Keys(settings, self._clients, warnings, self._custom, self._notes, tuple(self._ignored))
 
     def _add_setting(self, entry: Entry, name: str) -> bool:
         """Take a setting under `name`, or a key that is known to be unused; false where it is neither."""
@@ -96,7 +102,7 @@ class _Sorting:
         elif setting is not None and setting.client_key is None:
             self._check_level(setting, entry)
             if setting.status == PLANNED:
-                self.leave("accepted, has no effect yet", entry)
+                self._without_effect.setdefault("accepted, has no effect yet", []).append(entry.written)
             kept = self._settings if name == entry.key else self._renamed
             kept[(entry.scope, name)] = self._tidied(entry, setting)
         else:
@@ -120,9 +126,10 @@ class _Sorting:
         for prefix in _FLOW_PREFIXES:
             if entry.key.startswith(prefix + "."):
                 if not entry.scope and self._document.dialect == MM2:
-                    self._warnings.append(
+                    self._warn(
+                        entry,
                         f"{entry.key}: MirrorMaker 2 drops it without a cluster or flow before it; here it is used for "
-                        f"all ({entry.place})"
+                        f"all ({entry.place})",
                     )
                 return self._keep_client(entry, prefix, entry.key[len(prefix) + 1 :])
         if entry.scope or not _BARE_CLIENT_KEY.fullmatch(entry.key):
@@ -149,13 +156,14 @@ class _Sorting:
         if self._document.dialect != MM2:
             raise config_error(sentence, entry.place)
         self._warnings.append(f"{sentence} ({entry.place})")
+        self._ignored.append((entry, sentence))
 
     def _add_renamed(self, entry: Entry) -> None:
         """Take a key under the name it should have, or refuse it."""
         name, why = _meant(entry.key)
         if name is None:
             raise self._unknown(entry)
-        self._warnings.append(f"{entry.written} {why} {name} and is read as that ({entry.place})")
+        self._warn(entry, f"{entry.written} {why} {name} and is read as that ({entry.place})")
         if entry.key.lower().endswith(".ms") and name.endswith(".seconds"):
             entry = replace(entry, value=_in_seconds(entry))
         self._add_setting(entry, name)
@@ -167,7 +175,7 @@ class _Sorting:
                 right = entry.written[: len(entry.written) - len(key)] + like
                 sentence = f"{entry.written} is not a Kafka client property; did you mean {right}?"
                 raise config_error(sentence, entry.place)
-            self._warnings.append(f"{entry.written} is no client property that Kafka knows; passed on ({entry.place})")
+            self._warn(entry, f"{entry.written} is no client property that Kafka knows; passed on ({entry.place})")
         if key == "bootstrap.servers" and self._document.dialect == MM2:
             entry = self._tidied(entry, BY_NAME["clusters"])
         self._clients.setdefault((entry.scope, prefix), {})[key] = entry
@@ -176,13 +184,19 @@ class _Sorting:
     def _tidied(self, entry: Entry, setting: Setting) -> Entry:
         if self._document.dialect != MM2:
             return entry
-        entry, warnings = tidy(entry, setting)
-        self._warnings += warnings
-        return entry
+        tidied, warnings = tidy(entry, setting)
+        self._warn(entry, *warnings)
+        return tidied
 
     def leave(self, why: str, entry: Entry) -> None:
-        """Note an entry that has no effect, and why."""
+        """Take an entry that has no effect, and why."""
         self._without_effect.setdefault(why, []).append(entry.written)
+        self._ignored.append((entry, why))
+
+    def _warn(self, entry: Entry, *sentences: str) -> None:
+        self._warnings += sentences
+        place = (entry.scope, entry.key)
+        self._notes[place] = (*self._notes.get(place, ()), *sentences)
 
     def _unknown(self, entry: Entry) -> Exception:
         before = f"{entry.scope}." if entry.scope else ""

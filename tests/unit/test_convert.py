@@ -1,0 +1,200 @@
+"""`mirror convert`: what is written means what was read, secrets stay references, and every change is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror_lib.cli import main
+from mirror_lib.config.convert import convert
+from mirror_lib.config.loader import load, read_document
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.settings import SETTINGS, TOP, Setting
+from mirror_lib.errors import ConfigError
+from tests.lab.checkout import ROOT
+from tests.unit.test_config_connectors import connector
+
+HEAD = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
+EXAMPLES = sorted(path for path in (ROOT / "conf").rglob("*") if path.suffix in (".yaml", ".properties"))
+
+
+def meaning(config: MirrorConfig) -> MirrorConfig:
+    """The configuration without what it says about its own spelling."""
+    return replace(config, warnings=())
+
+
+def written(folder: Path, environ: Dict[str, str], *paths: str) -> Path:
+    path = folder / "written.yaml"
+    path.write_text(convert(paths, environ).text, encoding="utf-8")
+    return path
+
+
+def file_of(folder: Path, text: str) -> str:
+    path = folder / "mm2.properties"
+    path.write_bytes(text.encode("iso-8859-1"))
+    return str(path)
+
+
+def text_of(folder: Path, lines: str, **environ: str) -> str:
+    """The YAML that these lines of an MM2 file become. It is checked to mean the same."""
+    given_path = file_of(folder, HEAD + lines)
+    result = convert(given_path, environ).text
+    path = folder / "written.yaml"
+    path.write_text(result, encoding="utf-8")
+    assert meaning(load(str(path), environ)) == meaning(load(given_path, environ))
+    return result
+
+
+# Any value that a setting can have, by the name of its kind; of other kinds the words they allow, or the default.
+PRINTED = st.characters(min_codepoint=33, max_codepoint=255, exclude_categories=["Cc"], exclude_characters="\\")
+TEXTS = st.text(PRINTED, min_size=1, max_size=9)
+PATTERN_LISTS = st.lists(st.sampled_from(["orders", "pay.*", "a|b", "x[0-9]+", "^foo", "- a", "a: b"]), max_size=4)
+VALUES = {
+    "true or false": st.sampled_from(["true", "false", "TRUE"]),
+    "seconds": st.integers(1, 10**6).map(str),
+    "milliseconds": st.integers(1, 10**6).map(str),
+    "number": st.integers(1, 9).map(str),
+    "list of patterns": PATTERN_LISTS.map(", ".join),
+    "text": st.from_regex(r"[a-z0-9_-]{1,9}", fullmatch=True).filter(lambda text: text not in "A B"),
+    "availableNow or a time": st.sampled_from(["availableNow", "10 seconds", "1 minute"]),
+}
+CLIENT_KEYS = ("linger.ms", "ssl.key.password", "sasl.jaas.config", "own.key")
+
+
+def values_of(setting: Setting) -> st.SearchStrategy[str]:
+    if " or " in setting.kind.name and setting.kind.name not in VALUES:
+        return st.sampled_from(setting.kind.name.split(" or "))
+    return VALUES.get(setting.kind.name, st.just(setting.default))
+
+
+@st.composite
+def lines_of_settings(draw: st.DrawFn) -> List[str]:
+    rows = draw(st.lists(st.sampled_from(SETTINGS), max_size=12, unique_by=lambda row: row.name))
+    lines = []
+    for row in rows:
+        if row.name in ("clusters", "enabled"):
+            continue
+        scope = "" if row.level == TOP else draw(st.sampled_from(["", "A->B.", "B->A."]))
+        lines.append(f"{scope}{row.name} = {draw(values_of(row))}")
+    for key in draw(st.lists(st.sampled_from(CLIENT_KEYS), unique=True)):
+        scope = draw(st.sampled_from(["A.", "B.producer.", "A->B.source.consumer.", "A->B.producer.override."]))
+        lines.append(f"{scope}{key} = {draw(TEXTS)}")
+    return lines
+
+
+@settings(max_examples=80, deadline=None)
+@given(lines=lines_of_settings())
+def test_any_settings_mean_the_same_in_yaml(lines: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    path = file_of(folder, HEAD + "\n".join(lines))
+    config = load(path, {})
+    again = written(folder, {}, path)
+    assert meaning(load(str(again), {})) == meaning(config)
+    assert meaning(load(str(written(folder, {}, str(again))), {})) == meaning(config)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(ROOT / "conf").as_posix())
+def test_every_example_means_the_same_in_yaml(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(path.parent))
+    try:
+        read_document(str(path))
+    except ConfigError as error:
+        assert "MirrorMaker 1" in str(error), "only a client's file is no configuration"
+        return
+    environ = dict.fromkeys([f"{side}_BROKERS" for side in ("PRIMARY", "SECONDARY", "SOURCE", "TARGET")], "a:9092")
+    assert meaning(load(str(written(tmp_path, environ, str(path))), environ)) == meaning(load(str(path), environ))
+
+
+def test_connectors_become_one_file(tmp_path: Path) -> None:
+    paths = []
+    for kind in ("Source", "Checkpoint", "Heartbeat"):
+        paths.append(str(tmp_path / f"{kind}.json"))
+        Path(paths[-1]).write_text(json.dumps(connector(kind, tasks_max=3)))
+    config = load(paths, {})
+    again = written(tmp_path, {}, *paths)
+    assert meaning(load(str(again), {})) == meaning(config)
+    assert "  A:\n    bootstrap.servers: a:9092\n" in again.read_text()
+
+
+def test_secrets_stay_references_and_none_is_written_out(tmp_path: Path) -> None:
+    text = text_of(
+        tmp_path,
+        "config.providers = vault\nconfig.providers.vault.class = org.x.EnvVarConfigProvider\n"
+        "A.ssl.key.password = ${env:PW}\nB.ssl.key.password = ${vault:PW}\nA->B.topics = ${env:TOPICS}\n",
+        PW="hunter2",
+        TOPICS="a,b",
+    )
+    assert "hunter2" not in text
+    assert text.count('ssl.key.password: "${env:PW}"') + text.count("ssl.key.password: ${env:PW}") == 2
+    assert "topics: ${env:TOPICS}" in text
+
+
+def test_a_machine_without_the_secrets_can_convert(tmp_path: Path) -> None:
+    conversion = convert(file_of(tmp_path, HEAD + "A.ssl.key.password = ${env:NOT_HERE}\n"), {})
+    assert "ssl.key.password: ${env:NOT_HERE}" in conversion.text
+    assert any("values were not checked" in warning and "${env:NOT_HERE}" in warning for warning in conversion.warnings)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("topics.blacklist = a", "topics.blacklist is the old name of topics.exclude and is read as that"),
+        ("Replication.Factor = 1", "has capitals; it should be replication.factor"),
+        ("A->B.sync.group.offsets.interval.ms = 30000", "    sync.group.offsets.interval.seconds: 30.0"),
+        ('topics.exclude = "*.internal"', "'*' at the start of a pattern is read as '.*'"),
+        ("tasks.max = 2", "# Not as in MirrorMaker: one task copies many partitions at once"),
+        ("group.id = x", "group.id: ignored: there is no Connect worker"),
+        ("A.topics = x", "A.topics has no effect, since it is not a setting of a cluster"),
+        ("consumer.fetch.max.bytes = 1", "consumer.fetch.max.bytes: MirrorMaker 2 drops it"),
+        ("A.ssl.key.password = clear", "# A secret in clear: ${env:NAME} or ${file:/path:key} would keep it out"),
+        ("", "# MirrorMaker never ends."),
+        ("", "# Records of aborted transactions are left out."),
+        ("B->A.topics = x", "    # The file does not enable it.\n    enabled: false\n"),
+    ],
+)
+def test_what_changed_is_said_in_a_comment(lines: str, said: str, tmp_path: Path) -> None:
+    assert said in text_of(tmp_path, lines + "\n").replace("\n#     ", " ").replace("\n    #   ", " ")
+
+
+def test_bare_enabled_lists_every_pair(tmp_path: Path) -> None:
+    text = text_of(tmp_path, "enabled = true\nA->B.enabled = false\n")
+    assert "  A->B:\n    enabled: false\n  B->A: {}\n" in text
+
+
+def test_comments_cannot_break_the_file(tmp_path: Path) -> None:
+    assert "evil" in text_of(tmp_path, "A.consumer.x\\nevil\\u0007 = 1\n")
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = file_of(tmp_path, HEAD), tmp_path / "mirror.yaml"
+    out.write_text("mine")
+    assert main(["convert", source, "-o", str(out)]) == 2
+    assert capsys.readouterr().err == f"error: {out} is there already (give another name, or --force to replace it)\n"
+    assert out.read_text() == "mine"
+    assert main(["convert", source, "-o", str(out), "--force"]) == 0
+    assert load(str(out), {}).flows[0].name == "A->B"
+    assert capsys.readouterr().out == ""
+
+
+def test_the_file_is_readable_for_no_more_people_than_its_source(tmp_path: Path) -> None:
+    source, out = Path(file_of(tmp_path, HEAD)), tmp_path / "mirror.yaml"
+    source.chmod(0o600)
+    assert main(["convert", str(source), "-o", str(out)]) == 0
+    assert out.stat().st_mode & 0o777 == 0o600
+
+
+def test_standard_output_is_the_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = file_of(tmp_path, HEAD + "topics.blacklist = a\n")
+    assert main(["convert", source]) == 0
+    told = capsys.readouterr()
+    assert told.out == convert(source, {}).text
+    assert "warning: topics.blacklist is the old name" in told.err
+    assert main(["convert", source, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["yaml"] == told.out and document["warnings"]

@@ -15,6 +15,7 @@ from mirror_lib.cli import main
 from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load, read_document
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.settings import SETTINGS, TOP, Setting
 from mirror_lib.errors import ConfigError
 from tests.lab.checkout import ROOT
@@ -62,15 +63,23 @@ VALUES = {
     "number": st.integers(1, 9).map(str),
     "list of patterns": PATTERN_LISTS.map(", ".join),
     "text": st.from_regex(r"[a-z0-9_-]{1,9}", fullmatch=True).filter(lambda text: text not in "A B"),
+    START_POSITION.name: st.sampled_from(["latest", "2026-01-01T00:00:00Z", "group g", "orders:0=100, orders:1=250"]),
     "availableNow or a time": st.sampled_from(["availableNow", "10 seconds", "1 minute"]),
 }
 CLIENT_KEYS = ("linger.ms", "ssl.key.password", "sasl.jaas.config", "own.key")
 
 
 def values_of(setting: Setting) -> st.SearchStrategy[str]:
-    if " or " in setting.kind.name and setting.kind.name not in VALUES:
-        return st.sampled_from(setting.kind.name.split(" or "))
-    return VALUES.get(setting.kind.name, st.just(setting.default))
+    words = [word for word in setting.kind.name.split(" or ") if accepted(setting, word)]
+    return VALUES.get(setting.kind.name, st.sampled_from(words or [setting.default]))
+
+
+def accepted(setting: Setting, word: str) -> bool:
+    try:
+        setting.kind.parse(word)
+    except ValueError:
+        return False
+    return True
 
 
 @st.composite

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import Iterator, Tuple
+
 from mirror_lib.cluster.acls import ClusterAcls
 from mirror_lib.cluster.groups import ClusterGroups
 from mirror_lib.cluster.topics import ClusterTopics
+from mirror_lib.config.model import ReplicationFlow
 
 
 class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
@@ -18,3 +22,11 @@ class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+@contextmanager
+def clusters_of(flow: ReplicationFlow) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
+    """Source and target of a flow, connected, each as patient as its `admin.timeout.ms` says."""
+    patience = flow.admin_timeout
+    with KafkaCluster(flow.source, patience) as source, KafkaCluster(flow.target, patience) as target:
+        yield source, target

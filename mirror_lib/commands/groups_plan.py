@@ -47,13 +47,13 @@ def _planned(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, direction: str
 ) -> Tuple[Optional[str], List[PlannedMove]]:
     """The moves, and the run's id if they were made."""
-    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.cluster import clusters_of
     from mirror_lib.translate.flow import FlowTranslation, Selection
     from mirror_lib.translate.report import PlannedMove, would
     from mirror_lib.translate.verdicts import TranslationRules
 
     rules = TranslationRules(arguments.allow_rewind, flow.groups_simple)
-    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+    with clusters_of(flow) as (source, target):
         translation = FlowTranslation(config, flow, spark, source, target, direction)
         decisions = translation.decide(translation.look(Selection(arguments.group, arguments.topic)), rules)
         if not arguments.execute:

@@ -22,8 +22,11 @@ EXIT_STOPPED = 143
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
+    from mirror_lib.control.beside import ControlBeside
+    from mirror_lib.control.report import control_json, control_line
     from mirror_lib.replicate.job import run_flows
     from mirror_lib.session import open_session, refuse_settings
+    from mirror_lib.state.topic_acls import TopicAclTable
     from mirror_lib.translate.beside import TranslationBeside
     from mirror_lib.translate.passes import pass_json, pass_line
 
@@ -36,7 +39,8 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         refuse_settings(spark)
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
-        with translation:
+        made = TopicAclTable(spark, config.state)
+        with ControlBeside(config, flows, made, watcher(arguments.json, control_line, control_json), stop), translation:
             outcomes = run_flows(config, flows, spark, watcher(arguments.json, status_line, snapshot_json), stop, end)
     finally:
         spark.stop()

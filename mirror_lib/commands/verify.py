@@ -26,13 +26,13 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> int:
-    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.cluster import clusters_of
     from mirror_lib.remote_topics import plan_flow
     from mirror_lib.state.offset_syncs import OffsetSyncTable
     from mirror_lib.verify.flow import verify
     from mirror_lib.verify.verdicts import report_json, report_lines
 
-    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+    with clusters_of(flow) as (source, target):
         plan = plan_flow(flow, source, target, config.flows)
         copied = [topic for topic in plan.copied if topic.create is None]
         report = verify(spark, flow, OffsetSyncTable(spark, config.state), copied, source, target)

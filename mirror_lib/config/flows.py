@@ -10,7 +10,17 @@ from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry
 from mirror_lib.config.keys import ROLES, Keys
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.settings import BY_NAME, ENABLED, FLOW, MM2_TRIGGER, SETTINGS, TOP, Setting, class_key
+from mirror_lib.config.settings import (
+    BY_NAME,
+    EMIT_HEARTBEATS,
+    ENABLED,
+    FLOW,
+    MM2_TRIGGER,
+    SETTINGS,
+    TOP,
+    Setting,
+    class_key,
+)
 from mirror_lib.config.values import is_entry_point, items
 from mirror_lib.custom_classes import check_custom_classes
 from mirror_lib.errors import ConfigError
@@ -33,12 +43,13 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
     if not scopes:
         raise config_error(f"no flow is enabled; {_TO_ENABLE[document.dialect]}", document.path)
     flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
+    pairs = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in _heartbeat_scopes(keys, scopes))
     for (scope, key), entry in keys.custom.items():
         if not scope and not any(key in flow.custom_properties for flow in flows):
             raise _no_class_for(entry, class_key(key) or key)
     overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
     warnings = dict.fromkeys([*keys.warnings, *overruled, *_passwords_in_clear(flows)])
-    return MirrorConfig(flows=flows, warnings=tuple(warnings), **_top(document, keys))
+    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **_top(document, keys))
 
 
 def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
@@ -48,6 +59,19 @@ def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
     for scope in dict.fromkeys([*mentioned, *pairs]):
         entry = _find(keys, scope, ENABLED)
         if entry is not None and _value(BY_NAME[ENABLED], entry):
+            yield scope
+
+
+def _heartbeat_scopes(keys: Keys, enabled: Sequence[str]) -> Iterator[str]:
+    """Pairs that are not copied but asked for heartbeats, where an enabled flow would copy these on.
+
+    MirrorMaker writes them unless told otherwise. Here a source is written to only where the file says so.
+    """
+    aliases = dict.fromkeys(alias for scope in enabled for alias in scope.split("->"))
+    sources = dict.fromkeys(scope.split("->")[0] for scope in enabled)
+    for scope in (f"{a}->{b}" for b in sources for a in aliases if a != b):
+        entry = _find(keys, scope, EMIT_HEARTBEATS)
+        if scope not in enabled and entry is not None and _value(BY_NAME[EMIT_HEARTBEATS], entry):
             yield scope
 
 

@@ -118,6 +118,7 @@ class MirrorConfig:
     """A whole file: flows to run, where state lives, how the queries are triggered.
 
     `trigger` is `availableNow` or a Spark processing time such as `10 seconds`.
+    `heartbeat_pairs` are not copied; heartbeats are written to their targets, because the file asks for it.
     `name` tells apart mirrors that run the same flow over different topics; it is part of every transactional id.
     `warnings` are sentences for the operator, to be printed once; they hold no values that may be secret.
     """
@@ -126,4 +127,5 @@ class MirrorConfig:
     state: str
     trigger: str = "availableNow"
     name: str = "mirror"
+    heartbeat_pairs: Tuple[ReplicationFlow, ...] = ()
     warnings: Tuple[str, ...] = ()

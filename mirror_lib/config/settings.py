@@ -40,6 +40,7 @@ TOP = "top"
 FLOW = "flow"
 
 ENABLED = "enabled"
+EMIT_HEARTBEATS = "emit.heartbeats.enabled"
 MM2_TRIGGER = "10 seconds"
 
 
@@ -150,14 +151,15 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),
     Setting("sync.topic.configs.enabled", BOOLEAN, "true", "Keep configs of remote topics like the source's", "",
-            PLANNED, switches="sync.topic.configs.interval.seconds"),
-    Setting("sync.topic.configs.interval.seconds", INTERVAL, "600", "How often", "sync_topic_configs_interval",
-            PLANNED),
-    Setting("sync.topic.acls.enabled", BOOLEAN, "true", "Copy ACLs of topics", "", PLANNED,
+            DIFFERS, "only differences are sent; `max.message.bytes` is never lowered, and what keeps timestamps never "
+            "changed", switches="sync.topic.configs.interval.seconds"),
+    Setting("sync.topic.configs.interval.seconds", INTERVAL, "600", "How often", "sync_topic_configs_interval"),
+    Setting("sync.topic.acls.enabled", BOOLEAN, "true", "Copy ACLs of topics; the right to write is never copied", "",
+            DIFFERS, "only differences are sent; prefixed and wildcard patterns are translated too",
             switches="sync.topic.acls.interval.seconds"),
-    Setting("sync.topic.acls.interval.seconds", INTERVAL, "600", "How often", "sync_topic_acls_interval", PLANNED),
+    Setting("sync.topic.acls.interval.seconds", INTERVAL, "600", "How often", "sync_topic_acls_interval"),
     Setting("sync.topic.acls.delete", BOOLEAN, "false", "Delete ACLs on the target that this flow created once their "
-            "originals are gone", "sync_topic_acls_delete", PLANNED),
+            "originals are gone", "sync_topic_acls_delete"),
     Setting("groups", PATTERNS, ".*", "Consumer groups whose offsets are translated", "groups"),
     Setting("groups.exclude", PATTERNS, "console-consumer-.*, connect-.*, __.*", "Consumer groups to leave out; beats "
             "`groups`", "groups_exclude"),
@@ -173,9 +175,10 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("emit.checkpoints.enabled", BOOLEAN, "true", "Write MirrorMaker's checkpoints topic", "",
             switches="emit.checkpoints.interval.seconds"),
     Setting("emit.checkpoints.interval.seconds", INTERVAL, "60", "How often", "emit_checkpoints_interval"),
-    Setting("emit.heartbeats.enabled", BOOLEAN, "true", "Write heartbeats", "", PLANNED,
+    Setting(EMIT_HEARTBEATS, BOOLEAN, "true", "Write heartbeats to the flow's target", "", DIFFERS, "on a source only "
+            "where the file says `true` for the way back (`B->A.emit.heartbeats.enabled = true`) or for all flows",
             switches="emit.heartbeats.interval.seconds"),
-    Setting("emit.heartbeats.interval.seconds", INTERVAL, "1", "How often", "emit_heartbeats_interval", PLANNED),
+    Setting("emit.heartbeats.interval.seconds", INTERVAL, "1", "How often", "emit_heartbeats_interval"),
     Setting("emit.offset-syncs.enabled", BOOLEAN, "false", "Write MirrorMaker's offset-syncs topic",
             "emit_offset_syncs", DIFFERS, "off unless the topic lies on the target: the source stays read-only until "
             "asked for"),
@@ -188,8 +191,10 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("checkpoints.topic.replication.factor", _REPLICATION, "3", "Of the checkpoints topic",
             "checkpoints_topic_replication_factor"),
     Setting("heartbeats.topic.replication.factor", _REPLICATION, "3", "Of the heartbeats topic",
-            "heartbeats_topic_replication_factor", PLANNED),
-    Setting("admin.timeout.ms", MILLISECONDS, "60000", "Time for one step at start-up", "admin_timeout", PLANNED),
+            "heartbeats_topic_replication_factor"),
+    Setting("admin.timeout.ms", MILLISECONDS, "60000", "How long a cluster may take to answer an admin request, tries "
+            "included", "admin_timeout", DIFFERS, "what has no answer by then fails and is tried again, instead of "
+            "being left out"),
     Setting("topic.filter.class", _filter(DEFAULT_TOPIC_FILTER), DEFAULT_TOPIC_FILTER, "Which topics are copied: by "
             "`topics` and `topics.exclude`, or as a class of your own says", "topic_filter", DIFFERS, _PYTHON),
     Setting("group.filter.class", _filter(DEFAULT_GROUP_FILTER), DEFAULT_GROUP_FILTER, "Whose offsets are translated: "

@@ -14,7 +14,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
@@ -96,7 +96,7 @@ class FlowRun:
     def _life(self) -> Optional[MirrorError]:
         """One driver's life of the flow: looks at the clusters, copies, and returns why it ended if it is not done."""
         try:
-            with KafkaCluster(self._flow.source) as source, KafkaCluster(self._flow.target) as target:
+            with clusters_of(self._flow) as (source, target):
                 return self._mirror(source, target)
         except MirrorError as error:
             return error

@@ -13,7 +13,7 @@ from typing import Callable, List, Optional, Sequence
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
 from mirror_lib.replicate.query import AVAILABLE_NOW
@@ -83,7 +83,7 @@ class TranslationRun:
 
     def _life(self) -> Optional[MirrorError]:
         try:
-            with KafkaCluster(self._flow.source) as source, KafkaCluster(self._flow.target) as target:
+            with clusters_of(self._flow) as (source, target):
                 self._translate(source, target)
         except MirrorError as error:
             return error

@@ -1,4 +1,4 @@
-"""Checkpoints and offset syncs to and from the bytes of MirrorMaker 2's internal topics (KIP-382). Pure.
+"""Checkpoints, offset syncs and heartbeats to and from the bytes of MirrorMaker 2's internal topics (KIP-382). Pure.
 
 Big-endian; a string is a 16-bit length in bytes and UTF-8, never null. Records go to partition 0. Never write a
 tombstone: MirrorMaker's readers do not survive one. Bytes behind a known layout are ignored, as they do.
@@ -13,6 +13,7 @@ from typing import Tuple
 from mirror_lib.errors import StateError
 
 CHECKPOINT_VERSION = 0
+HEARTBEAT_VERSION = 0
 LONGEST_STRING = 32_767
 _NOT_OURS = "something else writes to this topic; give it a topic of its own or remove what it wrote"
 
@@ -40,6 +41,15 @@ class PointSync:
     partition: int
     upstream_offset: int
     downstream_offset: int
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A sign of life of what copies from `source` to `target`, both aliases. `timestamp` is in ms since 1970."""
+
+    source: str
+    target: str
+    timestamp: int
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> Tuple[bytes, bytes]:
@@ -74,6 +84,24 @@ def decode_offset_sync(key: bytes, value: bytes) -> PointSync:
     topic, at = _read_string(key, 0)
     (partition,), (upstream, downstream) = _unpack(">i", key, at), _unpack(">qq", value, 0)
     return PointSync(topic, partition, upstream, downstream)
+
+
+def encode_heartbeat(heartbeat: Heartbeat) -> Tuple[bytes, bytes]:
+    """Key and value for the heartbeats topic."""
+    key = _string("cluster alias", heartbeat.source) + _string("cluster alias", heartbeat.target)
+    return key, struct.pack(">hq", HEARTBEAT_VERSION, heartbeat.timestamp)
+
+
+def decode_heartbeat(key: bytes, value: bytes) -> Heartbeat:
+    """What a record of the heartbeats topic says. StateError where it is cut off or has another version."""
+    source, at = _read_string(key, 0)
+    target, _ = _read_string(key, at)
+    version, timestamp = _unpack(">hq", value, 0)
+    if version != HEARTBEAT_VERSION:
+        raise StateError(
+            f"a heartbeat of {source}->{target} has version {version}, and only {HEARTBEAT_VERSION} is known", _NOT_OURS
+        )
+    return Heartbeat(source, target, timestamp)
 
 
 def _string(what: str, text: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import List, Mapping, Optional, Sequence
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster import clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.state.offset_syncs import OffsetSyncTable
@@ -32,7 +32,7 @@ def translate_positions(
     An answer for each position, in their order. Changes nothing. Raises ClusterError, StateError.
     """
     direction = TO_UPSTREAM if reverse else TO_DOWNSTREAM
-    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+    with clusters_of(flow) as (source, target):
         pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), direction)
         asked = [pairs[at] for at in {(p.topic, p.partition) for p in positions} if at in pairs]
         there = source if reverse else target

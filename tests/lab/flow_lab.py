@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mirror_lib.progress import ProgressSnapshot
     from mirror_lib.replicate.job import FlowOutcome
 
+# Many labs share two clusters: the heartbeats of one would be copied by the flows of the others.
+QUIET = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false"}
 NOON = 1_700_000_000_000
 IncidentRow = Tuple[str, str, int, int, int]
 """Kind, topic without the lab's prefix, partition, first offset, offset after the last."""
@@ -75,7 +77,7 @@ class FlowLab:
     @property
     def config(self) -> Path:
         """The configuration file, written anew from `settings` and `trigger`."""
-        settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **self.settings}
+        settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
         settings.setdefault("topics", f'["{self.name}[.].*"]')
         lines = [f"name: {self.name}", "clusters:"]
         lines += [f'  {each.name}: {{bootstrap.servers: "{each.bootstrap}"}}' for each in (self.source, self.target)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from confluent_kafka import Producer
 
 from tests.lab.brokers import KafkaBroker
+from tests.lab.flow_lab import QUIET
 from tests.lab.readers import Log, differences, lies, read_topic
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class OneFlow:
     @property
     def config(self) -> Path:
         """The configuration file, written anew from `settings` and `trigger`."""
-        settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **self.settings}
+        settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
         lines = [
             f"name: {self.topic}",
             "clusters:",

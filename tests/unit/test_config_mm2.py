@@ -260,10 +260,9 @@ def test_a_hash_in_a_client_property_is_kept(tmp_path: Path) -> None:
 
 def test_keys_without_effect_are_listed_once_with_the_reason(tmp_path: Path) -> None:
     text = FLOW + "offset.storage.topic = x\nB.offset.flush.interval.ms = 1\nlisteners = http://:8083\n"
-    config = read(tmp_path, text + "admin.timeout.ms = 9\nB.replication.factor = 3\nA.my.plugin.key = 1\n")
+    config = read(tmp_path, text + "B.replication.factor = 3\nA.my.plugin.key = 1\n")
     assert "offset.storage.topic, B.offset.flush.interval.ms: ignored: there is no Connect worker" in warnings(config)
     assert "listeners: ignored: there is no REST server" in warnings(config)
-    assert "admin.timeout.ms: accepted, has no effect yet" in warnings(config)
     assert "B.replication.factor has no effect" in warnings(config)
     assert "A.my.plugin.key is no client property that Kafka knows; passed on" in warnings(config)
     assert config.flows[0].source.properties["my.plugin.key"] == "1"

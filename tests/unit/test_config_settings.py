@@ -13,6 +13,7 @@ from mirror_lib.config.settings_page import page
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Set by two keys together, not by a row of their own.
 DERIVED = {"internal_separator", "custom_properties", "places"}
+OF_FLOWS = {"flows", "heartbeat_pairs"}
 
 
 def defaults(level: str) -> Dict[str, Any]:
@@ -32,7 +33,7 @@ def test_a_flow_made_in_code_has_the_defaults_of_the_table() -> None:
 def test_every_field_has_its_row() -> None:
     flow_fields: Set[str] = {field.name for field in dataclasses.fields(ReplicationFlow)} - {"source", "target"}
     assert set(defaults(FLOW)) == flow_fields - DERIVED
-    assert set(defaults(TOP)) == {field.name for field in dataclasses.fields(MirrorConfig)} - {"flows", "warnings"}
+    assert set(defaults(TOP)) == {field.name for field in dataclasses.fields(MirrorConfig)} - {*OF_FLOWS, "warnings"}
 
 
 def test_other_spellings_lead_to_settings_and_are_none_themselves() -> None:

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from mirror_lib.errors import StateError
 from mirror_lib.translate.mm2_format import (
     Checkpoint,
+    Heartbeat,
     PointSync,
     decode_checkpoint,
+    decode_heartbeat,
     decode_offset_sync,
     encode_checkpoint,
+    encode_heartbeat,
     encode_offset_sync,
 )
 
@@ -37,6 +40,14 @@ def test_checkpoint_has_the_bytes_of_mirrormaker() -> None:
 def test_offset_sync_has_the_bytes_of_mirrormaker() -> None:
     assert encode_offset_sync(SYNC) == SYNC_BYTES
     assert decode_offset_sync(*SYNC_BYTES) == SYNC
+
+
+def test_heartbeat_has_the_bytes_of_mirrormaker() -> None:
+    heartbeat, its_bytes = Heartbeat("A", "B", 1_700_000_000_000), golden("0001 41 0001 42", "0000 0000018bcfe56800")
+    assert encode_heartbeat(heartbeat) == its_bytes
+    assert decode_heartbeat(*its_bytes) == heartbeat
+    with pytest.raises(StateError, match="a heartbeat of A->B has version 1"):
+        decode_heartbeat(its_bytes[0], b"\x00\x01" + its_bytes[1][2:])
 
 
 offsets = st.integers(-1, 2**63 - 1)

@@ -1,0 +1,45 @@
+"""MirrorMaker 2's heartbeats: a pair of clusters in, now and then a record in the topic `heartbeats` of its target.
+
+A flow that reads this target copies them on, and by the name of the copy MirrorMaker's clients count hops.
+"""
+
+from __future__ import annotations
+
+import time
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster.internal_topic import InternalTopic
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import MirrorError
+from mirror_lib.policy import policy_for
+from mirror_lib.translate.mm2_format import Heartbeat, encode_heartbeat
+
+
+class HeartbeatWriter:
+    """Writes the heartbeats of one pair. Connects at the first one, and anew after an error; one thread at a time."""
+
+    def __init__(self, pair: ReplicationFlow) -> None:
+        self._pair = pair
+        name = policy_for(pair).heartbeats_topic()
+        self._topic = InternalTopic(
+            pair.target, name, pair.heartbeats_topic_replication_factor, answer_seconds=pair.admin_timeout
+        )
+        self._ready = False
+
+    def beat(self) -> None:
+        """Write one, and return when all replicas in sync have it. Raises ClusterError where that is not certain."""
+        try:
+            if not self._ready:
+                with KafkaCluster(self._pair.target, self._pair.admin_timeout) as cluster:
+                    self._topic.ensure(cluster)
+            heartbeat = Heartbeat(self._pair.source.alias, self._pair.target.alias, int(1000 * time.time()))
+            self._topic.append([encode_heartbeat(heartbeat)])
+            self._ready = True
+        except MirrorError:
+            # The topic may have been deleted in the meantime.
+            self._ready = False
+            raise
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._topic.close()

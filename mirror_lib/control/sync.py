@@ -1,0 +1,125 @@
+"""Topic configs and ACLs brought in line on the target, once: both clusters in, what was changed out.
+
+`topic_configs` and `topic_acls` decide. Repeating it does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.control.topic_acls import acl_changes
+from mirror_lib.control.topic_configs import config_changes
+from mirror_lib.facts import AclBinding, AclCluster, Cluster
+from mirror_lib.plan import select_topics
+
+log = logging.getLogger(__name__)
+
+Changes = Mapping[str, Mapping[str, Optional[str]]]
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What one look changed. `problems`: what it could not change; `notes`: why it had nothing to do; in sentences."""
+
+    changed: int = 0
+    deleted: int = 0
+    problems: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()
+
+
+class TopicsAndAcls(Cluster, AclCluster, Protocol):
+    """A cluster that answers about both."""
+
+
+class MadeAcls(Protocol):
+    """Remembers the ACLs that flows created on their targets. Each method may raise StateError."""
+
+    def made(self, flow: str) -> FrozenSet[AclBinding]:
+        """Those that the flow created and has not given up since."""
+
+    def created(self, flow: str, acls: Sequence[AclBinding]) -> None:
+        """The flow created these."""
+
+    def given_up(self, flow: str, acls: Sequence[AclBinding]) -> None:
+        """These are no longer the flow's."""
+
+
+def sync_topic_configs(
+    flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: Cluster, target: Cluster
+) -> Synced:
+    """Bring the configs of every remote topic that exists in line. Raises ClusterError where they cannot be read."""
+    there = target.topics()
+    selected, _ = select_topics(flow, source.topics(), flows)
+    remotes = {name: remote for name, remote in selected.items() if remote in there}
+    source_configs = source.topic_configs(sorted(remotes))
+    remote_configs = target.topic_configs(sorted(remotes.values()))
+    changes = {
+        remote: config_changes(flow, source_configs[name], remote_configs[remote])
+        for name, remote in sorted(remotes.items())
+        # Deleted in the meantime, on either side.
+        if name in source_configs and remote in remote_configs
+    }
+    return _alter(flow, target, {remote: change for remote, change in changes.items() if change})
+
+
+def _alter(flow: ReplicationFlow, target: Cluster, changes: Changes) -> Synced:
+    outcomes = target.alter_topic_configs(changes) if changes else {}
+    changed = sum(len(change) for name, change in changes.items() if outcomes.get(name) is None)
+    problems: List[str] = []
+    for name, reason in outcomes.items():
+        if reason is not None:
+            # A broker takes all changes of a topic or none: one that it refuses would hold up the others for ever.
+            refused = _alter_one_by_one(target, name, changes[name])
+            changed += len(changes[name]) - len(refused)
+            problems += [f"{target.alias} refuses {key} for {name}: {why}" for key, why in refused.items()]
+    for name, change in changes.items():
+        log.info("%s: configs of %s: %s", flow.name, name, dict(change))
+    return Synced(changed, problems=tuple(problems))
+
+
+def _alter_one_by_one(target: Cluster, name: str, change: Mapping[str, Optional[str]]) -> Mapping[str, str]:
+    """The keys that are refused by themselves, and why."""
+    outcomes = {key: target.alter_topic_configs({name: {key: new}})[name] for key, new in change.items()}
+    return {key: reason for key, reason in outcomes.items() if reason is not None}
+
+
+def sync_topic_acls(
+    flow: ReplicationFlow,
+    flows: Sequence[ReplicationFlow],
+    source: TopicsAndAcls,
+    target: TopicsAndAcls,
+    book: MadeAcls,
+) -> Synced:
+    """Create, and if asked delete, ACLs of remote topics. Raises ClusterError where they cannot be read, StateError."""
+    theirs, ours = source.topic_acls(), target.topic_acls()
+    if theirs is None or ours is None:
+        unguarded = source.alias if theirs is None else target.alias
+        return Synced(notes=(f"no ACLs are copied: {unguarded} has no authorizer",))
+    selected, _ = select_topics(flow, source.topics(), flows)
+    made = book.made(flow.name) if flow.sync_topic_acls_delete else frozenset()
+    changes = acl_changes(flow, theirs, ours, selected, made, flows)
+    # Told after they are there and before they are gone: killed in between, an ACL stays that nobody will delete.
+    created, refused = _carried_out(target.create_topic_acls(changes.create))
+    if created:
+        book.created(flow.name, created)
+    if changes.delete:
+        book.given_up(flow.name, changes.delete)
+    deleted, kept = _carried_out(target.delete_topic_acls(changes.delete))
+    if kept:
+        book.created(flow.name, list(kept))
+    for acl in created:
+        log.info("%s: created %s", flow.name, acl)
+    for acl in deleted:
+        log.info("%s: deleted %s", flow.name, acl)
+    sentences = (f"{target.alias} refuses an ACL of {acl.topic}: {why}" for acl, why in {**refused, **kept}.items())
+    return Synced(len(created), len(deleted), tuple(sentences))
+
+
+def _carried_out(
+    outcomes: Mapping[AclBinding, Optional[str]]
+) -> Tuple[Sequence[AclBinding], Mapping[AclBinding, str]]:
+    done = [acl for acl, reason in outcomes.items() if reason is None]
+    return done, {acl: reason for acl, reason in outcomes.items() if reason is not None}

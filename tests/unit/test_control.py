@@ -1,0 +1,150 @@
+"""What is kept in step beside the copy: which pairs have heartbeats, what is told, and that a refusal stops nothing."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import pytest
+
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.control.duty import Duty
+from mirror_lib.control.report import ControlReport, control_json, control_line
+from mirror_lib.control.sync import Synced, sync_topic_configs
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import TopicConfigEntry, TopicDescription
+
+YAML = """\
+clusters:
+  A: {bootstrap.servers: "127.0.0.1:1"}
+  B: {bootstrap.servers: "127.0.0.1:2"}
+  C: {bootstrap.servers: "127.0.0.1:3"}
+"""
+MM2 = """\
+clusters = A, B
+A.bootstrap.servers = 127.0.0.1:1
+B.bootstrap.servers = 127.0.0.1:2
+A->B.enabled = true
+"""
+
+
+def loaded(tmp_path: Path, text: str, name: str = "mirror.yaml") -> MirrorConfig:
+    path = tmp_path / name
+    path.write_text(text)
+    return load(str(path))
+
+
+def pairs(config: MirrorConfig) -> List[str]:
+    return [pair.name for pair in config.heartbeat_pairs]
+
+
+def test_source_gets_no_heartbeats_unless_the_file_asks_for_them(tmp_path: Path) -> None:
+    config = loaded(tmp_path, MM2, "mm2.properties")
+    assert [flow.emit_heartbeats_interval for flow in config.flows] == [1.0]
+    assert pairs(config) == []
+    assert pairs(loaded(tmp_path, MM2 + "B->A.enabled = false\n", "mm2.properties")) == []
+
+
+@pytest.mark.parametrize("line", ["B->A.emit.heartbeats.enabled = true", "emit.heartbeats.enabled = true"])
+def test_way_back_that_is_not_copied_has_heartbeats_where_the_file_asks_for_them(tmp_path: Path, line: str) -> None:
+    more = f"B->A.enabled = false\n{line}\nB->A.emit.heartbeats.interval.seconds = 5\n"
+    config = loaded(tmp_path, MM2 + more, "mm2.properties")
+    assert pairs(config) == ["B->A"]
+    assert [flow.name for flow in config.flows] == ["A->B"]
+    assert config.heartbeat_pairs[0].emit_heartbeats_interval == 5.0
+
+
+def test_yaml_asks_for_heartbeats_on_the_source_in_the_same_words(tmp_path: Path) -> None:
+    text = YAML + "flows:\n  A->B: {}\n  B->A: {enabled: false, emit.heartbeats.enabled: true}\n"
+    assert pairs(loaded(tmp_path, text)) == ["B->A"]
+
+
+def test_only_clusters_that_are_copied_from_get_heartbeats_of_others(tmp_path: Path) -> None:
+    config = loaded(tmp_path, YAML + "emit.heartbeats.enabled: true\nflows:\n  A->B: {}\n  C->B: {}\n")
+    assert pairs(config) == ["B->A", "C->A", "A->C", "B->C"]
+    both = loaded(tmp_path, YAML + "emit.heartbeats.enabled: true\nflows:\n  A->B: {}\n  B->A: {}\n")
+    assert pairs(both) == []
+
+
+def test_heartbeats_are_off_where_the_file_says_so(tmp_path: Path) -> None:
+    config = loaded(tmp_path, MM2 + "emit.heartbeats.enabled = false\n", "mm2.properties")
+    assert config.flows[0].emit_heartbeats_interval is None
+    assert pairs(config) == []
+
+
+def test_line_says_what_was_changed_and_what_stands_in_the_way() -> None:
+    assert control_line(ControlReport("A->B")) == "A->B control · nothing to change"
+    assert control_line(ControlReport("A->B", 1, 2, 3, 1_200, ("B is away",))) == (
+        "A->B control · 1 topic config changed · 2 ACLs created · 3 ACLs deleted · 1 200 heartbeats · B is away"
+    )
+
+
+def test_json_has_every_number_under_control() -> None:
+    counts = {"topic_configs": 1, "acls_created": 2, "acls_deleted": 3, "heartbeats": 4, "problems": ["B is away"]}
+    assert control_json(ControlReport("A->B", 1, 2, 3, 4, ("B is away",))) == {"flow": "A->B", "control": counts}
+
+
+def test_what_fails_is_told_and_the_next_turn_comes() -> None:
+    outcomes: List[Any] = [ClusterError("B is away"), ValueError("unheard of"), Synced(changed=1)]
+    told: List[Synced] = []
+    enough = threading.Event()
+
+    def turn() -> Synced:
+        outcome = outcomes.pop(0) if outcomes else Synced()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome if isinstance(outcome, Synced) else Synced()
+
+    def tell(synced: Synced) -> None:
+        told.append(synced)
+        if len(told) == 3:
+            enough.set()
+
+    duty = Duty("control of a test", 1e-9, turn, tell)
+    duty.start()
+    assert enough.wait(30)
+    duty.end()
+    assert duty.wait(30)
+    assert [each.problems for each in told[:3]] == [("B is away",), ("ValueError: unheard of",), ()]
+
+
+def test_without_an_interval_there_is_one_turn() -> None:
+    told: List[Synced] = []
+    duty = Duty("control of a test", None, Synced, told.append)
+    duty.start()
+    assert duty.wait(30) and duty.looked.is_set()
+    assert told == [Synced()]
+
+
+class Refusing:
+    """A target that takes no `segment.ms`; it answers nothing but what configs need."""
+
+    alias = "B"
+
+    def __init__(self) -> None:
+        self.configs = {"retention.ms": "1", "segment.ms": "1"}
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return {name: TopicDescription(name, "", 1) for name in ("orders", "A.orders")}
+
+    def topic_configs(self, names: Sequence[str], keys: Any = None) -> Mapping[str, Mapping[str, TopicConfigEntry]]:
+        values = self.configs if "A.orders" in names else {"retention.ms": "7", "segment.ms": "7"}
+        entries = {key: TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", False) for key, value in values.items()}
+        return {names[0]: entries}
+
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, Optional[str]]]) -> Dict[str, Optional[str]]:
+        ((name, change),) = changes.items()
+        if "segment.ms" in change:
+            return {name: "no segments here"}
+        self.configs.update({key: value or "" for key, value in change.items()})
+        return {name: None}
+
+
+def test_config_that_is_refused_does_not_hold_up_the_others() -> None:
+    cluster: Any = Refusing()
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+    synced = sync_topic_configs(flow, (flow,), cluster, cluster)
+    assert synced == Synced(changed=1, problems=("B refuses segment.ms for A.orders: no segments here",))
+    assert cluster.configs == {"retention.ms": "7", "segment.ms": "1"}

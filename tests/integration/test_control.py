@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
 import pytest
+from confluent_kafka import Producer
 from kafka.admin import ACLOperation, ResourceType
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.control.beside import ControlBeside
 from mirror_lib.control.report import ControlReport
 from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic
 from tests.lab.brokers import KafkaBroker
-from tests.lab.guarded import PLAIN_MODULE, GuardedBroker, allow, guarded_cluster, login, login_config
+from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
+from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,7 +138,7 @@ class Book:
     def __init__(self) -> None:
         self.acls: List[AclBinding] = []
 
-    def made(self, flow: str) -> frozenset[AclBinding]:
+    def made(self, flow: str) -> FrozenSet[AclBinding]:
         return frozenset(self.acls)
 
     def created(self, flow: str, acls: Any) -> None:
@@ -146,12 +148,12 @@ class Book:
         self.acls = [acl for acl in self.acls if acl not in acls]
 
 
-def visible(cluster: KafkaCluster, here: set[AclBinding], gone: set[AclBinding] = frozenset()) -> None:  # type: ignore
+def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[AclBinding] = ()) -> None:
     """Wait until the broker answers with what its controller was told."""
     while True:
         acls = cluster.topic_acls()
         assert acls is not None
-        if here <= acls and not gone & acls:
+        if acls.issuperset(here) and acls.isdisjoint(gone):
             return
         time.sleep(0.05)
 
@@ -210,3 +212,126 @@ def test_without_an_authorizer_nothing_is_copied_and_that_is_said(source: KafkaC
     synced = sync_topic_acls(flow, (flow,), source, target, Book())
     assert (synced.changed, synced.problems) == (0, ())
     assert synced.notes == ("no ACLs are copied: A has no authorizer",)
+
+
+@dataclass
+class GuardedFlow:
+    """`A->B` over `topic`, both sides being one guarded broker, and what an operator sees of a run as `user`."""
+
+    broker: GuardedBroker
+    spark: SparkSession
+    directory: Path
+    topic: str
+
+    def fill(self) -> None:
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, **client_settings("admin")})
+        for number in range(100):
+            producer.produce(self.topic, b"value %d" % number, partition=0)
+        assert producer.flush(20) == 0
+
+    def config(self, user: str, **settings: str) -> MirrorConfig:
+        side = login_config(self.broker, user).properties
+        cluster = json.dumps({**side, "bootstrap.servers": self.broker.bootstrap})
+        flow = json.dumps({"topics": [self.topic], "replication.factor": "1", "heartbeats.replication.enabled": "true"})
+        way_back = json.dumps({"enabled": "false", "emit.heartbeats.enabled": "true"})
+        path = self.directory / "mirror.yaml"
+        path.write_text(
+            f"name: {self.topic}\nstate: {self.directory / user}\nclusters:\n  A: {cluster}\n  B: {cluster}\n"
+            f"flows:\n  A->B: {flow}\n  B->A: {way_back}\n"
+        )
+        return load(str(path))
+
+    def run(self, user: str) -> Dict[str, ControlReport]:
+        """What `mirror run` does; each flow's last report."""
+        from mirror_lib.replicate.job import run_flows
+        from mirror_lib.state.topic_acls import TopicAclTable
+
+        config, stop = self.config(user), threading.Event()
+        reports: Dict[str, ControlReport] = {}
+        made = TopicAclTable(self.spark, config.state)
+
+        def watch(report: ControlReport) -> None:
+            reports[report.flow] = report
+
+        with ControlBeside(config, config.flows, made, watch, stop):
+            outcomes = run_flows(config, config.flows, self.spark, lambda _: None, stop)
+        assert [outcome.error for outcome in outcomes] == [None]
+        return reports
+
+    def read(self, topic: str) -> List[Tuple[Optional[bytes], Optional[bytes]]]:
+        log = read_topic(self.broker, topic, login=client_settings("admin"))[0]
+        return [(record.key, record.value) for record in log.values()]
+
+
+@pytest.fixture
+def guarded_flow(guarded: GuardedBroker, spark: SparkSession, tmp_path: Path, topic_name: Names) -> GuardedFlow:
+    flow = GuardedFlow(guarded, spark, tmp_path, topic_name("orders"))
+    with login(guarded, "admin") as admin:
+        admin.create_topics([NewTopic(flow.topic, 1, 1)])
+    flow.fill()
+    return flow
+
+
+def test_run_writes_heartbeats_on_both_sides_and_copies_those_of_the_source(guarded_flow: GuardedFlow) -> None:
+    read_right = AclBinding(guarded_flow.topic, LITERAL, "User:reader", "*", "READ", "ALLOW")
+    with login(guarded_flow.broker, "admin") as admin:
+        admin.create_topic_acls([read_right])
+        visible(admin, {read_right})
+        before = int(1000 * time.time())
+        reports = guarded_flow.run("admin")
+        visible(admin, {replace(read_right, topic=f"A.{guarded_flow.topic}")})
+        policies = admin.topic_configs(["heartbeats"], ["cleanup.policy"])["heartbeats"]
+    assert {flow: report.heartbeats for flow, report in reports.items()} == {"A->B": 1, "B->A": 1}
+    assert policies["cleanup.policy"].value == "compact"
+    written = guarded_flow.read("heartbeats")
+    golden_keys = [bytes.fromhex("0001 41 0001 42"), bytes.fromhex("0001 42 0001 41")]
+    assert sorted(key or b"" for key, _ in written) == golden_keys
+    for _, value in written:
+        assert value is not None and value[:2] == b"\x00\x00"
+        assert before <= int.from_bytes(value[2:], "big") <= int(1000 * time.time())
+    # MirrorMaker's clients count hops by this name.
+    assert guarded_flow.read("A.heartbeats") == written
+    made = guarded_flow.spark.read.format("delta").load(f"{guarded_flow.config('admin').state}/topic_acls").collect()
+    assert [(row.action, row.topic) for row in made] == [("created", f"A.{guarded_flow.topic}")]
+
+
+def test_flow_goes_on_copying_where_acls_and_heartbeats_are_refused(
+    guarded_flow: GuardedFlow, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, topic = guarded_flow.broker, guarded_flow.topic
+    for name in (topic, f"A.{topic}"):
+        allow(broker, name, ACLOperation.ALL)
+    allow(broker, "*", ACLOperation.ALL, ResourceType.TRANSACTIONAL_ID)
+    reports = guarded_flow.run("mirror")
+    assert len(guarded_flow.read(f"A.{topic}")) == 100
+    assert reports["A->B"].heartbeats == 0
+    assert [sentence for sentence in reports["A->B"].problems if "not allowed to list ACLs" in sentence]
+    assert [sentence for sentence in reports["A->B"].problems if "cannot create heartbeats" in sentence]
+    assert caplog.text.count("A->B: A: not allowed to list ACLs (grant Describe on the cluster)") == 1
+
+
+def test_running_flow_follows_the_source_in_its_intervals(
+    topics: TwoTopics, source_cluster: KafkaBroker, target_cluster: KafkaBroker
+) -> None:
+    topics.create({"retention.ms": "1000"}, {"retention.ms": "1000"})
+    flow = ReplicationFlow(
+        ClusterConfig("A", {"bootstrap.servers": source_cluster.bootstrap}),
+        ClusterConfig("B", {"bootstrap.servers": target_cluster.bootstrap}),
+        topics=(topics.name,),
+        sync_topic_configs_interval=0.1,
+        sync_topic_acls_interval=None,
+        emit_heartbeats_interval=None,
+    )
+    config = MirrorConfig((flow,), "no state is needed", trigger="1 second")
+    seen: List[ControlReport] = []
+    changed = threading.Event()
+
+    def watch(report: ControlReport) -> None:
+        seen.append(report)
+        changed.set()
+
+    with ControlBeside(config, config.flows, Book(), watch, threading.Event()):
+        topics.set(retention_ms="2000")
+        assert changed.wait(60)
+        assert topics.remote() == {"retention.ms": "2000"}
+    assert seen[-1].topic_configs == 1

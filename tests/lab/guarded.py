@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
+from typing import Dict, Iterator
 
 from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
@@ -63,6 +63,16 @@ def login_config(broker: KafkaBroker, user: str) -> ClusterConfig:
     jaas = f'{PLAIN_MODULE} required username="{user}" password="{user}-secret";'
     secured = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
     return ClusterConfig("guarded", {"bootstrap.servers": broker.bootstrap, **secured})
+
+
+def client_settings(user: str) -> Dict[str, str]:
+    """What librdkafka needs to log in as `user`, for `read_topic` and producers."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": f"{user}-secret",
+    }
 
 
 def allow(broker: GuardedBroker, name: str, operation: ACLOperation, kind: ResourceType = ResourceType.TOPIC) -> None:

@@ -31,8 +31,13 @@ class LogRecord(NamedTuple):
 Log = Dict[int, LogRecord]
 
 
-def read_topic(broker: KafkaBroker, topic: str, isolation: str = "read_uncommitted") -> Dict[int, Log]:
-    """Every record of every partition of `topic`, from the first to the end that the log had when it was read."""
+def read_topic(
+    broker: KafkaBroker, topic: str, isolation: str = "read_uncommitted", login: Optional[Mapping[str, str]] = None
+) -> Dict[int, Log]:
+    """Every record of every partition of `topic`, from the first to the end that the log had when it was read.
+
+    `login` are librdkafka's settings for a broker that asks for a name.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -42,6 +47,7 @@ def read_topic(broker: KafkaBroker, topic: str, isolation: str = "read_uncommitt
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "log_level": 0,
+            **(login or {}),
         }
     )
     try:

@@ -1,4 +1,4 @@
-"""The main job for spark-submit: the arguments of `mirror run` in, its exit code out."""
+"""The main job for spark-submit: the arguments of `mirror run`, or `mm1` and those of it, in; its exit code out."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import sys
 from mirror_lib.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(["run", *sys.argv[1:]]))
+    sys.exit(main(sys.argv[1:] if sys.argv[1:2] == ["mm1"] else ["run", *sys.argv[1:]]))

@@ -15,6 +15,7 @@ from mirror_lib.commands.convert import convert_command
 from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.groups_plan import groups_plan_command
 from mirror_lib.commands.groups_rollback import groups_rollback_command
+from mirror_lib.commands.mm1 import add_mm1
 from mirror_lib.commands.output import print_error
 from mirror_lib.commands.plan import plan_command
 from mirror_lib.commands.position import translate_position_command
@@ -48,7 +49,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if "without_config" in arguments:
             own: Callable[[argparse.Namespace], int] = arguments.without_config
             return own(arguments)
-        config = load(arguments.config)
+        config = arguments.read(arguments)
         for warning in config.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         command: Callable[[argparse.Namespace, MirrorConfig], int] = arguments.command
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     _groups(commands)
     _position(commands)
     _convert(commands)
+    add_mm1(commands, EXIT_CODES)
     return parser
 
 
@@ -127,7 +129,7 @@ def _command(
     if flow:
         parser.add_argument("--flow", metavar="A->B", help="only this flow of the file")
     parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=command, read=lambda arguments: load(arguments.config))
     return parser
 
 

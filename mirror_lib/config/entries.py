@@ -9,6 +9,7 @@ from typing import Tuple, Union
 YAML = "yaml"
 MM2 = "mm2"
 CONNECT = "connect"
+MM1 = "mm1"
 
 Value = Union[str, Tuple[str, ...]]
 

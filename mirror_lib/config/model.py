@@ -74,6 +74,8 @@ class ReplicationFlow:
     isolation_level: str = "read_committed"
     auto_offset_reset: str = "earliest"
     start_position: Optional[OffsetChoice] = None
+    commit_source_group: str = ""
+    commit_source_group_interval: float = 60.0
     delivery: str = "exactly-once"
     on_error: str = "fail"
     on_data_loss: str = "fail"

@@ -22,6 +22,7 @@ from mirror_lib.config.values import (
     INTERVAL,
     LEGAL_NAME,
     MILLISECONDS,
+    OPTIONAL_TEXT,
     PATTERNS,
     SECONDS,
     TEXT,
@@ -140,6 +141,10 @@ SETTINGS: Tuple[Setting, ...] = (
             "(`2026-01-01T00:00:00Z`), `group NAME` (where that group of the source stands) or offsets "
             "(`orders:0=100, orders:1=250`). Partitions that it says nothing of begin by "
             "`consumer.auto.offset.reset`", "start_position"),
+    Setting("commit.source.group", OPTIONAL_TEXT, "", "A consumer group on the source under whose name progress is "
+            "committed there. Drivers of one flow that share it take turns: one copies, the others stand by",
+            "commit_source_group"),
+    Setting("commit.source.group.interval.seconds", SECONDS, "60", "How often", "commit_source_group_interval"),
     Setting("delivery", choice("exactly-once", "at-least-once"), "exactly-once", "`at-least-once` is for targets that "
             "refuse transactional ids", "delivery"),
     Setting("on.error", choice("fail", "skip"), "fail", "Where the target rejects a record batch: `fail` stops its "

@@ -25,6 +25,7 @@ from mirror_lib.replicate.lanes import PartitionReport, TaskReport, lane_of
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
+from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replicate.stage import run_tasks
 from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.task_plans import plan_tasks
@@ -44,8 +45,8 @@ class FlowMirror:
     """Copies a flow pass by pass. Not thread-safe: one caller at a time.
 
     `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
-    what is copied; nothing beyond `until` is. Reads the ledger and makes the remote topics ready when it is made;
-    raises `ClusterError` and `StateError`.
+    what is copied; nothing beyond `until` is; `group` is told of progress. Reads the ledger and makes the remote
+    topics ready when it is made; raises `ClusterError` and `StateError`.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class FlowMirror:
         stop: threading.Event,
         totals: Totals,
         until: Optional[OffsetChoice] = None,
+        group: Optional[SourceGroup] = None,
     ) -> None:
         self.flow = flow
         self.run_id = uuid.uuid4().hex
@@ -71,6 +73,7 @@ class FlowMirror:
         self._topics.refresh()
         self._positions = Positions(flow, source, target, self._journal, until)
         self._reached = False
+        self._progress = SourceProgress(group)
         self._lanes: Dict[int, LaneState] = {}
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
@@ -104,6 +107,7 @@ class FlowMirror:
         passed = self._positions.bounds.passed()
         partitions = self._topics.refresh()
         ranges = self._positions.ranges(partitions, batch)
+        self._progress.begun(partitions, ranges)
         # Refused is refused until somebody looked and started again: trying on would fence its lane in every batch.
         refused = {key: part for key, part in self._stopped.items() if part.refused and key in partitions}
         self._stopped = {**_stopped_before_begun(partitions, ranges), **refused}
@@ -139,6 +143,7 @@ class FlowMirror:
         self._journal.append(rows, batch)
         for key, position in moves.items():
             self._positions.move(key, position)
+        self._progress.moved(partitions, moves)
         self._remember(reports, by_source, began)
         self._watcher(self._snapshot(reports, todo, batch, time.monotonic() - started))
         lost = [part.stopped for part in _partitions(reports) if part.lost_tail]

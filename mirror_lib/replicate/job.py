@@ -15,9 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.cluster import KafkaCluster, clusters_of
+from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.errors import ClusterError, MirrorError, RefusedError
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
+from mirror_lib.filters import subscribe_pattern
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef
 from mirror_lib.replicate.query import AVAILABLE_NOW, start_query
@@ -68,6 +70,7 @@ class FlowRun:
         self._totals = Totals()
         self._busy = threading.Lock()
         self._failure: Optional[BaseException] = None
+        self._group: Optional[GroupMember] = None
         self.outcome: Optional[FlowOutcome] = None
         self._thread = threading.Thread(target=self._run, name=flow.name, daemon=True)
 
@@ -84,7 +87,9 @@ class FlowRun:
         while True:
             error = self._life()
             goes_on = self._config.trigger != AVAILABLE_NOW or self._until is not None
-            again = isinstance(error, ClusterError) and goes_on
+            # Who was fenced by another process of its group stands by until that one ends.
+            passing = (ClusterError, FencedError) if self._flow.commit_source_group else ClusterError
+            again = isinstance(error, passing) and goes_on
             if not again or self._stop.wait(RESTART_SECONDS):
                 break
             log.warning("%s; starting the flow again", error)
@@ -96,8 +101,12 @@ class FlowRun:
     def _life(self) -> Optional[MirrorError]:
         """One driver's life of the flow: looks at the clusters, copies, and returns why it ended if it is not done."""
         try:
-            with clusters_of(self._flow) as (source, target):
-                return self._mirror(source, target)
+            if not self._flow.commit_source_group:
+                return self._look_and_mirror()
+            with _member_for(self._flow) as self._group:
+                if not self._group.wait_for_turn(self._stop, patient=self._config.trigger != AVAILABLE_NOW):
+                    return None
+                return self._look_and_mirror()
         except MirrorError as error:
             return error
         except Exception as error:
@@ -105,14 +114,17 @@ class FlowRun:
             log.debug("%s failed", self._flow.name, exc_info=True)
             return ClusterError(f"{self._flow.name}: {type(error).__name__}: {_first_line(str(error))}")
 
+    def _look_and_mirror(self) -> Optional[MirrorError]:
+        with clusters_of(self._flow) as (source, target):
+            return self._mirror(source, target)
+
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
         flow, runs = self._flow, RunTable(self._spark, self._config.state)
         last = runs.latest(flow.name)
         clusters = (source.cluster_id(), target.cluster_id())
         _same_clusters(flow.name, clusters, last)
-        mirror = FlowMirror(
-            self._config, flow, self._spark, source, target, self._watcher, self._stop, self._totals, self._until
-        )
+        ends = (self._watcher, self._stop, self._totals, self._until, self._group)
+        mirror = FlowMirror(self._config, flow, self._spark, source, target, *ends)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
         checkpoint = last.checkpoint if last is not None and runs.ended_well(last) else mirror.run_id
@@ -162,13 +174,15 @@ class FlowRun:
             mirror.copy_batch(spark, batch)
 
     def _watch(self, query: StreamingQuery, done: Callable[[], bool]) -> None:
-        while query.isActive and not self._stop.wait(0.2) and not done():
+        while query.isActive and not self._stop.wait(0.2) and not done() and not self._lost_turn():
             pass
         if query.isActive:
             idle = self._busy.acquire(timeout=GRACE_SECONDS)
             query.stop()
             if idle:
                 self._busy.release()
+            if self._lost_turn():
+                raise FencedError(f"{self._flow.name}: another process of its group copies by now")
             return
         failure, self._failure = self._failure, None
         if isinstance(failure, MirrorError):
@@ -176,6 +190,16 @@ class FlowRun:
         error = query.exception()
         if error is not None:
             raise ClusterError(f"{self._flow.name}: the query failed: {_first_line(str(failure or error))}")
+
+
+    def _lost_turn(self) -> bool:
+        return self._group is not None and not self._group.has_turn()
+
+
+def _member_for(flow: ReplicationFlow) -> GroupMember:
+    return GroupMember(
+        flow.source, flow.commit_source_group, subscribe_pattern(flow), flow.commit_source_group_interval
+    )
 
 
 def run_flows(

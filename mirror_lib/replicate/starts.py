@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Protocol, Sequence
+from typing import Dict, Mapping, Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import Cluster, GroupCluster, TopicPartition
 from mirror_lib.replicate.topics import CopiedPartition
+
+_NOTE = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w-]*)")
+BEHIND_REMOTE_LOG = -1
 
 
 class SourceCluster(Cluster, GroupCluster, Protocol):
@@ -52,11 +56,31 @@ class Starts:
         for each in partitions:
             if each.source in committed:
                 at = committed[each.source]
-                starts[each.source] = Start(at.offset, f"group {group}")
+                starts[each.source] = Start(at.offset, f"group {group}", self._goes_on(each, at.metadata))
         return starts
+
+    def _goes_on(self, copied: CopiedPartition, metadata: str) -> Optional[int]:
+        if self._flow.commit_source_group != self._flow_group():
+            return None
+        # A group that this mirror commits to either has the mirror's note, or was committed by the tool before it.
+        note = read_note(metadata)
+        return note[1] if note is not None and note[0] == copied.remote_topic_id else BEHIND_REMOTE_LOG
+
+    def _flow_group(self) -> str:
+        return self._flow.start_position.group if self._flow.start_position is not None else ""
 
     def _of_time(self, timestamp: int, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
         wanted = [each.source for each in partitions]
         found = self._source.offsets_at(wanted, timestamp, self._flow.isolation_level)
         return {each: Start(offset, "start.position") for each, offset in found.items()}
 
+
+def note_of(remote_topic_id: str, downstream_offset: int) -> str:
+    """What is committed beside an offset."""
+    return f"mirror: goes on at offset {downstream_offset} of remote topic {remote_topic_id}"
+
+
+def read_note(metadata: str) -> Optional[Tuple[str, int]]:
+    """Remote topic id and downstream offset of a note; `None` for anything else."""
+    match = _NOTE.fullmatch(metadata)
+    return (match.group(2), int(match.group(1))) if match else None

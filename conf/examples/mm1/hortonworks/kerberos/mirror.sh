@@ -1,0 +1,3 @@
+# With Kerberos. The JAAS file is for Spark's JVM; Python takes the ticket of `kinit -kt /tmp/mirrormaker.keytab …`.
+export JDK_JAVA_OPTIONS=-Djava.security.auth.login.config=kafka_mirrormaker_jaas.conf
+mirror mm1 --consumer.config consumer.properties --producer.config target-cluster-producer.properties --whitelist my-topic --new.consumer

@@ -1,0 +1,193 @@
+"""A process's membership in a consumer group of the source: whose turn it is out, progress to commit in."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from types import TracebackType
+from typing import Any, Dict, Mapping, Optional, Type
+
+from kafka import KafkaConsumer, OffsetAndMetadata
+from kafka import TopicPartition as KafkaPartition
+from kafka.errors import AuthorizationError, InconsistentGroupProtocolError, KafkaError
+
+from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS
+from mirror_lib.cluster.group_turns import Turns
+from mirror_lib.config.clients import kafka_python_options
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.facts import CommittedOffset, TopicPartition
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 300
+AGAIN_SECONDS = 2.0
+COMMIT_SECONDS = 30.0
+# How long a process may be silent before another one takes over: less than a consumer's 45 s, as a copy waits for it.
+SESSION_MS = 10_000
+OTHERS = "another process of the group copies"
+STRANGERS = "consumers of another kind are in the group, an old MirrorMaker perhaps"
+
+
+class GroupMember:
+    """A context; inside of it the process is in the group, or tries to be. Its calls are for one other thread.
+
+    `pattern` is a regex of the topics whose progress is committed, `interval` the seconds between two commits.
+    """
+
+    def __init__(self, config: ClusterConfig, group: str, pattern: str, interval: float) -> None:
+        self._config = config
+        self._group = group
+        self._pattern = f"(?:{pattern})$"
+        self._interval = interval
+        self._closing = threading.Event()
+        self._changed = threading.Condition()
+        self._copies_since = 0
+        self._waits_for: Optional[str] = None
+        self._error: Optional[ClusterError] = None
+        self._offered: Dict[TopicPartition, CommittedOffset] = {}
+        self._committed: Dict[TopicPartition, CommittedOffset] = {}
+        self._commit_at = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"group {group}", daemon=True)
+
+    def __enter__(self) -> GroupMember:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        """Commit what is left and leave the group, so that the next process need not wait."""
+        self._closing.set()
+        self._thread.join(COMMIT_SECONDS)
+
+    def has_turn(self) -> bool:
+        """Whether this process is the one that copies."""
+        return self._copies_since > 0
+
+    def wait_for_turn(self, stop: threading.Event, patient: bool) -> bool:
+        """True when it is this process's turn, false when `stop` is set before.
+
+        Raises `RefusedError` where another one has it and this one is not `patient`, `ClusterError` where the group
+        cannot be joined.
+        """
+        said: Optional[str] = None
+        while not self.has_turn():
+            if stop.is_set():
+                return False
+            if self._error is not None:
+                raise self._error
+            why = self._waits_for
+            if why is not None and not patient:
+                raise RefusedError(
+                    f"{self._config.alias}: {why}: group {self._group}",
+                    "let it end first; without --once a process stands by until it may copy",
+                )
+            if why is not None and why != said:
+                log.warning("%s: %s: standing by: group %s", self._config.alias, why, self._group)
+                said = why
+            with self._changed:
+                self._changed.wait(0.2)
+        return True
+
+    def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Progress that is in the ledger, to be committed in time."""
+        with self._changed:
+            self._offered.update(offsets)
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit at once. Raises `ClusterError` where that cannot be done."""
+        self.offer(offsets)
+        with self._changed:
+            self._commit_at = 0.0
+            done = self._changed.wait_for(lambda: not self._due(offsets) or self._error is not None, COMMIT_SECONDS)
+        if self._error is not None:
+            raise self._error
+        if not done:
+            raise ClusterError(f"{self._config.alias}: cannot commit for group {self._group}", "is its coordinator up?")
+
+    def _run(self) -> None:
+        while not self._closing.is_set() and self._error is None:
+            try:
+                self._in_group()
+            except AuthorizationError:
+                self._fail(f"not allowed to join group {self._group}", "grant Read on the group to this principal")
+            except InconsistentGroupProtocolError:
+                self._wait(STRANGERS)
+            except (KafkaError, OSError, RuntimeError) as error:
+                log.warning("%s: group %s: %s; trying again", self._config.alias, self._group, type(error).__name__)
+                log.debug("group %s", self._group, exc_info=True)
+            self._closing.wait(AGAIN_SECONDS)
+
+    def _in_group(self) -> None:
+        consumer = self._consumer()
+        try:
+            consumer.subscribe(pattern=self._pattern)
+            while not self._closing.is_set():
+                consumer.poll(timeout_ms=POLL_MS)
+                if time.monotonic() >= self._commit_at:
+                    self._commit(consumer)
+            self._commit(consumer)
+        finally:
+            # Leaves the group; a turn that was not ended by the group stays until somebody else is given it.
+            consumer.close(autocommit=False, timeout_ms=5000)
+
+    def _consumer(self) -> Any:
+        properties = self._config.client_properties("consumer")
+        session = int(properties.get("session.timeout.ms") or SESSION_MS)
+        options = {
+            "client_id": f"mirror-{self._config.alias}-group",
+            "reconnect_backoff_max_ms": LONGEST_BACKOFF_MS,
+            **kafka_python_options(properties),
+            "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
+            "group_id": self._group,
+            "enable_auto_commit": False,
+            "allow_auto_create_topics": False,
+            "session_timeout_ms": session,
+            "heartbeat_interval_ms": max(1, session // 4),
+            "partition_assignment_strategy": [Turns(lambda: self._copies_since, self._told)],
+        }
+        return KafkaConsumer(**options)
+
+    def _told(self, turn: bool) -> None:
+        with self._changed:
+            if turn and not self._copies_since:
+                self._copies_since = int(time.time() * 1000)
+            elif not turn:
+                self._copies_since = 0
+            self._waits_for = None if turn else OTHERS
+            self._changed.notify_all()
+
+    def _wait(self, why: str) -> None:
+        with self._changed:
+            self._copies_since = 0
+            self._waits_for = why
+            self._changed.notify_all()
+
+    def _fail(self, what: str, hint: str) -> None:
+        with self._changed:
+            self._error = ClusterError(f"{self._config.alias}: {what}", hint)
+            self._changed.notify_all()
+
+    def _due(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> Dict[TopicPartition, CommittedOffset]:
+        return {each: at for each, at in offsets.items() if self._committed.get(each) != at}
+
+    def _commit(self, consumer: Any) -> None:
+        """Commit what has changed. A failure costs nothing but that the group shows less than is copied."""
+        with self._changed:
+            due = self._due(self._offered) if self._copies_since else {}
+        if not due:
+            return
+        orders = {KafkaPartition(*each): OffsetAndMetadata(at.offset, at.metadata, -1) for each, at in due.items()}
+        try:
+            consumer.commit(orders, timeout_ms=int(1000 * COMMIT_SECONDS))
+        except AuthorizationError:
+            raise
+        except KafkaError as error:
+            log.warning("%s: group %s: offsets not committed: %s", self._config.alias, self._group, error)
+            return
+        with self._changed:
+            self._committed.update(due)
+            self._commit_at = time.monotonic() + self._interval
+            self._changed.notify_all()

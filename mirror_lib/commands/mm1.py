@@ -1,0 +1,54 @@
+"""`mirror mm1`: MirrorMaker 1's own arguments in; its configuration and what `mirror run` needs out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, Dict, Mapping
+
+from mirror_lib.commands.run import run_command
+from mirror_lib.config.loader import config_of, with_values
+from mirror_lib.config.mm1 import OPTIONS, Given, help_of, read_mm1
+from mirror_lib.config.mm1_options import Option
+from mirror_lib.config.model import MirrorConfig
+
+TEXT = "copy with MirrorMaker 1's options and client files"
+
+
+def add_mm1(commands: Any, epilog: str) -> None:
+    """The command with every option that MirrorMaker 1 had, and a few of ours."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "mm1",
+        help=TEXT,
+        description=f"{TEXT}: topics keep their names and partitions, progress is committed to the consumer's group",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for option in (each for each in OPTIONS if each.name != "help"):
+        _add(parser, option)
+    parser.add_argument("--state", metavar="DIR", help="folder of the ledger (default ./mirror-state)")
+    parser.add_argument("--once", action="store_true", help="one run to the present end, instead of going on for ever")
+    parser.add_argument("--until", metavar="END", help="end there: caught-up, a time, or offsets")
+    parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")
+    parser.set_defaults(command=run_command, read=mm1_config, flow=None)
+
+
+def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:
+    """The configuration that the arguments come to. Raises `ConfigError`."""
+    return config_of(with_values(read_mm1(_given(arguments), arguments.state), os.environ))
+
+
+def _given(arguments: argparse.Namespace) -> Given:
+    values: Mapping[str, Any] = vars(arguments)
+    return {option.name: values[option.name] or () for option in OPTIONS if option.name in values}
+
+
+def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+    names = [f"--{name}" for name in (option.name, *option.other_names)]
+    text = help_of(option)
+    if not option.metavar:
+        parser.add_argument(*names, dest=option.name, action="append_const", const="true", help=text)
+        return
+    optional: Dict[str, Any] = {"nargs": "?", "const": option.implied} if option.implied else {}
+    parser.add_argument(*names, dest=option.name, action="append", metavar=option.metavar, help=text, **optional)

@@ -1,0 +1,68 @@
+"""Positions in, offsets for a consumer group of the source out, each with a note of where its copy goes on.
+
+Order of effects: the ledger first, then the group. So the group never stands beyond what is copied, and a driver that
+has another ledger, or none, finds from the note what was written after it.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping, Optional, Protocol, Sequence, Set
+
+from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.starts import note_of
+from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.records import PartitionKey, Position
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
+class SourceGroup(Protocol):
+    """A consumer group that takes progress."""
+
+    def offer(self, offsets: Offsets) -> None:
+        """To be committed in time."""
+
+    def commit(self, offsets: Offsets) -> None:
+        """To be committed before this returns. Raises `ClusterError`."""
+
+    def has_turn(self) -> bool:
+        """Whether this process is the one that copies."""
+
+
+class SourceProgress:
+    """Tells a group, if there is one, where partitions stand."""
+
+    def __init__(self, group: Optional[SourceGroup]) -> None:
+        self._group = group
+        self._told: Set[PartitionKey] = set()
+
+    def begun(self, partitions: Mapping[PartitionKey, CopiedPartition], ranges: Sequence[Range]) -> None:
+        """Tell of partitions that this driver begins with. Raises `ClusterError`.
+
+        A beginning that only this ledger knows is committed before anything is copied: else a driver with another
+        ledger would begin there too, behind what is copied by then.
+        """
+        new = [each for each in ranges if each.refused is None and each.key not in self._told]
+        if self._group is None or not new:
+            return
+        anchored = _offsets(partitions, {each.key: each.start for each in new if each.anchor})
+        if anchored:
+            self._group.commit(anchored)
+        self._group.offer(_offsets(partitions, {each.key: each.start for each in new if not each.anchor}))
+        self._told.update(each.key for each in new)
+
+    def moved(self, partitions: Mapping[PartitionKey, CopiedPartition], moves: Mapping[PartitionKey, Position]) -> None:
+        """Tell of positions that are in the ledger."""
+        if self._group is not None:
+            self._group.offer(_offsets(partitions, moves))
+
+
+def _offsets(
+    partitions: Mapping[PartitionKey, CopiedPartition], positions: Mapping[PartitionKey, Position]
+) -> Dict[TopicPartition, CommittedOffset]:
+    return {
+        partitions[key].source: CommittedOffset(at.upstream_offset, note_of(key.remote_topic_id, at.downstream_offset))
+        for key, at in positions.items()
+        if key in partitions
+    }

@@ -1,0 +1,158 @@
+"""`mirror mm1` on real brokers: an old group's position, progress that Kafka shows, two sources, processes in turn."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import Callable, Dict, List
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import SparkSession
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
+from tests.lab.flow_lab import FlowLab, values
+from tests.lab.group_lab import commit
+from tests.lab.mm1_lab import Mm1Lab
+from tests.lab.one_flow import until
+from tests.lab.readers import read_topic
+
+EXAMPLES = ROOT / "conf" / "examples" / "mm1"
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def lab(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+) -> Mm1Lab:
+    topic = source_cluster.create_topic(topic_name("mm1"), 2, retention_ms="-1")
+    return Mm1Lab(source_cluster, target_cluster, spark, tmp_path, f"group-{topic}", topic)
+
+
+@pytest.fixture
+def write(lab: Mm1Lab) -> Write:
+    writer = FlowLab(lab.source, lab.target, lab.spark, lab.directory, lab.topic)
+
+    def to(broker: KafkaBroker, *args: object, topic: str = lab.topic) -> None:
+        writer.write_to(broker, topic, *args)  # type: ignore[arg-type]
+
+    return to
+
+
+def committed(lab: Mm1Lab) -> Dict[int, int]:
+    """What the group has committed on the source, by partition."""
+    consumer = Consumer({"bootstrap.servers": lab.source.bootstrap, "group.id": lab.group})
+    found = consumer.committed([TopicPartition(lab.topic, number) for number in (0, 1)], timeout=30)
+    consumer.close()
+    return {each.partition: each.offset for each in found if each.offset >= 0}
+
+
+def test_position_of_an_old_mirrormaker_is_gone_on_from_and_survives_a_lost_ledger(lab: Mm1Lab, write: Write) -> None:
+    write(lab.source, values(50), 0)
+    write(lab.source, values(30), 1)
+    commit(lab.source, lab.group, lab.topic, 20, 0)
+    # The old one had 20 records of partition 0, which it wrote where it liked, and none of partition 1.
+    lab.target.create_topic(lab.topic, 2, retention_ms="-1")
+    write(lab.target, values(20), 0)
+    (outcome,) = lab.run()
+    assert outcome.error is None and outcome.records == 60
+    assert (lab.copied(0), lab.copied(1)) == (values(50), values(30))
+    assert committed(lab) == {0: 50, 1: 30}
+
+    shutil.rmtree(lab.directory / "state")
+    write(lab.source, values(5, "later"), 0)
+    (outcome,) = lab.run()
+    assert outcome.error is None and outcome.records == 5
+    assert lab.copied(0) == [*values(50), *values(5, "later")]
+    assert committed(lab) == {0: 55, 1: 30}
+
+
+def test_without_an_offset_of_the_group_the_copy_begins_at_the_end_as_a_consumer_would(
+    lab: Mm1Lab, write: Write
+) -> None:
+    lab.consumer = {}
+    write(lab.source, values(10), 0)
+    assert [each.records for each in lab.run()] == [0]
+    write(lab.source, values(5, "later"), 0)
+    assert [each.records for each in lab.run()] == [5]
+    assert lab.copied(0) == values(5, "later") and committed(lab) == {0: 15, 1: 0}
+
+
+def test_two_sources_come_together_in_one_topic_each_record_once(
+    lab: Mm1Lab, write: Write
+) -> None:
+    write(lab.source, values(40), 0)
+    arguments = lab.arguments("state")
+    other = lab.directory / "other.properties"
+    other.write_text(
+        f"bootstrap.servers={lab.source.bootstrap}\ngroup.id={lab.group}-other\nauto.offset.reset=earliest\n"
+    )
+    for number in (0, 1):
+        # Two files that name one cluster: two flows that write the same records to the same partition at once.
+        outcomes = lab.run_with([*arguments, f"--consumer.config={other}"])
+        assert [each.error for each in outcomes] == [None, None]
+        assert sum(each.records for each in outcomes) == (80, 20)[number]
+        write(lab.source, values(10, "later"), 0)
+    expected = sorted([*values(40), *values(10, "later")] * 2)
+    assert sorted(value or b"" for value in lab.copied(0)) == expected
+
+
+def test_second_process_of_a_group_stands_by_and_takes_over_when_the_first_is_killed(
+    lab: Mm1Lab, write: Write
+) -> None:
+    lab.consumer["session.timeout.ms"] = "6000"
+    write(lab.source, values(500), 0)
+    first = lab.process("first")
+    try:
+        until(lambda: len(lab.copied(0)) == 500, 90)
+        with lab.running("second") as outcomes:
+            write(lab.source, values(500, "more"), 0)
+            until(lambda: len(lab.copied(0)) == 1000, 60)
+            assert not (lab.directory / "second" / "offset_syncs").exists()
+            assert lab.run("third")[0].error is not None  # --once does not wait for its turn
+            first.kill()
+            first.wait(30)
+            write(lab.source, values(500, "last"), 0)
+            until(lambda: len(lab.copied(0)) >= 1500, 60)
+        assert [each.error for each in outcomes] == [None]
+    finally:
+        first.kill()
+    assert lab.copied(0) == [*values(500), *values(500, "more"), *values(500, "last")]
+    assert committed(lab)[0] == 1500
+
+
+@pytest.mark.parametrize(
+    ("script", "topics"),
+    [("hdinsight/mirror.sh", ["testtopic"]), ("hortonworks/mirror.sh", ["topic1", "topic2"]),
+     ("hortonworks/options.sh", ["my-topic"])],
+)  # fmt: skip
+def test_published_command_copies_what_its_guide_says(
+    lab: Mm1Lab, write: Write, script: str, topics: List[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {**dict.fromkeys(("PRIMARY_BROKERHOSTS", "SOURCE_BROKERS"), lab.source.bootstrap)}
+    words.update(dict.fromkeys(("SECONDARY_BROKERHOSTS", "TARGET_BROKERS"), lab.target.bootstrap))
+    words.update({name: f"{name}-{lab.topic}" for name in topics})
+    words.update({group: lab.group for group in ("mirrorgroup", "KafkaMirror", "dp-MirrorMaker-test-datapl")})
+    for file in (EXAMPLES / script).parent.glob("*.*"):
+        text = file.read_text()
+        for word, meant in words.items():
+            text = text.replace(word, meant)
+        (lab.directory / file.name).write_text(text)
+    monkeypatch.chdir(lab.directory)
+    command = shlex.split((lab.directory / Path(script).name).read_text().splitlines()[-1])
+    for name in topics:
+        lab.source.create_topic(words[name], 1)
+        # The consumer of these guides begins at the end; the group's position is what a first run left behind.
+        commit(lab.source, lab.group, words[name], 0)
+        write(lab.source, values(20), topic=words[name])
+    outcomes = lab.run_with(command[2:])
+    assert [(each.error, each.records) for each in outcomes] == [(None, 20 * len(topics))]
+    for name in topics:
+        copied = read_topic(lab.target, words[name])
+        assert [record.value for record in copied[0].values()] == values(20)

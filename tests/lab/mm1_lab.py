@@ -1,0 +1,93 @@
+"""`mirror mm1` on two running clusters, in this process or in one of its own; what the source's group shows out."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence
+
+from mirror_lib.commands.mm1 import add_mm1, mm1_config
+from mirror_lib.config.model import MirrorConfig
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
+from tests.lab.readers import read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mirror_lib.replicate.job import FlowOutcome
+
+
+def config_of(*arguments: str) -> MirrorConfig:
+    """What `mirror mm1` would run."""
+    parser = argparse.ArgumentParser()
+    add_mm1(parser.add_subparsers(), "")
+    return mm1_config(parser.parse_args(["mm1", *arguments]))
+
+
+@dataclass
+class Mm1Lab:
+    """One group that mirrors one topic. `arguments` are the options besides the two files and the state."""
+
+    source: KafkaBroker
+    target: KafkaBroker
+    spark: SparkSession
+    directory: Path
+    group: str
+    topic: str
+    consumer: Dict[str, str] = field(default_factory=lambda: {"auto.offset.reset": "earliest"})
+
+    def arguments(self, state: str, *more: str) -> List[str]:
+        """With the client files written anew. `state` names a folder of the lab."""
+        consumer = {"bootstrap.servers": self.source.bootstrap, "group.id": self.group, **self.consumer}
+        producer = {"bootstrap.servers": self.target.bootstrap}
+        for name, settings in (("consumer", consumer), ("producer", producer)):
+            text = "".join(f"{key}={value}\n" for key, value in settings.items())
+            (self.directory / f"{name}.properties").write_text(text)
+        files = [f"--{name}.config={self.directory / name}.properties" for name in ("consumer", "producer")]
+        return [*files, f"--whitelist={self.topic}", f"--state={self.directory / state}", *more]
+
+    def run(
+        self, state: str = "state", *more: str, trigger: str = "availableNow", stop: Optional[threading.Event] = None
+    ) -> List[FlowOutcome]:
+        """In this process, with the lab's own arguments."""
+        return self.run_with(self.arguments(state, *more), trigger, stop)
+
+    def run_with(
+        self, arguments: Sequence[str], trigger: str = "availableNow", stop: Optional[threading.Event] = None
+    ) -> List[FlowOutcome]:
+        """In this process, with any arguments."""
+        from mirror_lib.replicate.job import run_flows
+
+        config = replace(config_of(*arguments), trigger=trigger)
+        return run_flows(config, config.flows, self.spark, lambda _: None, stop or threading.Event())
+
+    @contextmanager
+    def running(self, state: str) -> Iterator[List[FlowOutcome]]:
+        """In this process, while the block does; its outcomes are there afterwards."""
+        stop, outcomes = threading.Event(), []  # type: threading.Event, List[FlowOutcome]
+        thread = threading.Thread(target=lambda: outcomes.extend(self.run(state, trigger="1 second", stop=stop)))
+        thread.start()
+        try:
+            yield outcomes
+        finally:
+            stop.set()
+            thread.join(60)
+            assert not thread.is_alive(), "the mirror did not end in time"
+
+    def process(self, state: str) -> subprocess.Popen[bytes]:
+        """`mirror mm1` as an operator starts it."""
+        command = [sys.executable, "-m", "mirror_lib.cli", "mm1", *self.arguments(state)]
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def copied(self, partition: int = 0) -> List[Optional[bytes]]:
+        """Values on the target, for the strictest reader; none while there is no such topic."""
+        try:
+            return [record.value for record in read_topic(self.target, self.topic).get(partition, {}).values()]
+        except KeyError:
+            return []

@@ -1,0 +1,206 @@
+"""MirrorMaker 1's command line and client files: what they come to, and what is said of options without meaning."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Dict, List
+
+import pytest
+
+from mirror_lib.cli import main
+from mirror_lib.cluster.group_turns import chosen_member
+from mirror_lib.config.mm1 import topic_pattern
+from mirror_lib.config.mm1_options import IGNORED, OPTIONS
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.errors import ConfigError
+from mirror_lib.facts import TopicDescription
+from mirror_lib.plan import select_topics
+from mirror_lib.replicate.starts import note_of, read_note
+from tests.lab.checkout import ROOT
+from tests.lab.mm1_lab import config_of
+
+EXAMPLES = ROOT / "conf" / "examples" / "mm1"
+ADDRESSES = {
+    "PRIMARY_BROKERHOSTS": "a:9092",
+    "SECONDARY_BROKERHOSTS": "b:9092",
+    "SOURCE_BROKERS": "a:9092",
+    "TARGET_BROKERS": "b:9092",
+}
+
+
+def files(folder: Path, **contents: str) -> Dict[str, str]:
+    """`c` and `p` are the two client files, with more lines where they are given."""
+    texts = {"c": "bootstrap.servers=a:1\ngroup.id=g\n", "p": "bootstrap.servers=b:1\n"}
+    for name, more in contents.items():
+        texts[name] = more if name not in texts else texts[name] + more
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return {name: str(folder / name) for name in texts}
+
+
+def read(folder: Path, *options: str, **contents: str) -> MirrorConfig:
+    paths = files(folder, **contents)
+    return config_of("--consumer.config", paths["c"], "--producer.config", paths["p"], *options)
+
+
+def refusal(folder: Path, *options: str, **contents: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(folder, *options, **contents)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def told(config: MirrorConfig) -> str:
+    return "\n".join(config.warnings)
+
+
+def copied(config: MirrorConfig, *topics: str) -> List[str]:
+    found = {name: TopicDescription(name, "", 1, name.startswith("__")) for name in topics}
+    selected, _ = select_topics(config.flows[0], found, config.flows)
+    assert all(remote == name for name, remote in selected.items())
+    return sorted(selected)
+
+
+def test_names_are_kept_and_only_listed_topics_are_copied(tmp_path: Path) -> None:
+    config = read(tmp_path, "--whitelist=topic1, topic2", "--num.streams", "4")
+    assert copied(config, "topic1", "topic2", "topic3", "topic12", "heartbeats") == ["topic1", "topic2"]
+    (flow,) = config.flows
+    assert (flow.name, flow.tasks_max, flow.replication_factor) == ("source->target", 4, -1)
+    assert (config.name, config.trigger, config.state) == ("mm1-g", "10 seconds", "./mirror-state")
+
+
+def test_everything_is_never_internal_topics(tmp_path: Path) -> None:
+    names = ("orders", "__consumer_offsets", "__transaction_state", "a.replica")
+    assert copied(read(tmp_path, "--include", ".*"), *names) == ["a.replica", "orders"]
+    assert copied(read(tmp_path, "--blacklist=orders,pay.*"), *names, "payments") == ["a.replica"]
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [(".*", ".*"), (" a , b ", "a|b"), ('"a,b"', "a|b"), ("a|b", "a|b"), ("'a.*'", "a.*")],
+)
+def test_list_is_read_as_mirrormaker_did(text: str, pattern: str) -> None:
+    assert topic_pattern(text) == pattern
+
+
+def test_group_is_gone_on_from_and_committed_to(tmp_path: Path) -> None:
+    config = read(tmp_path, "--whitelist", "a", "--offset.commit.interval.ms", "1500")
+    (flow,) = config.flows
+    assert flow.start_position == OffsetChoice(group="g")
+    assert (flow.commit_source_group, flow.commit_source_group_interval) == ("g", 1.5)
+    assert flow.auto_offset_reset == "latest" and "begins at its end" in told(config)
+    smallest = read(tmp_path, "--whitelist", "a", c="auto.offset.reset=smallest\n")
+    assert smallest.flows[0].auto_offset_reset == "earliest" and "begins at its end" not in told(smallest)
+
+
+def test_several_sources_are_several_flows_into_one_target(tmp_path: Path) -> None:
+    paths = files(tmp_path, d="bootstrap.servers=c:1\ngroup.id=h\n")
+    config = config_of(
+        "--consumer.config", paths["c"], "--consumer.config", paths["d"], "--producer.config", paths["p"],
+        "--whitelist", "a",
+    )  # fmt: skip
+    assert [flow.name for flow in config.flows] == ["source->target", "source2->target"]
+    assert [flow.source.bootstrap_servers for flow in config.flows] == ["a:1", "c:1"]
+    assert [flow.commit_source_group for flow in config.flows] == ["g", "h"]
+    assert all(flow.shared_remote_topics and flow.target.bootstrap_servers == "b:1" for flow in config.flows)
+
+
+@pytest.mark.parametrize(
+    ("options", "on_error"),
+    [
+        ([], "fail"),
+        (["--abort.on.send.fail"], "fail"),
+        (["--abort.on.send.failure", "true"], "fail"),
+        (["--abort.on.send.fail", "false"], "skip"),
+    ],
+)
+def test_abort_on_send_fail_is_on_error(tmp_path: Path, options: List[str], on_error: str) -> None:
+    assert read(tmp_path, "--whitelist", "a", *options).flows[0].on_error == on_error
+
+
+def test_options_without_meaning_are_taken_and_say_why(tmp_path: Path) -> None:
+    for option in (each for each in OPTIONS if each.status == IGNORED):
+        given = [f"--{option.name}", *(["1"] if option.metavar else [])]
+        assert f"--{option.name}: ignored: {option.reason}" in told(read(tmp_path, "--whitelist", "a", *given))
+
+
+def test_handler_is_refused(tmp_path: Path) -> None:
+    assert "cannot be honoured" in refusal(tmp_path, "--whitelist", "a", "--message.handler", "com.example.Mask")
+
+
+def test_old_client_keys_say_why_they_mean_nothing(tmp_path: Path) -> None:
+    old = "zk.connect=z:2181\nshallow.iterator.enable=true\nmirror.topics.whitelist=app_log\n"
+    config = read(tmp_path, "--whitelist", "a", c=old, p="producer.type=async\ncompression.codec=0\nqueue.time=1000\n")
+    for key in ("zk.connect", "shallow.iterator.enable", "mirror.topics.whitelist", "producer.type", "queue.time"):
+        assert key in told(config)
+    assert "keep the codec that they have" in told(config)
+    (flow,) = config.flows
+    assert not {"zk.connect", "producer.type"} & {*flow.source.properties, *flow.target.properties}
+
+
+@pytest.mark.parametrize(
+    ("options", "contents", "why"),
+    [
+        (["--whitelist", "a", "--blacklist", "b"], {}, "exactly one"),
+        ([], {}, "exactly one"),
+        (["--whitelist", "a{1,3}"], {}, "also within"),
+        (["--whitelist", "*"], {}, "write '.*' for anything, not '*' (--whitelist)"),
+        (["--whitelist", "a", "--num.streams", "many"], {}, "tasks.max must be a whole number"),
+        (["--whitelist", "a", "--abort.on.send.fail", "no"], {}, "must be true or false"),
+        (["--whitelist", "a"], {"c": "group.id=\n"}, "the file has no group.id"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path: Path, options: List[str], contents: Dict[str, str], why: str) -> None:
+    assert why in refusal(tmp_path, *options, **contents)
+
+
+def test_file_that_names_zookeeper_only_is_told_which_key_to_add(tmp_path: Path) -> None:
+    consumer, producer = tmp_path / "c", tmp_path / "p"
+    consumer.write_text("zk.connect=hdp1:2181/kafka\ngroupid=g\n")
+    producer.write_text("broker.list=b:1\n")
+    with pytest.raises(ConfigError, match=r"names ZooKeeper only.*add bootstrap.servers = host:port of the source's"):
+        config_of("--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", "a")
+    consumer.write_text("bootstrap.servers=a:1\ngroupid=g\n")
+    config = config_of("--consumer.config", str(consumer), "--producer.config", str(producer), "--whitelist", "a")
+    assert config.flows[0].target.bootstrap_servers == "b:1" and config.flows[0].commit_source_group == "g"
+
+
+def test_every_process_of_a_group_and_no_other_has_its_lanes(tmp_path: Path) -> None:
+    names = [read(tmp_path, "--whitelist", "a", c=f"group.id={group}\n").name for group in ("g/1", "g 1", "g_1", "g/1")]
+    assert names[0] == names[3] and len(set(names)) == 3
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["mm1", "--help"])
+    text = capsys.readouterr().out
+    assert end.value.code == 0
+    for option in OPTIONS:
+        assert all(f"--{name}" in text for name in (option.name, *option.other_names))
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_published_command_is_taken_as_it_stands(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for example in script.parent.glob("*.properties"):
+        text = example.read_text()
+        for word, address in ADDRESSES.items():
+            text = text.replace(word, address)
+        (tmp_path / example.name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(script.read_text().splitlines()[-1])
+    assert words[:2] == ["mirror", "mm1"]
+    config = config_of(*words[2:])
+    assert [flow.source.bootstrap_servers for flow in config.flows] == ["a:9092"]
+
+
+def test_turn_stays_with_who_copies_and_falls_to_one_when_nobody_does() -> None:
+    assert chosen_member({"b": 0, "a": 0}) == "a"
+    assert chosen_member({"a": 0, "b": 1700}) == "b"
+    assert chosen_member({"a": 1700, "b": 1800}) == "b"
+
+
+def test_note_is_read_back_and_other_metadata_is_none() -> None:
+    assert read_note(note_of("AbC-_1", 17)) == ("AbC-_1", 17)
+    assert read_note(note_of("", 0)) == ("", 0)
+    assert read_note("") is None and read_note("mirror: goes on at offset x of remote topic y") is None

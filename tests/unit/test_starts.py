@@ -1,0 +1,125 @@
+"""Where a partition that was never copied begins, and what the source's group is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import List, Mapping, Sequence
+
+import pytest
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice, until
+from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.replicate.bounds import Bounds
+from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.source_progress import SourceProgress
+from mirror_lib.replicate.starts import BEHIND_REMOTE_LOG, Start, Starts, note_of
+from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.records import Position
+
+ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)
+MORE = replace(ORDERS, partition=1)
+FLOW = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+SHARED = replace(FLOW, start_position=OffsetChoice(group="g"), commit_source_group="g")
+
+
+class Source:
+    """Answers what it was made with, and counts the questions about times."""
+
+    def __init__(self, committed: Mapping[TopicPartition, CommittedOffset], at: Mapping[TopicPartition, int]) -> None:
+        self.committed = committed
+        self.at = at
+        self.asked: List[Sequence[TopicPartition]] = []
+
+    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
+        return {group: self.committed for group in groups}
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
+    ) -> Mapping[TopicPartition, int]:
+        self.asked.append(partitions)
+        return {each: self.at[each] for each in partitions}
+
+
+def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition, Start]:
+    source = Source({("orders", 0): CommittedOffset(40, metadata)}, {("orders", 0): 17, ("orders", 1): -1})
+    return Starts(flow, source).of([ORDERS, MORE])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "downstream"),
+    [
+        (note_of("remote-1", 55), 55),
+        (note_of("remote-0", 55), BEHIND_REMOTE_LOG),
+        ("", BEHIND_REMOTE_LOG),
+        ("somebody's words", BEHIND_REMOTE_LOG),
+    ],
+)
+def test_note_says_where_the_copy_goes_on_and_without_one_it_goes_on_behind_the_other_tool(
+    metadata: str, downstream: int
+) -> None:
+    assert starts(SHARED, metadata) == {("orders", 0): Start(40, "group g", downstream)}
+
+
+def test_group_that_is_not_committed_to_is_compared_from_the_start_of_the_remote_log() -> None:
+    flow = replace(SHARED, commit_source_group="")
+    assert starts(flow, note_of("remote-1", 55)) == {("orders", 0): Start(40, "group g", None)}
+
+
+def test_time_without_a_later_record_is_the_end() -> None:
+    found = starts(replace(FLOW, start_position=OffsetChoice(timestamp=1)))
+    assert {each: start.upstream_offset for each, start in found.items()} == {("orders", 0): 17, ("orders", 1): -1}
+
+
+def test_bound_of_a_time_is_kept_once_it_is_found() -> None:
+    source = Source({}, {("orders", 0): 17, ("orders", 1): -1})
+    bounds = Bounds(until("2026-01-01T00:00:00Z"), source, "read_committed")  # type: ignore[arg-type]
+    both = [ORDERS.source, MORE.source]
+    assert bounds.of(both) == {("orders", 0): 17}
+    source.at = {("orders", 0): 99, ("orders", 1): 30}
+    assert bounds.of(both) == {("orders", 0): 17, ("orders", 1): 30}
+    assert source.asked == [both, [MORE.source]]
+
+
+class Group:
+    """Takes down what it is told, and how."""
+
+    def __init__(self) -> None:
+        self.told: List[str] = []
+
+    def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.told += [f"offer {each}" for each in _shown(offsets)]
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.told += [f"commit {each}" for each in _shown(offsets)]
+
+    def has_turn(self) -> bool:
+        return True
+
+
+def _shown(offsets: Mapping[TopicPartition, CommittedOffset]) -> List[str]:
+    return [f"{topic}-{number} {at.offset} {at.metadata}" for (topic, number), at in offsets.items()]
+
+
+def test_beginning_that_only_this_ledger_knows_is_committed_before_anything_is_copied() -> None:
+    group, partitions = Group(), {each.key: each for each in (ORDERS, MORE)}
+    progress = SourceProgress(group)
+    begun = [
+        Range(ORDERS.key, Position(40, 7), 90, anchor=True),
+        Range(MORE.key, Position(5, 6), 90),
+    ]
+    progress.begun(partitions, begun)
+    progress.begun(partitions, begun)
+    moves = {ORDERS.key: Position(90, 57)}
+    progress.moved(partitions, moves)
+    assert group.told == [
+        f"commit orders-0 40 {note_of('remote-1', 7)}",
+        f"offer orders-1 5 {note_of('remote-1', 6)}",
+        f"offer orders-0 90 {note_of('remote-1', 57)}",
+    ]
+
+
+def test_refused_partition_is_not_told_of() -> None:
+    group = Group()
+    SourceProgress(group).begun({ORDERS.key: ORDERS}, [Range(ORDERS.key, Position(40, 7), 90, refused="no")])
+    assert group.told == []

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.state.records import GroupOffset, GroupOffsetRun, MoveKey
-from mirror_lib.state.tables import Column, StateTable, TableSchema
+from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
 
 GROUP_OFFSETS = TableSchema(
     name="group_offsets",
@@ -55,15 +55,16 @@ class GroupOffsetTable:
         return self._table.path
 
     def append(self, flow: str, rows: Sequence[GroupOffset], *, run_id: str, append_number: int) -> None:
-        """Add `rows` in one commit, or do nothing if this append of this run is already in. Call it before the moves.
+        """Add `rows` in one commit, or do nothing if the last append had this number and is already in.
 
         `run_id` is fresh for every driver's life, `append_number` counts 0, 1, 2… in it for each flow.
+        Call it before the moves.
         """
         # A crash after this leaves rows of moves that were not made. They do no harm: the next pass looks at the offset
         # that is really committed, and so does undo.
         self._table.append(
             [_values(flow, run_id, append_number, number, row) for number, row in enumerate(rows)],
-            {"txnAppId": f"{flow} {run_id}", "txnVersion": str(append_number)},
+            {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
         )
 
     def latest(self, flow: str) -> Mapping[MoveKey, GroupOffset]:

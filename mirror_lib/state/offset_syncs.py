@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from mirror_lib.state.merged_syncs import merged_syncs
 from mirror_lib.state.offset_map import merge_runs
 from mirror_lib.state.records import LedgerRow, OffsetSync, PartitionKey, Position
-from mirror_lib.state.tables import Column, StateTable, TableSchema
+from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
 
 if TYPE_CHECKING:
     # `array` takes no parameter at run time before Python 3.9.
@@ -63,15 +63,15 @@ class OffsetSyncTable:
     def append(
         self, flow: str, rows: Sequence[LedgerRow], *, run_id: str, append_number: int, query_id: str, batch_id: int
     ) -> None:
-        """Add `rows` in one commit, or do nothing if this append of this run is already in.
+        """Add `rows` in one commit, or do nothing if the last append had this number and is already in.
 
         `run_id` is fresh for every driver's life, `append_number` counts 0, 1, 2… in it. They, and not Spark's query
-        and batch id, are Delta's transaction: a replayed batch is planned anew from the ledger and may have copied
-        other ranges, so the same query and batch id may carry other rows, which Delta would drop in silence.
+        and batch id, are the commit's name: a replayed batch is planned anew from the ledger and may have copied
+        other ranges, so the same query and batch id may carry other rows, which would then be dropped in silence.
         """
         self._table.append(
             [_values(flow, row, run_id, query_id, batch_id) for row in rows],
-            {"txnAppId": f"{flow} {run_id}", "txnVersion": str(append_number)},
+            {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
         )
 
     def positions(self, flow: str) -> Mapping[PartitionKey, Position]:

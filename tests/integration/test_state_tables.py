@@ -102,8 +102,8 @@ def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: 
     assert second_life.table.positions(FLOW)[KEY] == Position(15, 15)
 
 
-def test_under_one_transaction_version_other_rows_would_be_dropped(ledger: Ledger) -> None:
-    """The control: this is what query id and batch id as the version would do to a replayed batch."""
+def test_under_one_commit_name_other_rows_would_be_dropped(ledger: Ledger) -> None:
+    """The control: this is what query id and batch id as the name would do to a replayed batch."""
     ledger.append_as(0, [row(0, 0, 10)])
     ledger.append_as(0, [row(10, 10, 5)])
 

@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.commands.convert import convert_command
+from mirror_lib.commands.explain import explain_command, read_explained
 from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.groups_plan import groups_plan_command
 from mirror_lib.commands.groups_rollback import groups_rollback_command
@@ -71,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     run = _command(commands, "run", run_command, "copy, once or continuously as `trigger` says")
     run.add_argument("--once", action="store_true", help="one run to the present end, whatever `trigger` says")
     run.add_argument("--until", metavar="END", help="end there and copy nothing beyond: caught-up, a time, or offsets")
-    _command(commands, "plan", plan_command, "show what would be copied and created; changes nothing")
+    plan = _command(commands, "plan", plan_command, "show as a diff what a run would change; changes nothing itself")
+    plan.add_argument("--all", action="store_true", help="list also what stays as it is, and every skip by its name")
+    _explain(commands)
     _command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
     translate = _command(commands, "translate", translate_command, "keep consumer groups on the target where they are")
     translate.add_argument("--once", action="store_true", help="one full pass, whatever `trigger` says")
@@ -80,6 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     _convert(commands)
     add_mm1(commands, EXIT_CODES)
     return parser
+
+
+def _explain(commands: Any) -> None:
+    explain = _command(commands, "explain", explain_command, "say which rule decides about a topic or a group")
+    explain.usage = "mirror explain [-h] CONFIG [CONFIG ...] (TOPIC | --group GROUP) [--flow A->B] [--json]"
+    explain.add_argument("--group", metavar="GROUP", help="a consumer group instead of a topic of the source")
+    explain.set_defaults(read=read_explained)
 
 
 def _groups(commands: Any) -> None:

@@ -1,6 +1,6 @@
 """Facts about both clusters in, a TopicPlan out: which topics are copied, under which name, created or grown how.
 
-Pure and printable: `mirror plan` shows it, `mirror_lib.remote_topics` carries it out.
+Pure: `mirror plan` shows it, `mirror_lib.remote_topics` carries it out.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
-from mirror_lib.columns import aligned
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.filters import topic_filter_for
 from mirror_lib.policy import policy_for
-from mirror_lib.remote_configs import TIMESTAMP_CONFIGS, admission_configs, admission_notes, creation_configs
+from mirror_lib.remote_configs import admission_configs, admission_notes, creation_configs
 from mirror_lib.selection import copied_back, name_fault, why_skipped
 
 
@@ -205,48 +204,3 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
 def _heartbeats_note(flow: ReplicationFlow, topic: str) -> Iterable[str]:
     if topic_filter_for(flow).why_not(topic) is not None:
         yield "a heartbeats topic: copied because of heartbeats.replication.enabled, whatever the filter says"
-
-
-def plan_lines(plan: TopicPlan) -> str:
-    """The plan as an aligned table for people, notes under their topic, then the skipped topics with their reasons."""
-    rows = [("TOPIC", "PARTITIONS", "REMOTE TOPIC", "ACTION")]
-    rows += [(each.source.name, str(each.partitions), each.remote_topic, _action(each)) for each in plan.copied]
-    table = aligned(rows)
-    lines = table[:1]
-    for each, line in zip(plan.copied, table[1:]):
-        lines += [line, *(f"    note: {note}" for note in each.notes)]
-    if plan.skipped:
-        lines += ["", *aligned([("SKIPPED", "REASON"), *((each.name, each.reason) for each in plan.skipped)])]
-    return "\n".join(lines)
-
-
-def _action(topic: CopiedTopic) -> str:
-    if topic.grow_to is not None:
-        return f"grow to {topic.grow_to} partitions, copy"
-    if topic.create is None:
-        return "copy"
-    shown = {key: value for key, value in topic.create.configs.items() if key not in TIMESTAMP_CONFIGS}
-    configs = "".join(f", {key}={value}" for key, value in shown.items())
-    return f"create with replication.factor {topic.create.replication_factor}{configs}, copy"
-
-
-def plan_json(plan: TopicPlan) -> Dict[str, object]:
-    """The plan for programs: `{"topics": [...], "skipped": [...]}`; absent actions are `null`."""
-    return {
-        "topics": [_topic_json(each) for each in plan.copied],
-        "skipped": [{"topic": each.name, "reason": each.reason, "wanted": each.wanted} for each in plan.skipped],
-    }
-
-
-def _topic_json(topic: CopiedTopic) -> Dict[str, object]:
-    create = topic.create
-    return {
-        "topic": topic.source.name,
-        "topic_id": topic.source.topic_id,
-        "partitions": topic.partitions,
-        "remote_topic": topic.remote_topic,
-        "remote_topic_id": topic.remote_topic_id,
-        "create": create and {"replication_factor": create.replication_factor, "configs": dict(create.configs)},
-        "grow_to": topic.grow_to,
-        "notes": list(topic.notes),
-    }

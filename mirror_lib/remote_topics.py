@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
@@ -28,13 +28,21 @@ def plan_flow(
 
     Raises ClusterError where a cluster cannot be read, RefusedError where a flow would copy a topic onto itself.
     """
+    return plan_and_facts(flow, source, target, flows)[0]
+
+
+def plan_and_facts(
+    flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
+) -> Tuple[TopicPlan, TopicFacts]:
+    """The same, with what the plan was made from."""
     if flow.replication_policy == IDENTITY_POLICY:
         _refuse_onto_itself(flow, source, target, "the identity policy would copy topics onto themselves")
-    plan = plan_topics(flow, read_facts(flow, source, target, flows), flows)
+    facts = read_facts(flow, source, target, flows)
+    plan = plan_topics(flow, facts, flows)
     same_name = next((each.remote_topic for each in plan.copied if each.remote_topic == each.source.name), None)
     if same_name is not None and flow.replication_policy != IDENTITY_POLICY:
         _refuse_onto_itself(flow, source, target, f"{flow.replication_policy} would copy {same_name} onto itself")
-    return plan
+    return plan, facts
 
 
 def _refuse_onto_itself(flow: ReplicationFlow, source: Cluster, target: Cluster, what: str) -> None:

@@ -1,4 +1,4 @@
-"""`mirror plan`: what would be copied and created, and why the rest is not."""
+"""`mirror plan`: what a run would change, as a diff, and why the rest stays or is left out."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from mirror_lib.errors import EXIT_OK
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror plan`: read both clusters and print; nothing is changed."""
     from mirror_lib.cluster import KafkaCluster
-    from mirror_lib.plan import plan_json, plan_lines
-    from mirror_lib.remote_topics import plan_flow
+    from mirror_lib.preview.document import preview_json
+    from mirror_lib.preview.lines import preview_lines
+    from mirror_lib.preview.look import preview
 
     for flow in chosen_flows(arguments, config):
         with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
-            plan = plan_flow(flow, source, target, config.flows)
+            found = preview(flow, source, target, config.flows)
         if arguments.json:
-            print_json({"flow": flow.name, **plan_json(plan)})
+            print_json(preview_json(found))
         else:
-            print_lines([flow.name, plan_lines(plan)])
+            print_lines(preview_lines(found, arguments.all))
     return EXIT_OK

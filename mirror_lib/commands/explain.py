@@ -1,0 +1,76 @@
+"""`mirror explain`: which rule decides about a topic or a group, in each flow of the file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Optional
+
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError
+
+if TYPE_CHECKING:
+    from mirror_lib.explain.steps import Explanation
+    from mirror_lib.plan import TopicFacts
+
+
+def split_topic(arguments: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with `topic`, the last word, taken off the files; `None` where a group is asked about.
+
+    Raises ConfigError where there is neither.
+    """
+    if arguments.group is not None:
+        return argparse.Namespace(**{**vars(arguments), "topic": None})
+    *files, topic = arguments.config
+    if not files:
+        raise ConfigError("say what to explain: a topic after the file, or --group GROUP")
+    return argparse.Namespace(**{**vars(arguments), "config": files, "topic": topic})
+
+
+def explain_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror explain`: read both clusters and print; nothing is changed, and 0 whatever the verdict is."""
+    from mirror_lib.explain.steps import explanation_json, explanation_lines
+    from mirror_lib.explain.topic import explain_topic
+
+    for flow in chosen_flows(arguments, config):
+        if arguments.topic is not None:
+            found = explain_topic(arguments.topic, flow, _topic_facts(flow, config), config.flows)
+        else:
+            found = _group(arguments.group, flow, config)
+        if arguments.json:
+            print_json(explanation_json(found))
+        else:
+            print_lines(explanation_lines(found))
+    return EXIT_OK
+
+
+def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicFacts]:
+    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.remote_topics import read_facts
+
+    try:
+        with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+            return read_facts(flow, source, target, config.flows)
+    except ClusterError as error:
+        print(f"warning: explained by names alone: {error}", file=sys.stderr)
+        return None
+
+
+def _group(group: str, flow: ReplicationFlow, config: MirrorConfig) -> Explanation:
+    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.explain.group import explain_group
+    from mirror_lib.preview.groups import GroupFacts
+    from mirror_lib.remote_topics import plan_flow
+
+    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+        plan = plan_flow(flow, source, target, config.flows)
+        exists = group in source.group_names()
+        facts = GroupFacts(
+            names=[group],
+            committed=source.committed_offsets([group]),
+            selected={each.source.name: each.remote_topic for each in plan.copied},
+            there=target.describe_groups([group]),
+            there_committed=target.committed_offsets([group]),
+        )
+    return explain_group(group, flow, facts, {each.name: each.reason for each in plan.skipped}, exists)

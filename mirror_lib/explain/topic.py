@@ -1,0 +1,130 @@
+"""A topic's name, a flow and facts about both clusters in; every rule that was asked, and the one that decided, out.
+
+The verdict is the plan's own; the steps say how it came about, and a test holds both together. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Iterator, Optional, Sequence, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.values import is_entry_point
+from mirror_lib.custom_classes import POLICY_KEY, TOPIC_FILTER_KEY
+from mirror_lib.errors import CustomClassError
+from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
+from mirror_lib.facts import TopicDescription
+from mirror_lib.filters import topic_filter_for
+from mirror_lib.plan import CopiedTopic, SkippedTopic, TopicFacts, plan_topics
+from mirror_lib.policy import policy_for
+from mirror_lib.selection import copied_back
+
+HEARTBEATS_KEY = "heartbeats.replication.enabled"
+
+
+def explain_topic(
+    topic: str, flow: ReplicationFlow, facts: Optional[TopicFacts], flows: Sequence[ReplicationFlow] = ()
+) -> Explanation:
+    """Why `flow` copies `topic` or does not. A topic that does not exist is decided on as if it did.
+
+    `facts` is `None` where the clusters were not reached: then names alone decide.
+    """
+    known = TopicFacts({}, {}, target_broker_count=max(flow.replication_factor, 1)) if facts is None else facts
+    exists = None if facts is None else topic in facts.source_topics
+    described = known.source_topics.get(topic, TopicDescription(topic, "", 1))
+    known = replace(known, source_topics={**known.source_topics, topic: described})
+    plan = plan_topics(flow, known, flows)
+    copied = next((each for each in plan.copied if each.source.name == topic), None)
+    skipped = next((each for each in plan.skipped if each.name == topic), None)
+    steps = _until_decided(_steps(described, exists, flow, flows), skipped)
+    if copied is not None:
+        steps += _target_steps(copied, flow, known, asked=facts is not None)
+    return Explanation(
+        flow=flow.name,
+        subject="topic",
+        name=topic,
+        exists=exists,
+        taken=copied is not None,
+        verdict=f"copied to {copied.remote_topic}" if copied else f"not copied: {skipped.reason if skipped else ''}",
+        steps=steps,
+    )
+
+
+def _until_decided(steps: Iterator[Step], skipped: Optional[SkippedTopic]) -> Tuple[Step, ...]:
+    """The steps up to the one that decides; where none of them did it was what is on the target, or a user's class."""
+    asked = []
+    try:
+        for step in steps:
+            asked.append(step)
+            if step.stops is not None:
+                return tuple(asked)
+    except CustomClassError as error:
+        return (*asked, Step("custom class", error.hint or ALWAYS, "failed", stops=error.message))
+    if skipped is not None:
+        asked.append(Step("remote topic", ALWAYS, "cannot be written", stops=skipped.reason))
+    return tuple(asked)
+
+
+def _steps(
+    topic: TopicDescription, exists: Optional[bool], flow: ReplicationFlow, flows: Sequence[ReplicationFlow]
+) -> Iterator[Step]:
+    """The rules that look at names, as `selection.why_skipped` asks them. May raise CustomClassError."""
+    policy, name = policy_for(flow), topic.name
+    yield _existence(topic, exists, flow)
+    if topic.internal:
+        yield Step("internal topic", ALWAYS, "Kafka says that it is its own", stops="internal topic")
+    if policy.is_mm2_internal_topic(name):
+        says = "its name is one of MirrorMaker's own: mm2*.internal or *.checkpoints.internal"
+        yield Step("internal topic", ALWAYS, says, stops="is an MM2 internal topic")
+    if policy.is_internal_topic(name):
+        yield Step("internal topic", ALWAYS, "its name begins with __ or .", stops="internal topic")
+    yield Step("internal topic", ALWAYS, "no")
+    yield from _filter_steps(name, flow, policy.is_heartbeats_topic(name))
+    if policy.is_cycle(name, flow.source.alias, flow.target.alias):
+        said = f"its name says that it came from {flow.source.alias} or {flow.target.alias}"
+        yield Step("cycle", ALWAYS, said, stops=f"would be copied back to {flow.target.alias}: cycle")
+    closing = copied_back(name, flow, flows)
+    if closing is not None:
+        says = f"{closing} would bring the copy back as {name}"
+        yield Step("cycle", ALWAYS, says, stops=f"{says}: cycle")
+    yield Step("cycle", ALWAYS, "no")
+    remote = policy.format_remote_topic(flow.source.alias, name)
+    yield Step(POLICY_KEY, place_of(flow, POLICY_KEY), f"{flow.replication_policy} calls the copy {remote}")
+
+
+def _existence(topic: TopicDescription, exists: Optional[bool], flow: ReplicationFlow) -> Step:
+    says = {
+        None: "not asked; names alone decide",
+        False: "does not exist; decided as if it did",
+        True: f"exists, {topic.partitions} partition(s)",
+    }[exists]
+    return Step(f"on {flow.source.alias}", ALWAYS, says)
+
+
+def _filter_steps(name: str, flow: ReplicationFlow, is_heartbeats: bool) -> Iterator[Step]:
+    reason = topic_filter_for(flow).why_not(name)
+    saved = reason is not None and flow.heartbeats_replication and is_heartbeats
+    stops = None if saved else reason
+    if is_entry_point(flow.topic_filter):
+        says = "takes it" if reason is None else f"says: {reason}"
+        yield Step(TOPIC_FILTER_KEY, place_of(flow, TOPIC_FILTER_KEY), says, stops=stops)
+    else:
+        excluding = pattern_step(flow, "topics.exclude", flow.topics_exclude, name)
+        yield replace(excluding, stops=stops) if excluding.matched else excluding
+        if not excluding.matched:
+            including = pattern_step(flow, "topics", flow.topics, name)
+            yield including if including.matched else replace(including, stops=stops)
+    if saved:
+        yield Step(HEARTBEATS_KEY, place_of(flow, HEARTBEATS_KEY), "a heartbeats topic: copied all the same")
+
+
+def _target_steps(copied: CopiedTopic, flow: ReplicationFlow, facts: TopicFacts, asked: bool) -> Tuple[Step, ...]:
+    where = f"on {flow.target.alias}"
+    if not asked:
+        return (Step(where, ALWAYS, "not asked"),)
+    remote = facts.target_topics.get(copied.remote_topic)
+    if remote is None:
+        factor = place_of(flow, "replication.factor")
+        return (Step(where, factor, f"would be created, replication.factor {flow.replication_factor}"),)
+    grown = "" if copied.grow_to is None else f", would be grown to {copied.grow_to}"
+    return (Step(where, ALWAYS, f"exists, {remote.partitions} partition(s){grown}"),)

@@ -1,0 +1,83 @@
+"""Groups on both clusters in, what translation would do with each and why out. Pure.
+
+Whether it would, not where to: for that the ledger is needed, and `mirror groups plan` reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
+from mirror_lib.filters import group_filter_for
+
+TRANSLATED, LEFT_ALONE, SKIPPED = "translated", "left alone", "skipped"
+
+Committed = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """What is known about groups. The committed offsets and groups are those of the groups that the filter takes.
+
+    `selected` has the remote name of each topic that is copied.
+    """
+
+    names: Sequence[str]
+    committed: Committed
+    selected: Mapping[str, str]
+    there: Mapping[str, ConsumerGroup]
+    there_committed: Committed
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """One group of the source. `status` is TRANSLATED, LEFT_ALONE (not committed on the target now) or SKIPPED.
+
+    `reason` is `""` where it is translated; `partitions` are those with a committed offset that the flow copies.
+    """
+
+    group: str
+    status: str
+    reason: str
+    partitions: Tuple[TopicPartition, ...] = ()
+
+
+def is_translating(flow: ReplicationFlow) -> bool:
+    """Whether `flow` has any use for group offsets."""
+    return flow.sync_group_offsets_interval is not None or flow.emit_checkpoints_interval is not None
+
+
+def plan_groups(flow: ReplicationFlow, facts: GroupFacts) -> Tuple[GroupPlan, ...]:
+    """Decide on every group of the source, in the order of names. CustomClassError where the user's filter fails."""
+    return tuple(_planned(flow, group, facts) for group in sorted(facts.names))
+
+
+def _planned(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPlan:
+    unwanted = group_filter_for(flow).why_not(group)
+    if unwanted is not None:
+        return GroupPlan(group, SKIPPED, unwanted)
+    partitions = tuple(sorted(at for at in facts.committed.get(group, {}) if at[0] in facts.selected))
+    if not partitions:
+        return GroupPlan(group, SKIPPED, "no committed offset on a topic that is copied")
+    in_the_way = _in_the_way(flow, group, partitions, facts)
+    if in_the_way is not None:
+        return GroupPlan(group, LEFT_ALONE, in_the_way, partitions)
+    return GroupPlan(group, TRANSLATED, "", partitions)
+
+
+def _in_the_way(
+    flow: ReplicationFlow, group: str, partitions: Sequence[TopicPartition], facts: GroupFacts
+) -> Optional[str]:
+    """What on the target forbids to commit, as `translate.verdicts` has it without the ledger's memory."""
+    there = facts.there.get(group)
+    if there is None or flow.sync_group_offsets_interval is None:
+        return None
+    if there.has_members:
+        return f"active on {flow.target.alias}: it has members there"
+    present = facts.there_committed.get(group, {})
+    stands_there = any((facts.selected[topic], number) in present for topic, number in partitions)
+    if there.simple and stands_there and flow.groups_simple == "exclude":
+        return f"has offsets on {flow.target.alias} and never had members there: moved only where this mirror put it"
+    return None

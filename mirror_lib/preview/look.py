@@ -1,0 +1,128 @@
+"""A flow and both its clusters in, a `FlowPreview` out: what a run would change, and what it leaves and why.
+
+Only reads. A cluster that keeps configs, ACLs or groups to itself does not hide the rest of the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.control.topic_acls import AclChanges, acl_changes
+from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
+from mirror_lib.errors import ClusterError, CustomClassError
+from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
+from mirror_lib.filters import group_filter_for
+from mirror_lib.plan import TopicFacts, TopicPlan
+from mirror_lib.preview.groups import GroupFacts, GroupPlan, is_translating, plan_groups
+from mirror_lib.preview.internal_topics import InternalTopicPlan, plan_internal_topics
+from mirror_lib.remote_topics import plan_and_facts
+
+CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"
+
+Decided = TypeVar("Decided")
+# Config decisions by remote topic.
+Configs = Mapping[str, Tuple[ConfigDecision, ...]]
+
+
+class PreviewedCluster(Cluster, GroupCluster, AclCluster, Protocol):
+    """A cluster that tells of topics, groups and ACLs."""
+
+
+@dataclass(frozen=True)
+class FlowPreview:
+    """What a run of `flow` would find and do. Where a part is `None`, `silent` says why, by the part's name."""
+
+    flow: ReplicationFlow
+    facts: TopicFacts
+    topics: TopicPlan
+    configs: Optional[Configs]
+    acls: Optional[AclChanges]
+    groups: Optional[Tuple[GroupPlan, ...]]
+    internal: Optional[Tuple[InternalTopicPlan, ...]]
+    silent: Mapping[str, str]
+
+
+class _Silent(Exception):
+    """A part that has nothing to say, and why."""
+
+
+def preview(
+    flow: ReplicationFlow,
+    source: PreviewedCluster,
+    target: PreviewedCluster,
+    flows: Sequence[ReplicationFlow] = (),
+    made_acls: FrozenSet[AclBinding] = frozenset(),
+) -> FlowPreview:
+    """Read both clusters and decide. `made_acls` are those that the flow created and may delete.
+
+    Raises ClusterError where the topics cannot be read, RefusedError where the flow would copy onto itself.
+    """
+    plan, facts = plan_and_facts(flow, source, target, flows)
+    silent: Dict[str, str] = {}
+
+    def part(name: str, decide: Callable[[], Decided]) -> Optional[Decided]:
+        try:
+            return decide()
+        except _Silent as why:
+            silent[name] = str(why)
+        except (ClusterError, CustomClassError) as error:
+            silent[name] = f"not known: {error}"
+        return None
+
+    selected = {each.source.name: each.remote_topic for each in plan.copied}
+    return FlowPreview(
+        flow=flow,
+        facts=facts,
+        topics=plan,
+        configs=part(CONFIGS, lambda: _configs(flow, plan, source, target)),
+        acls=part(ACLS, lambda: _acls(flow, flows, selected, made_acls, source, target)),
+        groups=part(GROUPS, lambda: _groups(flow, selected, source, target)),
+        internal=part(INTERNAL, lambda: plan_internal_topics(flow, facts.source_topics, facts.target_topics)),
+        silent=silent,
+    )
+
+
+def _configs(flow: ReplicationFlow, plan: TopicPlan, source: Cluster, target: Cluster) -> Configs:
+    if flow.sync_topic_configs_interval is None:
+        raise _Silent("off: sync.topic.configs.enabled is false")
+    existing = {each.source.name: each.remote_topic for each in plan.copied if each.create is None}
+    ours = source.topic_configs(sorted(existing))
+    theirs = target.topic_configs(sorted(existing.values()))
+    return {
+        remote: config_decisions(flow, ours[name], theirs[remote])
+        for name, remote in sorted(existing.items())
+        if name in ours and remote in theirs
+    }
+
+
+def _acls(
+    flow: ReplicationFlow,
+    flows: Sequence[ReplicationFlow],
+    selected: Mapping[str, str],
+    made: FrozenSet[AclBinding],
+    source: AclCluster,
+    target: AclCluster,
+) -> AclChanges:
+    if flow.sync_topic_acls_interval is None:
+        raise _Silent("off: sync.topic.acls.enabled is false")
+    ours, theirs = source.topic_acls(), target.topic_acls()
+    if ours is None or theirs is None:
+        raise _Silent(f"none: {flow.source.alias if ours is None else flow.target.alias} has no authorizer")
+    return acl_changes(flow, ours, theirs, selected, made, flows)
+
+
+def _groups(
+    flow: ReplicationFlow, selected: Mapping[str, str], source: GroupCluster, target: GroupCluster
+) -> Tuple[GroupPlan, ...]:
+    if not is_translating(flow):
+        raise _Silent("off: sync.group.offsets.enabled and emit.checkpoints.enabled are false")
+    names, chosen = source.group_names(), group_filter_for(flow)
+    taken = [name for name in names if chosen.why_not(name) is None]
+    committed = source.committed_offsets(taken)
+    going = [name for name in taken if any(topic in selected for topic, _ in committed.get(name, {}))]
+    is_committing = flow.sync_group_offsets_interval is not None and going
+    there = target.describe_groups(going) if is_committing else {}
+    there_committed = target.committed_offsets(going) if is_committing else {}
+    return plan_groups(flow, GroupFacts(names, committed, selected, there, there_committed))

@@ -46,11 +46,11 @@ def explain_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicFacts]:
-    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.cluster import clusters_of
     from mirror_lib.remote_topics import read_facts
 
     try:
-        with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+        with clusters_of(flow) as (source, target):
             return read_facts(flow, source, target, config.flows)
     except ClusterError as error:
         print(f"warning: explained by names alone: {error}", file=sys.stderr)
@@ -58,12 +58,12 @@ def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicF
 
 
 def _group(group: str, flow: ReplicationFlow, config: MirrorConfig) -> Explanation:
-    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.cluster import clusters_of
     from mirror_lib.explain.group import explain_group
     from mirror_lib.preview.groups import GroupFacts
     from mirror_lib.remote_topics import plan_flow
 
-    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+    with clusters_of(flow) as (source, target):
         plan = plan_flow(flow, source, target, config.flows)
         exists = group in source.group_names()
         facts = GroupFacts(

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import argparse
+from typing import FrozenSet, Mapping, Sequence
 
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines
-from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK
+from mirror_lib.facts import AclBinding
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror plan`: read both clusters and print; nothing is changed."""
-    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.cluster import clusters_of
     from mirror_lib.preview.document import preview_json
     from mirror_lib.preview.lines import preview_lines
     from mirror_lib.preview.look import preview
 
-    for flow in chosen_flows(arguments, config):
-        with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
-            found = preview(flow, source, target, config.flows)
+    flows = chosen_flows(arguments, config)
+    made = _made_acls(config, flows)
+    for flow in flows:
+        with clusters_of(flow) as (source, target):
+            found = preview(flow, source, target, config, made.get(flow.name, frozenset()))
         if arguments.json:
             print_json(preview_json(found))
         else:
             print_lines(preview_lines(found, arguments.all))
     return EXIT_OK
+
+
+def _made_acls(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, FrozenSet[AclBinding]]:
+    """What each flow may delete. Only the state tells, so Spark is started where deleting is asked for."""
+    deleting = [flow for flow in flows if flow.sync_topic_acls_delete and flow.sync_topic_acls_interval is not None]
+    if not deleting:
+        return {}
+    from mirror_lib.session import open_session
+    from mirror_lib.state.topic_acls import TopicAclTable
+
+    spark = open_session("mirror plan")
+    try:
+        table = TopicAclTable(spark, config.state)
+        return {flow.name: table.made(flow.name) for flow in deleting}
+    finally:
+        spark.stop()

@@ -13,7 +13,8 @@ from mirror_lib.config.values import is_entry_point
 from mirror_lib.custom_classes import GROUP_FILTER_KEY
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.filters import group_filter_for
-from mirror_lib.preview.groups import SKIPPED, TRANSLATED, GroupFacts, GroupPlan, is_translating, plan_groups
+from mirror_lib.policy import policy_for
+from mirror_lib.preview.groups import TRANSLATED, GroupFacts, GroupPlan, is_translating, plan_groups
 
 COMMIT_KEY, CHECKPOINTS_KEY = "sync.group.offsets.enabled", "emit.checkpoints.enabled"
 
@@ -33,8 +34,15 @@ def explain_group(
             break
     stopped = steps[-1].stops
     taken = planned.status == TRANSLATED and stopped is None
-    verdict = "translated" if taken else f"{'left alone' if planned.status != SKIPPED else 'not translated'}: {stopped}"
+    refused = f"{'left alone' if stopped == planned.reason and planned.partitions else 'not translated'}: {stopped}"
+    verdict = _use(flow) if taken else refused
     return Explanation(flow.name, "group", group, exists, taken, verdict, tuple(steps))
+
+
+def _use(flow: ReplicationFlow) -> str:
+    if flow.sync_group_offsets_interval is None:
+        return f"translated for {policy_for(flow).checkpoints_topic(flow.source.alias)}, not committed"
+    return f"translated, and committed on {flow.target.alias}"
 
 
 def _steps(

@@ -71,7 +71,7 @@ def explanation_lines(found: Explanation) -> List[str]:
             matches = step.matched and number == len(step.tried)
             rows.append(("", f"  {'matches' if matches else 'no     '}  `{pattern}`", ""))
     decided_by = found.decided_by
-    by = "" if decided_by is None else f" ({decided_by.rule}, {decided_by.place})"
+    by = "" if decided_by is None or decided_by.place == ALWAYS else f" ({decided_by.rule}, {decided_by.place})"
     head = f"{found.flow}, {found.subject} {found.name}"
     return [head, *("  " + line for line in aligned(rows)), f"verdict: {found.verdict}{by}"]
 

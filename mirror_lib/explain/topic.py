@@ -45,9 +45,15 @@ def explain_topic(
         name=topic,
         exists=exists,
         taken=copied is not None,
-        verdict=f"copied to {copied.remote_topic}" if copied else f"not copied: {skipped.reason if skipped else ''}",
+        verdict=_verdict(copied, skipped, exists),
         steps=steps,
     )
+
+
+def _verdict(copied: Optional[CopiedTopic], skipped: Optional[SkippedTopic], exists: Optional[bool]) -> str:
+    if copied is not None:
+        return f"{'would be ' * (exists is False)}copied to {copied.remote_topic}"
+    return f"not copied: {skipped.reason if skipped else 'not planned'}"
 
 
 def _until_decided(steps: Iterator[Step], skipped: Optional[SkippedTopic]) -> Tuple[Step, ...]:

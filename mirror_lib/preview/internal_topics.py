@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping, Optional, Tuple
+from typing import Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import TopicDescription
@@ -30,9 +30,10 @@ class InternalTopicPlan:
 
 
 def plan_internal_topics(
-    flow: ReplicationFlow, source_topics: Topics, target_topics: Topics
+    flow: ReplicationFlow, source_topics: Topics, target_topics: Topics, pairs: Sequence[ReplicationFlow] = ()
 ) -> Tuple[InternalTopicPlan, ...]:
-    """Checkpoints, offset syncs and heartbeats of `flow`. May raise CustomClassError."""
+    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs` that it reads. May raise
+    CustomClassError."""
     at_source = flow.offset_syncs_topic_location == "source"
     here, other = (flow.source, flow.target) if at_source else (flow.target, flow.source)
     syncing = flow.sync_group_offsets_interval is not None
@@ -59,6 +60,17 @@ def plan_internal_topics(
             (flow.target, target_topics),
             _off("emit.heartbeats.enabled is false", emits_heartbeats is None),
             "written by mirror run",
+        ),
+        *(
+            _planned(
+                "heartbeats",
+                (policy_for(pair).heartbeats_topic(),),
+                (flow.source, source_topics),
+                None,
+                f"written by mirror run, as {pair.name}.emit.heartbeats.enabled asks",
+            )
+            for pair in pairs
+            if pair.target.alias == flow.source.alias
         ),
     )
 

@@ -69,7 +69,7 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
         "topics",
         [
             (len(plan.copied) - len(same), "to make ready"),
-            (len(same), "copied as they are"),
+            (len(same), "copied as is"),
             (len(plan.blocked), "cannot be copied"),
             (len(skipped), "skipped"),
         ],
@@ -102,7 +102,7 @@ def _configs(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     kept = sum(each.action == KEEP for _, each in decided)
     topics = {topic for topic, each in decided if each.action != KEEP}
     changed = (len(decided) - kept, f"to change in {len(topics)} of {len(preview.configs)} remote topics")
-    yield _head(CONFIGS, [changed, (kept, "differ and stay")], "all as on the source")
+    yield _head(CONFIGS, [changed, (kept, "different and kept")], "all as on the source")
     shown = [_config_row(topic, each) for topic, each in decided if show_all or each.action != KEEP]
     yield from _table(("", "REMOTE TOPIC", "CONFIG", "FROM", "TO", "WHY"), shown, show_all)
 
@@ -123,7 +123,7 @@ def _acls(preview: FlowPreview, show_all: bool) -> Iterator[str]:
         yield f"{ACLS}: {preview.silent[ACLS]}"
         return
     made, gone, skipped = len(acls.create), len(acls.delete), len(acls.skipped)
-    counts = [(made, "to create"), (gone, "to delete"), (skipped, "have no counterpart")]
+    counts = [(made, "to create"), (gone, "to delete"), (skipped, "without a counterpart")]
     yield _head(ACLS, counts, "all that the source has are there")
     rows = [(MADE, *_acl(each)) for each in acls.create] + [(DELETED, *_acl(each)) for each in acls.delete]
     yield from _table(("", "TOPIC", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows, show_all)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
-from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
 from mirror_lib.errors import ClusterError, CustomClassError
@@ -52,13 +52,14 @@ def preview(
     flow: ReplicationFlow,
     source: PreviewedCluster,
     target: PreviewedCluster,
-    flows: Sequence[ReplicationFlow] = (),
+    config: Optional[MirrorConfig] = None,
     made_acls: FrozenSet[AclBinding] = frozenset(),
 ) -> FlowPreview:
-    """Read both clusters and decide. `made_acls` are those that the flow created and may delete.
+    """Read both clusters and decide. `config` is the flow's file, `made_acls` what the flow created and may delete.
 
     Raises ClusterError where the topics cannot be read, RefusedError where the flow would copy onto itself.
     """
+    flows, pairs = ((), ()) if config is None else (config.flows, config.heartbeat_pairs)
     plan, facts = plan_and_facts(flow, source, target, flows)
     silent: Dict[str, str] = {}
 
@@ -71,6 +72,7 @@ def preview(
             silent[name] = f"not known: {error}"
         return None
 
+    topics = (facts.source_topics, facts.target_topics)
     selected = {each.source.name: each.remote_topic for each in plan.copied}
     return FlowPreview(
         flow=flow,
@@ -79,7 +81,7 @@ def preview(
         configs=part(CONFIGS, lambda: _configs(flow, plan, source, target)),
         acls=part(ACLS, lambda: _acls(flow, flows, selected, made_acls, source, target)),
         groups=part(GROUPS, lambda: _groups(flow, selected, source, target)),
-        internal=part(INTERNAL, lambda: plan_internal_topics(flow, facts.source_topics, facts.target_topics)),
+        internal=part(INTERNAL, lambda: plan_internal_topics(flow, *topics, pairs)),
         silent=silent,
     )
 

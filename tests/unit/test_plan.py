@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 from typing import Any, Dict, Mapping, Optional
 
 import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
-from mirror_lib.plan import CopiedTopic, TopicFacts, TopicPlan, plan_json, plan_lines, plan_topics
+from mirror_lib.plan import CopiedTopic, TopicFacts, TopicPlan, plan_topics
 
 NO_LIMIT = "9223372036854775807"
 NEW_BOUNDS = {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}
@@ -256,61 +255,3 @@ def test_a_source_without_timestamp_bounds_is_taken_as_unlimited() -> None:
 def test_the_same_facts_give_the_same_plan_whatever_their_order() -> None:
     forwards, backwards = topics(a=1, b=2, c=3), dict(reversed(list(topics(a=1, b=2, c=3).items())))
     assert plan_topics(flow(), facts(forwards)) == plan_topics(flow(), facts(backwards))
-
-
-def example() -> TopicPlan:
-    target = {
-        "primary.grows": TopicDescription("primary.grows", "", 1),
-        "primary.there": TopicDescription("primary.there", "", 1),
-    }
-    read = facts(
-        {**topics(grows=12, there=1, orders=4), "x.replica": TopicDescription("x.replica", "", 1)},
-        target,
-        source_configs={"orders": {"cleanup.policy": own("compact")}},
-        target_configs={"primary.there": {"message.timestamp.type": own("LogAppendTime")}},
-        target_config_keys=frozenset({"cleanup.policy", *NEW_BOUNDS}),
-    )
-    return plan_topics(flow(), read)
-
-
-def test_the_plan_is_printed_as_an_aligned_table() -> None:
-    assert plan_lines(example()).splitlines() == [
-        "TOPIC   PARTITIONS  REMOTE TOPIC    ACTION",
-        "grows   12          primary.grows   grow to 12 partitions, copy",
-        "orders  4           primary.orders  create with replication.factor 1, cleanup.policy=compact, copy",
-        "there   1           primary.there   copy",
-        "    note: message.timestamp.type is LogAppendTime: the timestamps of records are not kept",
-        "",
-        "SKIPPED    REASON",
-        r"x.replica  excluded by `.*\.replica`",
-    ]
-
-
-def test_an_empty_plan_is_printed_too() -> None:
-    assert plan_lines(TopicPlan((), ())) == "TOPIC  PARTITIONS  REMOTE TOPIC  ACTION"
-
-
-def test_the_plan_as_json_says_all_that_would_be_done() -> None:
-    found = json.loads(json.dumps(plan_json(example())))
-    assert found["skipped"] == [{"topic": "x.replica", "reason": r"excluded by `.*\.replica`", "wanted": False}]
-    assert [(each["topic"], each["grow_to"], each["create"] is None) for each in found["topics"]] == [
-        ("grows", 12, True), ("orders", None, False), ("there", None, True),
-    ]  # fmt: skip
-    assert found["topics"][1] == {
-        "topic": "orders",
-        "topic_id": "id-orders",
-        "partitions": 4,
-        "remote_topic": "primary.orders",
-        "remote_topic_id": "",
-        "create": {
-            "replication_factor": 1,
-            "configs": {
-                "cleanup.policy": "compact",
-                "message.timestamp.after.max.ms": NO_LIMIT,
-                "message.timestamp.before.max.ms": NO_LIMIT,
-                "message.timestamp.type": "CreateTime",
-            },
-        },
-        "grow_to": None,
-        "notes": [],
-    }

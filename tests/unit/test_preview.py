@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import (
+    AclBinding,
+    CommittedOffset,
+    ConsumerGroup,
+    GroupMember,
+    TopicConfigEntry,
+    TopicDescription,
+    TopicPartition,
+)
+from mirror_lib.preview.document import preview_json
+from mirror_lib.preview.groups import GroupFacts, plan_groups
+from mirror_lib.preview.internal_topics import plan_internal_topics
+from mirror_lib.preview.lines import preview_lines
+from mirror_lib.preview.look import FlowPreview, preview
+
+OFFSET = CommittedOffset(5)
+
+
+def flow(**settings: Any) -> ReplicationFlow:
+    quiet: Dict[str, Any] = {"replication_factor": 1, "emit_heartbeats_interval": None, "topics_exclude": ("x.*",)}
+    return ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **{**quiet, **settings})
+
+
+def topics(**partitions: int) -> Dict[str, TopicDescription]:
+    names = {name.replace("__", "."): count for name, count in partitions.items()}
+    return {name: TopicDescription(name, f"id-{name}", count) for name, count in names.items()}
+
+
+def own(value: str) -> TopicConfigEntry:
+    return TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", is_default=False)
+
+
+def group(name: str, state: str = "Empty", simple: bool = False, members: int = 0) -> ConsumerGroup:
+    each = tuple(GroupMember(str(number), "c", "/h", frozenset()) for number in range(members))
+    return ConsumerGroup(name, state, simple, each)
+
+
+def acl(topic: str, operation: str = "READ", principal: str = "User:app") -> AclBinding:
+    return AclBinding(topic, "LITERAL", principal, "*", operation, "ALLOW")
+
+
+class Told:
+    """A cluster that answers what it was told to, and takes no orders."""
+
+    def __init__(
+        self,
+        alias: str,
+        listed: Mapping[str, TopicDescription],
+        configs: Optional[Mapping[str, Mapping[str, TopicConfigEntry]]] = None,
+        acls: Sequence[AclBinding] = (),
+        offsets: Optional[Mapping[str, Mapping[TopicPartition, CommittedOffset]]] = None,
+        groups: Sequence[ConsumerGroup] = (),
+    ) -> None:
+        self.alias = alias
+        self._topics, self._configs, self._acls = listed, configs or {}, acls
+        self._offsets, self._groups = offsets or {}, {each.group: each for each in groups}
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return self._topics
+
+    def topic_configs(self, names: Sequence[str], keys: Any = None) -> Any:
+        return {name: self._configs.get(name, {}) for name in names if name in self._topics}
+
+    def topic_config_keys(self) -> Any:
+        return frozenset()
+
+    def broker_count(self) -> int:
+        return 1
+
+    def topic_acls(self) -> Any:
+        return frozenset(self._acls)
+
+    def group_names(self) -> Any:
+        return sorted(self._offsets)
+
+    def committed_offsets(self, groups: Sequence[str]) -> Any:
+        return {name: self._offsets.get(name, {}) for name in groups}
+
+    def describe_groups(self, groups: Sequence[str]) -> Any:
+        return {name: self._groups[name] for name in groups if name in self._groups}
+
+
+class Mute(Told):
+    """Tells of topics only."""
+
+    def topic_acls(self) -> Any:
+        raise ClusterError(f"{self.alias}: not allowed to list ACLs", "grant Describe on the cluster")
+
+
+def previewed(source: Told, target: Told, **settings: Any) -> FlowPreview:
+    return preview(flow(**settings), source, target)  # type: ignore[arg-type]
+
+
+def example(**settings: Any) -> FlowPreview:
+    source = Told(
+        "A",
+        topics(orders=4, grows=12, there=1, x__replica=1),
+        {"orders": {"cleanup.policy": own("compact")}, "there": {"retention.ms": own("1")}},
+        [acl("orders"), acl("orders", "WRITE")],
+        {"billing": {("orders", 0): OFFSET}, "busy": {("there", 0): OFFSET}, "other": {("x.replica", 0): OFFSET}},
+    )
+    remote = {"retention.ms": own("2"), "message.timestamp.type": own("LogAppendTime")}
+    target = Told("B", topics(A__grows=1, A__there=1), {"A.there": remote}, groups=[group("busy", "Stable", members=1)])
+    return previewed(source, target, sync_group_offsets_interval=60.0, **settings)
+
+
+def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
+    assert preview_lines(example()) == [
+        "A->B: what a run would change",
+        "topics: 2 to make ready, 1 copied as is, 1 skipped",
+        "     TOPIC   REMOTE TOPIC  PARTITIONS  HOW",
+        "  ~  grows   A.grows       1 -> 12     grow",
+        "  +  orders  A.orders      4           create, replication.factor 1, cleanup.policy=compact",
+        "     NOTE  WHY                                                                              WHICH",
+        "        1  message.timestamp.type is LogAppendTime: the timestamps of records are not kept  there",
+        "     SKIPPED  WHY                WHICH",
+        "           1  excluded by `x.*`  x.replica",
+        "configs: 1 to change in 1 of 2 remote topics",
+        "     REMOTE TOPIC  CONFIG        FROM  TO  WHY",
+        "  ~  A.there       retention.ms  2     1   set on the source topic",
+        "acls: 1 to create, 1 without a counterpart",
+        "     TOPIC     PATTERN  PRINCIPAL  HOST  OPERATION  PERMISSION",
+        "  +  A.orders  LITERAL  User:app   *     READ       ALLOW",
+        "     SKIPPED  WHY                                                 WHICH",
+        "           1  who may write to a topic may not write to its copy  User:app WRITE on orders",
+        "groups: 1 translated, 1 left alone for now, 1 skipped",
+        "     billing",
+        "     LEFT ALONE  WHY",
+        "  !  busy        active on B: it has members there",
+        "     SKIPPED  WHY                                            WHICH",
+        "           1  no committed offset on a topic that is copied  other",
+        "internal topics: 1 to create, 2 off",
+        "     WHAT         TOPIC                   WHERE  HOW",
+        "  +  checkpoints  A.checkpoints.internal  on B   written by mirror run and mirror translate",
+        "A->B: topics created: 1, topics grown: 1, configs changed: 1, ACLs created: 1, internal topics created: 1; "
+        "topics copied: 3",
+    ]
+
+
+def test_with_all_what_stays_is_listed_too_and_every_skip_by_its_name() -> None:
+    shown = preview_lines(example(), show_all=True)
+    assert "  =  there   A.there       1" in shown
+    assert "     x.replica  excluded by `x.*`" in shown
+    assert any(line.split()[:2] == ["offset", "syncs"] and "off: emit.offset-syncs" in line for line in shown)
+
+
+def test_where_nothing_would_change_each_part_takes_a_line() -> None:
+    same = {"retention.ms": own("1")}
+    source = Told("A", topics(orders=1), {"orders": same}, offsets={"g": {("orders", 0): OFFSET}})
+    target = Told("B", topics(A__orders=1, A__checkpoints__internal=1), {"A.orders": same})
+    assert preview_lines(previewed(source, target)) == [
+        "A->B: what a run would change",
+        "topics: 1 copied as is",
+        "configs: all as on the source",
+        "acls: all that the source has are there",
+        "groups: 1 translated; nothing is committed, since sync.group.offsets.enabled is false",
+        "     g",
+        "internal topics: 1 there, 2 off",
+        "A->B: nothing would change; topics copied: 1",
+    ]
+
+
+def test_long_lists_are_cut_where_everything_is_not_asked_for() -> None:
+    many = {f"t{number:03}": 1 for number in range(100)}
+    found = previewed(Told("A", topics(**many, **{f"x{n}": 1 for n in range(9)})), Told("B", {}))
+    short, long = preview_lines(found), preview_lines(found, show_all=True)
+    assert len(short) < 40 and "     and 80 more; --all lists them" in short
+    assert "           9  excluded by `x.*`  x0, x1, x2, x3, x4 and 4 more" in short
+    assert all(any(f" {name} " in line for line in long) for name in many)
+    assert "     x8       excluded by `x.*`" in long
+
+
+def test_topics_that_cannot_be_copied_stand_out() -> None:
+    found = previewed(Told("A", topics(orders=1)), Told("B", topics(A_orders=1)))
+    why = "collides with existing topic A_orders: Kafka treats . and _ alike in metric names"
+    assert f"  !  orders      {why}" in preview_lines(found)
+    assert preview_lines(found)[-1].endswith("topics copied: 0; topics that cannot be copied: 1")
+
+
+def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -> None:
+    off = {"sync_topic_configs_interval": None, "emit_checkpoints_interval": None}
+    shown = preview_lines(previewed(Mute("A", topics(orders=1)), Told("B", {}), **off))
+    assert "configs: off: sync.topic.configs.enabled is false" in shown
+    assert "groups: off: sync.group.offsets.enabled and emit.checkpoints.enabled are false" in shown
+    assert "acls: not known: A: not allowed to list ACLs (grant Describe on the cluster)" in shown
+    assert any(line.startswith("  +  orders") for line in shown)
+
+
+def test_a_group_filter_that_fails_is_told_instead_of_the_groups() -> None:
+    found = previewed(
+        Told("A", topics(orders=1), offsets={"g": {("orders", 0): OFFSET}}),
+        Told("B", {}),
+        group_filter=f"{__name__}:Fails",
+    )
+    assert found.groups is None
+    assert f"{__name__}:Fails.why_not('g') failed: ValueError: no" in found.silent["groups"]
+
+
+class Fails:
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def why_not(self, name: str) -> str:
+        raise ValueError("no")
+
+
+def test_the_plan_as_json_is_complete() -> None:
+    found = json.loads(json.dumps(preview_json(example())))
+    assert [(each["topic"], each["remote_partitions"], each["grow_to"]) for each in found["topics"]] == [
+        ("grows", 1, 12), ("orders", None, None), ("there", 1, None),
+    ]  # fmt: skip
+    assert found["topics"][1]["create"]["configs"]["cleanup.policy"] == "compact"
+    assert found["skipped"] == [{"topic": "x.replica", "reason": "excluded by `x.*`", "wanted": False}]
+    assert [(each["config"], each["from"], each["to"], each["action"]) for each in found["configs"]] == [
+        ("retention.ms", "2", "1", "set"),
+    ]  # fmt: skip
+    assert [each["topic"] for each in found["acls"]["create"]] == ["A.orders"]
+    assert found["acls"]["skipped"][0]["operation"] == "WRITE"
+    assert {each["group"]: each["status"] for each in found["groups"]} == {
+        "billing": "translated", "busy": "left alone", "other": "skipped",
+    }  # fmt: skip
+    assert [each["action"] for each in found["internal_topics"]] == ["create", "off", "off"]
+    assert found["silent"] == {}
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+def decided(there: ConsumerGroup, present: bool = True, **settings: Any) -> str:
+    facts = GroupFacts(
+        names=["g"],
+        committed={"g": {("orders", 0): OFFSET}},
+        selected={"orders": "A.orders"},
+        there={"g": there},
+        there_committed={"g": {("A.orders", 0): OFFSET} if present else {}},
+    )
+    (plan,) = plan_groups(flow(**{"sync_group_offsets_interval": 1.0, **settings}), facts)
+    return plan.status
+
+
+def test_groups_that_somebody_may_use_on_the_target_are_left_alone() -> None:
+    assert decided(group("g")) == "translated"
+    assert decided(group("g", "Stable", members=1)) == "left alone"
+    assert decided(group("g", "PreparingRebalance")) == "left alone"
+    assert decided(group("g", simple=True)) == "left alone"
+    assert decided(group("g", simple=True), present=False) == "translated"
+    assert decided(group("g", simple=True), groups_simple="include") == "translated"
+    # Checkpoints are told whoever works there.
+    assert decided(group("g", "Stable", members=1), sync_group_offsets_interval=None) == "translated"
+
+
+def test_groups_that_the_filter_leaves_out_name_the_pattern() -> None:
+    names = ["app", "console-consumer-7"]
+    plans = plan_groups(flow(), GroupFacts(names, {}, {}, {}, {}))
+    assert [plan.reason for plan in plans] == [
+        "no committed offset on a topic that is copied", "excluded by `console-consumer-.*`",
+    ]  # fmt: skip
+
+
+# --- internal topics ---------------------------------------------------------------------------------------------
+
+
+def actions(settings: Mapping[str, Any], here: Any = None, there: Any = None, pairs: Any = ()) -> List[str]:
+    planned = plan_internal_topics(flow(**settings), here or {}, there or {}, pairs)
+    return [f"{each.action} {each.topic} on {each.alias}" for each in planned if each.action != "off"]
+
+
+def test_internal_topics_lie_where_mm2_has_them() -> None:
+    emitting = {"emit_offset_syncs": True, "emit_heartbeats_interval": 1.0}
+    assert actions(emitting) == [
+        "create A.checkpoints.internal on B", "create mm2-offset-syncs.B.internal on A", "create heartbeats on B",
+    ]  # fmt: skip
+    at_target = {**emitting, "offset_syncs_topic_location": "target", "emit_checkpoints_interval": None}
+    there = topics(**{"mm2-offset-syncs__A__internal": 1})
+    assert actions(at_target, there=there) == ["exists mm2-offset-syncs.A.internal on B", "create heartbeats on B"]
+
+
+def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source() -> None:
+    back = ReplicationFlow(ClusterConfig("B", {}), ClusterConfig("A", {}))
+    elsewhere = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("C", {}))
+    only = {"emit_checkpoints_interval": None}
+    assert actions(only, pairs=(back, elsewhere)) == ["create heartbeats on A"]
+    config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back,))
+    clusters: Any = (Told("A", topics(orders=1)), Told("B", {}))
+    shown = preview_lines(preview(flow(), clusters[0], clusters[1], config))
+    assert any("as B->A.emit.heartbeats.enabled asks" in line for line in shown)
+
+
+def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> None:
+    upgraded = flow(separator="_", internal_separator="_")
+    old = topics(A__checkpoints__internal=1)
+    planned = plan_internal_topics(upgraded, {}, old)[0]
+    assert (planned.topic, planned.action, planned.others) == (
+        "A_checkpoints_internal", "create", ("A.checkpoints.internal",),
+    )  # fmt: skip
+    clusters: Any = (Told("A", {}), Told("B", old))
+    notes = preview_lines(preview(upgraded, clusters[0], clusters[1]))
+    assert "     note: B has A.checkpoints.internal, checkpoints of other settings" in notes
+    assert plan_internal_topics(replace(upgraded, internal_separator="."), {}, old)[0].action == "exists"

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Optional
 
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError
 
@@ -15,17 +16,15 @@ if TYPE_CHECKING:
     from mirror_lib.plan import TopicFacts
 
 
-def split_topic(arguments: argparse.Namespace) -> argparse.Namespace:
-    """The arguments with `topic`, the last word, taken off the files; `None` where a group is asked about.
+def read_explained(arguments: argparse.Namespace) -> MirrorConfig:
+    """The configuration of `mirror explain`: the last word is the topic, unless a group is asked about.
 
     Raises ConfigError where there is neither.
     """
-    if arguments.group is not None:
-        return argparse.Namespace(**{**vars(arguments), "topic": None})
-    *files, topic = arguments.config
+    files = arguments.config if _topic(arguments) is None else arguments.config[:-1]
     if not files:
         raise ConfigError("say what to explain: a topic after the file, or --group GROUP")
-    return argparse.Namespace(**{**vars(arguments), "config": files, "topic": topic})
+    return load(files)
 
 
 def explain_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -33,9 +32,10 @@ def explain_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.explain.steps import explanation_json, explanation_lines
     from mirror_lib.explain.topic import explain_topic
 
+    topic = _topic(arguments)
     for flow in chosen_flows(arguments, config):
-        if arguments.topic is not None:
-            found = explain_topic(arguments.topic, flow, _topic_facts(flow, config), config.flows)
+        if topic is not None:
+            found = explain_topic(topic, flow, _topic_facts(flow, config), config.flows)
         else:
             found = _group(arguments.group, flow, config)
         if arguments.json:
@@ -43,6 +43,10 @@ def explain_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         else:
             print_lines(explanation_lines(found))
     return EXIT_OK
+
+
+def _topic(arguments: argparse.Namespace) -> Optional[str]:
+    return None if arguments.group is not None else str(arguments.config[-1])
 
 
 def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicFacts]:

@@ -32,59 +32,44 @@ class InternalTopicPlan:
 def plan_internal_topics(
     flow: ReplicationFlow, source_topics: Topics, target_topics: Topics, pairs: Sequence[ReplicationFlow] = ()
 ) -> Tuple[InternalTopicPlan, ...]:
-    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs` that it reads. May raise
-    CustomClassError."""
+    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs` that it reads.
+
+    May raise CustomClassError.
+    """
+    here, there = (flow.source, source_topics), (flow.target, target_topics)
     at_source = flow.offset_syncs_topic_location == "source"
-    here, other = (flow.source, flow.target) if at_source else (flow.target, flow.source)
-    syncing = flow.sync_group_offsets_interval is not None
-    writers = "written by mirror run and mirror translate" if syncing else "written by mirror translate"
-    emits_checkpoints, emits_heartbeats = flow.emit_checkpoints_interval, flow.emit_heartbeats_interval
+    other = flow.target if at_source else flow.source
+    is_syncing = flow.sync_group_offsets_interval is not None
+    writers = "written by mirror run and mirror translate" if is_syncing else "written by mirror translate"
+    checkpoints = None if flow.emit_checkpoints_interval is None else writers
+    syncs = writers if flow.emit_offset_syncs else None
+    heartbeats = None if flow.emit_heartbeats_interval is None else "written by mirror run"
     return (
-        _planned(
-            "checkpoints",
-            checkpoints_topics(flow),
-            (flow.target, target_topics),
-            _off("emit.checkpoints.enabled is false", emits_checkpoints is None),
-            writers,
-        ),
-        _planned(
-            "offset syncs",
-            offset_syncs_topics(flow, other.alias),
-            (here, source_topics if at_source else target_topics),
-            _off("emit.offset-syncs.enabled is false", not flow.emit_offset_syncs),
-            writers,
-        ),
-        _planned(
-            "heartbeats",
-            (policy_for(flow).heartbeats_topic(),),
-            (flow.target, target_topics),
-            _off("emit.heartbeats.enabled is false", emits_heartbeats is None),
-            "written by mirror run",
-        ),
+        _planned("checkpoints", checkpoints_topics(flow), there, checkpoints),
+        _planned("offset syncs", offset_syncs_topics(flow, other.alias), here if at_source else there, syncs),
+        _planned("heartbeats", (policy_for(flow).heartbeats_topic(),), there, heartbeats),
         *(
-            _planned(
-                "heartbeats",
-                (policy_for(pair).heartbeats_topic(),),
-                (flow.source, source_topics),
-                None,
-                f"written by mirror run, as {pair.name}.emit.heartbeats.enabled asks",
-            )
+            _planned("heartbeats", (policy_for(pair).heartbeats_topic(),), here, f"written by mirror run for {pair.name}")
             for pair in pairs
             if pair.target.alias == flow.source.alias
         ),
     )
 
 
-def _off(reason: str, is_off: bool) -> Optional[str]:
-    return reason if is_off else None
+_SWITCHES = {
+    "checkpoints": "emit.checkpoints.enabled",
+    "offset syncs": "emit.offset-syncs.enabled",
+    "heartbeats": "emit.heartbeats.enabled",
+}
 
 
 def _planned(
-    kind: str, names: Tuple[str, ...], where: Tuple[ClusterConfig, Topics], off: Optional[str], writers: str
+    kind: str, names: Tuple[str, ...], where: Tuple[ClusterConfig, Topics], writers: Optional[str]
 ) -> InternalTopicPlan:
+    """`names` are the topic's own and those of other versions; without `writers` it is switched off."""
     cluster, topics = where
     others = tuple(name for name in names[1:] if name in topics)
-    if off is not None:
-        return InternalTopicPlan(kind, names[0], cluster.alias, OFF, off, others)
+    if writers is None:
+        return InternalTopicPlan(kind, names[0], cluster.alias, OFF, f"{_SWITCHES[kind]} is false", others)
     action = EXISTS if names[0] in topics else CREATE
     return InternalTopicPlan(kind, names[0], cluster.alias, action, writers, others)

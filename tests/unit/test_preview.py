@@ -291,7 +291,7 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
     config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back,))
     clusters: Any = (Told("A", topics(orders=1)), Told("B", {}))
     shown = preview_lines(preview(flow(), clusters[0], clusters[1], config))
-    assert any("as B->A.emit.heartbeats.enabled asks" in line for line in shown)
+    assert any("written by mirror run for B->A" in line for line in shown)
 
 
 def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> None:

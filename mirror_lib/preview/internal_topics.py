@@ -10,6 +10,7 @@ from mirror_lib.facts import TopicDescription
 from mirror_lib.policy import checkpoints_topics, offset_syncs_topics, policy_for
 
 CREATE, EXISTS, OFF = "create", "exists", "off"
+RUN = "written by mirror run"
 
 Topics = Mapping[str, TopicDescription]
 
@@ -43,13 +44,13 @@ def plan_internal_topics(
     writers = "written by mirror run and mirror translate" if is_syncing else "written by mirror translate"
     checkpoints = None if flow.emit_checkpoints_interval is None else writers
     syncs = writers if flow.emit_offset_syncs else None
-    heartbeats = None if flow.emit_heartbeats_interval is None else "written by mirror run"
+    heartbeats = None if flow.emit_heartbeats_interval is None else RUN
     return (
         _planned("checkpoints", checkpoints_topics(flow), there, checkpoints),
         _planned("offset syncs", offset_syncs_topics(flow, other.alias), here if at_source else there, syncs),
         _planned("heartbeats", (policy_for(flow).heartbeats_topic(),), there, heartbeats),
         *(
-            _planned("heartbeats", (policy_for(pair).heartbeats_topic(),), here, f"written by mirror run for {pair.name}")
+            _planned("heartbeats", (policy_for(pair).heartbeats_topic(),), here, f"{RUN} for {pair.name}")
             for pair in pairs
             if pair.target.alias == flow.source.alias
         ),

@@ -16,7 +16,7 @@ from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_
 from mirror_lib.cluster.group_turns import Turns
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.errors import ClusterError, RefusedError, cause_of
 from mirror_lib.facts import CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -115,8 +115,9 @@ class GroupMember:
                 self._fail(f"not allowed to join group {self._group}", "grant Read on the group to this principal")
             except InconsistentGroupProtocolError:
                 self._wait(STRANGERS)
-            except (KafkaError, OSError, RuntimeError) as error:
-                log.warning("%s: group %s: %s; trying again", self._config.alias, self._group, type(error).__name__)
+            except Exception as error:
+                # The thread's last resort as well: without it a process could stand by for ever.
+                log.warning("%s: group %s: %s; trying again", self._config.alias, self._group, cause_of(error))
                 log.debug("group %s", self._group, exc_info=True)
             self._closing.wait(AGAIN_SECONDS)
 
@@ -168,13 +169,14 @@ class GroupMember:
     def _fail(self, what: str, hint: str) -> None:
         with self._changed:
             self._error = ClusterError(f"{self._config.alias}: {what}", hint)
+            log.error("%s", self._error)
             self._changed.notify_all()
 
     def _due(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> Dict[TopicPartition, CommittedOffset]:
         return {each: at for each, at in offsets.items() if self._committed.get(each) != at}
 
     def _commit(self, consumer: Any) -> None:
-        """Commit what has changed. A failure costs nothing but that the group shows less than is copied."""
+        """Commit what has changed. Any other failure costs nothing but that the group shows less than is copied."""
         with self._changed:
             due = self._due(self._offered) if self._copies_since else {}
         if not due:

@@ -6,11 +6,15 @@ import argparse
 import os
 from typing import Any, Dict, Mapping
 
+from mirror_lib.commands.convert import STDOUT, write_conversion
 from mirror_lib.commands.run import run_command
+from mirror_lib.config.convert import convert_document
+from mirror_lib.config.entries import Document
 from mirror_lib.config.loader import config_of, with_values
 from mirror_lib.config.mm1 import OPTIONS, Given, help_of, read_mm1
 from mirror_lib.config.mm1_options import Option
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import EXIT_OK
 
 TEXT = "copy with MirrorMaker 1's options and client files"
 
@@ -30,18 +34,32 @@ def add_mm1(commands: Any, epilog: str) -> None:
     parser.add_argument("--state", metavar="DIR", help="folder of the ledger (default ./mirror-state)")
     parser.add_argument("--once", action="store_true", help="one run to the present end, instead of going on for ever")
     parser.add_argument("--until", metavar="END", help="end there: caught-up, a time, or offsets")
+    parser.add_argument("--convert", metavar="FILE", help="start nothing, write the same as YAML; - is standard output")
     parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")
-    parser.set_defaults(command=run_command, read=mm1_config, flow=None)
+    parser.set_defaults(command=mm1_command, read=mm1_config, flow=None)
+
+
+def mm1_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror mm1`: copy until told to stop, or write the YAML of `--convert`."""
+    if arguments.convert is None:
+        return run_command(arguments, config)
+    conversion = convert_document(_document(arguments))
+    files = [*vars(arguments)["consumer.config"], *vars(arguments)["producer.config"]]
+    write_conversion(conversion, arguments.convert, False, files)
+    if arguments.convert == STDOUT:
+        print(conversion.text, end="", flush=True)
+    return EXIT_OK
 
 
 def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:
     """The configuration that the arguments come to. Raises `ConfigError`."""
-    return config_of(with_values(read_mm1(_given(arguments), arguments.state), os.environ))
+    return config_of(with_values(_document(arguments), os.environ))
 
 
-def _given(arguments: argparse.Namespace) -> Given:
+def _document(arguments: argparse.Namespace) -> Document:
     values: Mapping[str, Any] = vars(arguments)
-    return {option.name: values[option.name] or () for option in OPTIONS if option.name in values}
+    given: Given = {option.name: values[option.name] or () for option in OPTIONS if option.name in values}
+    return read_mm1(given, arguments.state)
 
 
 def _add(parser: argparse.ArgumentParser, option: Option) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import FlowLab, values
-from tests.lab.group_lab import commit
+from tests.lab.group_lab import commit, member
 from tests.lab.mm1_lab import Mm1Lab
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
@@ -60,6 +60,9 @@ def test_position_of_an_old_mirrormaker_is_gone_on_from_and_survives_a_lost_ledg
     # The old one had 20 records of partition 0, which it wrote where it liked, and none of partition 1.
     lab.target.create_topic(lab.topic, 2, retention_ms="-1")
     write(lab.target, values(20), 0)
+    with member(lab.source, lab.group, lab.topic):
+        (outcome,) = lab.run()
+        assert "consumers of another kind are in the group, an old MirrorMaker perhaps" in str(outcome.error)
     (outcome,) = lab.run()
     assert outcome.error is None and outcome.records == 60
     assert (lab.copied(0), lab.copied(1)) == (values(50), values(30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List
 
@@ -10,6 +11,7 @@ import pytest
 
 from mirror_lib.cli import main
 from mirror_lib.cluster.group_turns import chosen_member
+from mirror_lib.config.loader import load
 from mirror_lib.config.mm1 import topic_pattern
 from mirror_lib.config.mm1_options import IGNORED, OPTIONS
 from mirror_lib.config.model import MirrorConfig
@@ -192,6 +194,17 @@ def test_published_command_is_taken_as_it_stands(script: Path, tmp_path: Path, m
     assert words[:2] == ["mirror", "mm1"]
     config = config_of(*words[2:])
     assert [flow.source.bootstrap_servers for flow in config.flows] == ["a:9092"]
+
+
+def test_the_same_as_yaml_is_one_option_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = files(tmp_path, c="auto.offset.reset=smallest\nzk.connect=z:2181\n", p="compression.type=none\n")
+    given = [f"--consumer.config={paths['c']}", f"--producer.config={paths['p']}", "--whitelist=a,b", "--queue.size=9"]
+    assert main(["mm1", *given, "--convert", str(tmp_path / "mirror.yaml")]) == 0
+    assert replace(load(str(tmp_path / "mirror.yaml")), warnings=()) == replace(config_of(*given), warnings=())
+    assert main(["mm1", *given, "--convert", "-"]) == 0
+    text = capsys.readouterr().out
+    assert "start.position: group g" in text and "--queue.size: ignored" in text and "zk.connect: ignored" in text
+    assert main(["mm1", *given, "--convert", str(tmp_path / "mirror.yaml")]) == 2
 
 
 def test_turn_stays_with_who_copies_and_falls_to_one_when_nobody_does() -> None:

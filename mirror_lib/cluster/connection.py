@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka.errors import AuthorizationError, KafkaError, NodeNotReadyError, UnknownBrokerIdError
@@ -16,7 +16,9 @@ from kafka.errors import AuthorizationError, KafkaError, NodeNotReadyError, Unkn
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
+from mirror_lib.log.brokers import LoginRefused, admin_connections
 from mirror_lib.log.connection import LogClient, Network
+from mirror_lib.log.login import ready_options
 
 log = logging.getLogger(__name__)
 # At DEBUG these log the client's configuration and the bytes it sends, passwords included; and they log each attempt to
@@ -31,6 +33,7 @@ ANSWER_SECONDS = 60.0
 LONGEST_BACKOFF_MS = 1000
 # 10 000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
 LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
+LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 
 
 class ClusterConnection:
@@ -45,17 +48,11 @@ class ClusterConnection:
         options = {
             "client_id": f"mirror-{config.alias}-admin",
             "reconnect_backoff_max_ms": LONGEST_BACKOFF_MS,
-            **kafka_python_options(config.client_properties("admin")),
+            **ready_options(kafka_python_options(config.client_properties("admin"))),
             "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
             "bootstrap_timeout_ms": int(1000 * min(answer_seconds, 30)),
         }
-        try:
-            self._client = KafkaAdminClient(**options)
-        except KafkaError as error:
-            raise ClusterError(
-                f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: {type(error).__name__}",
-                "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
-            ) from error
+        self._client = _connected(config, options)
 
     def close(self) -> None:
         """Drop the connections. Closing twice is harmless."""
@@ -107,6 +104,8 @@ class ClusterConnection:
                 return question()
             except AuthorizationError as error:
                 raise ClusterError(f"{self.alias}: not allowed to {asked}", hint=f"grant {right}") from error
+            except LoginRefused as error:
+                raise ClusterError(f"{self.alias}: cannot {asked}: {error.args[0]}", LOGIN_HINT) from error
             # RuntimeError is kafka-python's word for a controller that moved twice, OSError a connection that broke.
             except (KafkaError, RuntimeError, OSError) as error:
                 lasting = isinstance(error, KafkaError) and not error.retriable
@@ -115,6 +114,31 @@ class ClusterConnection:
                     raise ClusterError(f"{self.alias}: cannot {asked}: {error}", hint) from error
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
+
+
+def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminClient:
+    made: List[Any] = []
+
+    def connections(**settings: Any) -> Any:
+        made.append(admin_connections(**settings))
+        return made[0]
+
+    place = f"the cluster {config.alias} at {config.bootstrap_servers}"
+    try:
+        return KafkaAdminClient(**options, kafka_client=connections)
+    except KafkaError as error:
+        # The library leaves its thread and its connections behind.
+        for client in made:
+            client.close()
+            client._net.stop()
+        if isinstance(error, LoginRefused):
+            raise ClusterError(f"cannot log in to {place}: {error.args[0]}", LOGIN_HINT) from error
+        last = made[0]._manager.last_failure if made else ""
+        reason = type(error).__name__ + (f"; the last attempt: {last}" if last else "")
+        raise ClusterError(
+            f"cannot reach {place}: {reason}",
+            "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
+        ) from error
 
 
 @contextmanager

@@ -93,10 +93,21 @@ alone. Internal topics are never copied, whatever a class says. `conf/examples/c
 
 ## Clients
 
-The same properties serve Spark's Java client and kafka-python. Both take `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` and
-`SASL_SSL`; `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`; `GSSAPI` with a ticket cache.
-Stores must be PEM files (`ssl.truststore.type = PEM`, `ssl.keystore.type = PEM`); JKS, PKCS12 and OAUTHBEARER are
-refused. Kafka's Java client cannot open a private key that is encrypted with PBES2, OpenSSL's default; encrypt it with
+The same properties serve Spark's Java client and kafka-python.
+
+- `security.protocol`: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.
+- `sasl.mechanism`: `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`, `GSSAPI` with
+  `Krb5LoginModule` there ([operate.md](operate.md), "Kerberos"). `OAUTHBEARER` and delegation tokens are refused. A
+  file named by `-Djava.security.auth.login.config` is not read: write its `KafkaClient` section into `sasl.jaas.config`.
+- `ssl.truststore.*`, `ssl.keystore.*`, `ssl.key.password`: JKS (the default), PKCS12 and PEM files, and PEM text in
+  `ssl.truststore.certificates`, `ssl.keystore.key` and `ssl.keystore.certificate.chain`. JKS and PKCS12 are opened by
+  Java on the Python side too; a key store must hold one private key. Without a trust store Java trusts what came with
+  it, Python what the system trusts.
+- `ssl.endpoint.identification.algorithm`: `https`, or empty to skip the check of the host name.
+- `ssl.protocol`, `ssl.enabled.protocols`: TLS 1.2 and 1.3. `ssl.cipher.suites`: GCM and CHACHA20 suites; the choice
+  among those of TLS 1.3 is Java's only.
+
+Kafka's Java client cannot open a PEM key that is encrypted with PBES2, OpenSSL's default; encrypt it with
 `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
 """
 

@@ -9,14 +9,14 @@ import logging
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from kafka.errors import KafkaConnectionError, KafkaError, SaslAuthenticationFailedError, for_code
+from kafka.errors import KafkaError, for_code
 from kafka.future import Future as KafkaFuture
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror_lib.errors import ClusterError
+from mirror_lib.log.brokers import BrokerConnections, LoginRefused
+from mirror_lib.log.login import ready_options
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 30_000
 # Above it the client fails requests at once. All lanes may be asked about together; appends have a limit of their own.
 MAX_IN_FLIGHT = 100
-RECEIVE_BYTES = 1024 * 1024
 TRANSACTION_KEY = 1
 
 Future = Any
@@ -34,27 +33,6 @@ Partition = Tuple[str, int]
 
 class Disconnected(Exception):
     """A request got no answer: whether the broker acted on it is unknown."""
-
-
-class _BulkTransport(KafkaTCPTransport):  # type: ignore[misc]  # kafka-python has no types
-    """Reads what the socket holds at once: by 4 KB, as the library does, a fetch answer costs a thousand calls."""
-
-    def _sock_recv(self) -> Tuple[bytes, Optional[Exception]]:
-        try:
-            data = self._sock.recv(RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return b"", None
-        except OSError as error:
-            return b"", KafkaConnectionError(error)
-        return (data, None) if data else (data, KafkaConnectionError("socket disconnected"))
-
-
-class _BulkConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
-    async def _build_transport(self, node: Any, timeout_at: Optional[float] = None) -> Any:
-        transport = await super()._build_transport(node, timeout_at=timeout_at)
-        if type(transport) is KafkaTCPTransport:  # TLS reads record by record anyway
-            transport.__class__ = _BulkTransport
-        return transport
 
 
 class Network:
@@ -77,17 +55,20 @@ class Network:
 
 
 class LogClient:
-    """Connections to the brokers of one cluster. `options` are kafka-python's names (see `config.clients`)."""
+    """Connections to the brokers of one cluster. `options` come from `config.clients`.
+
+    Raises `ConfigError` where a key store in them cannot be opened.
+    """
 
     def __init__(self, network: Network, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self.network = network
-        self._manager = _BulkConnectionManager(
+        self._manager = BrokerConnections(
             network.selector,
             **{
                 "reconnect_backoff_max_ms": 1000,
                 "request_timeout_ms": REQUEST_TIMEOUT_MS,
-                **options,
+                **ready_options(options),
                 "receive_message_max_bytes": MAX_FRAME_BYTES,
                 "max_in_flight_requests_per_connection": MAX_IN_FLIGHT,
             },
@@ -98,13 +79,12 @@ class LogClient:
         """Learn the cluster's brokers. `deadline` is in `time.monotonic()` seconds. Raises `ClusterError`."""
         try:
             self._manager.bootstrap(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
-        except SaslAuthenticationFailedError as error:
-            raise ClusterError(
-                f"{self.alias}: authentication failed", "check its sasl.* and ssl.* properties"
-            ) from error
+        except LoginRefused as error:
+            raise ClusterError(f"{self.alias}: {error.args[0]}", "check its sasl.* and ssl.* properties") from error
         except KafkaError as error:
+            last = f"; the last attempt: {self._manager.last_failure}" if self._manager.last_failure else ""
             raise ClusterError(
-                f"{self.alias}: no broker answers",
+                f"{self.alias}: no broker answers{last}",
                 "check bootstrap.servers, credentials and the network",
             ) from error
 

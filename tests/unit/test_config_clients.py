@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Dict
 
 import pytest
@@ -9,9 +10,13 @@ from kafka import KafkaAdminClient
 from kafka.net.manager import KafkaConnectionManager
 
 from mirror_lib.config.clients import kafka_python_options, spark_kafka_options
+from mirror_lib.config.jaas import KerberosLogin
+from mirror_lib.config.tls import Store, TlsSettings
 from mirror_lib.errors import ConfigError
 
 SERVERS = {"bootstrap.servers": "a:9092, b:9093"}
+SSL = {"security.protocol": "SSL"}
+KERBEROS = 'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="/x";'
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p\\"q\\\\ ;=";'
 
 
@@ -28,13 +33,15 @@ def test_plaintext_needs_servers_only() -> None:
 
 def test_kafka_pythons_clients_know_every_option() -> None:
     jaas = sasl("SCRAM-SHA-512", SCRAM)
-    stores = {f"ssl.{s}store.{k}": v for s in ("trust", "key") for k, v in (("type", "PEM"), ("location", "/x.pem"))}
+    stores = {"ssl.truststore.location": "/x.jks", "ssl.keystore.location": "/x.jks", "ssl.keystore.password": "x"}
     waits = ("request.timeout.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms", "metadata.max.age.ms")
     every = {**jaas, **stores, "ssl.key.password": "x", "client.id": "me", **dict.fromkeys(waits, "1")}
-    kerberos = {**SERVERS, "security.protocol": "SASL_SSL", "connections.max.idle.ms": "1"}
+    line = KERBEROS.replace('"/x"', '"/x" serviceName="kafka" principal="me"')
+    kerberos = {**sasl("GSSAPI", line), "connections.max.idle.ms": "1"}
     for props in (every, kerberos):
-        assert set(kafka_python_options(props)) <= set(KafkaAdminClient.DEFAULT_CONFIG)
-        assert set(kafka_python_options(props)) <= set(KafkaConnectionManager.DEFAULT_CONFIG)
+        options = set(kafka_python_options(props)) - {"tls"} | {"ssl_context"}
+        assert options <= set(KafkaAdminClient.DEFAULT_CONFIG)
+        assert options <= set(KafkaConnectionManager.DEFAULT_CONFIG)
 
 
 def test_timeouts_and_client_id_are_passed_on_as_numbers_and_text() -> None:
@@ -55,44 +62,103 @@ def test_a_plain_line_may_span_lines_and_leave_quotes_out() -> None:
     assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("u", "p w")
 
 
-def test_pem_stores_become_files() -> None:
-    options = kafka_python_options({
-        **SERVERS, "security.protocol": "ssl", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem",
-        "ssl.keystore.type": "PEM", "ssl.keystore.location": "/me.pem", "ssl.key.password": "x",
-        "ssl.endpoint.identification.algorithm": "",
-    })
-    assert options == {
-        "bootstrap_servers": ["a:9092", "b:9093"], "security_protocol": "SSL", "ssl_check_hostname": False,
-        "ssl_cafile": "/ca.pem", "ssl_certfile": "/me.pem", "ssl_keyfile": "/me.pem", "ssl_password": "x",
-    }
+def tls(**props: str) -> TlsSettings:
+    named = {f"ssl.{key.replace('__', '.')}": value for key, value in props.items()}
+    settings = kafka_python_options({**SERVERS, "security.protocol": "ssl", **named})["tls"]
+    assert isinstance(settings, TlsSettings)
+    return settings
+
+
+def test_stores_are_named_and_not_opened() -> None:
+    settings = tls(
+        truststore__location="/ca.p12", truststore__type="pkcs12", truststore__password="x",
+        keystore__location="/me.jks", keystore__password="y", key__password="z",
+        endpoint__identification__algorithm="",
+    )
+    assert settings.trusted == Store("PKCS12", "/ca.p12", "x")
+    assert settings.own == Store("JKS", "/me.jks", "y", "z")
+    assert settings.check_hostname is False
 
 
 def test_host_names_are_checked_unless_switched_off() -> None:
-    assert kafka_python_options({**SERVERS, "security.protocol": "SSL"})["ssl_check_hostname"] is True
+    assert tls().check_hostname is True
 
 
 def test_stores_are_not_looked_at_where_nothing_is_encrypted() -> None:
-    assert "ssl_cafile" not in kafka_python_options({**SERVERS, "ssl.truststore.location": "/x.jks"})
+    assert "tls" not in kafka_python_options({**SERVERS, "ssl.truststore.location": "/x.jks"})
+
+
+def test_pem_text_may_stand_in_place_and_on_one_line_as_kafka_has_it() -> None:
+    block = "-----BEGIN CERTIFICATE----- QUJD REVG -----END CERTIFICATE-----"
+    key = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nQUJD\n-----END ENCRYPTED PRIVATE KEY-----"
+    settings = tls(
+        truststore__type="PEM", truststore__certificates=f"{block} {block}", keystore__type="PEM",
+        keystore__key=key, keystore__certificate__chain=block, key__password="z",
+    )
+    rewritten = "-----BEGIN CERTIFICATE-----\nQUJDREVG\n-----END CERTIFICATE-----\n"
+    assert settings.trusted == Store("PEM", certificates=rewritten * 2)
+    assert settings.own == Store("PEM", key_password="z", certificates=rewritten, key=key + "\n")
+
+
+def test_protocols_and_suites_are_what_both_sides_have() -> None:
+    assert tls().protocols == ("TLSv1.2", "TLSv1.3")
+    assert tls(protocol="TLSv1.2").protocols == ("TLSv1.2",)
+    assert tls(enabled__protocols="TLSv1.1, TLSv1.3").protocols == ("TLSv1.3",)
+    older = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+    ciphers = tls(cipher__suites=f"TLS_AES_256_GCM_SHA384,{older}").ciphers
+    assert ciphers == ("ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305")
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(":".join(ciphers))
+
+
+def test_no_secret_shows_in_what_the_options_print() -> None:
+    settings = tls(
+        keystore__location="/me.jks", keystore__password="canary", key__password="canary",
+        truststore__location="/ca.jks", truststore__password="canary",
+    )
+    assert "/me.jks" in repr(settings)
+    assert "canary" not in repr(settings)
+
+
+def test_a_kerberos_line_gives_the_login() -> None:
+    jaas = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true\n"
+        'keyTab="/etc/mirror.keytab" serviceName="kafka" principal="mirror/host@EXAMPLE.COM";'
+    )
+    login = KerberosLogin("kafka", "mirror/host@EXAMPLE.COM", "/etc/mirror.keytab")
+    assert kafka_python_options(sasl("GSSAPI", jaas))["sasl_kerberos_name"] == login
 
 
 def test_kerberos_takes_its_service_name_from_either_place() -> None:
-    props = {**SERVERS, "security.protocol": "SASL_PLAINTEXT"}
-    jaas = 'com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true serviceName="broker";'
-    assert kafka_python_options(props)["sasl_kerberos_service_name"] == "kafka"
-    assert kafka_python_options({**props, "sasl.jaas.config": jaas})["sasl_kerberos_service_name"] == "broker"
+    jaas = 'com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true ticketCache="/tmp/t";'
+    props = {**sasl("GSSAPI", jaas), "sasl.kerberos.service.name": "broker"}
+    assert kafka_python_options(props)["sasl_kerberos_name"] == KerberosLogin("broker", ticket_cache="/tmp/t")
+
+
+def test_a_scram_name_is_written_as_the_protocol_wants_it() -> None:
+    line = SCRAM.replace('username="u"', 'username="a=b,c"')
+    assert kafka_python_options(sasl("SCRAM-SHA-256", line))["sasl_plain_username"] == "a=3Db=2Cc"
 
 
 @pytest.mark.parametrize(
     "props, sentence",
     [
         ({"security.protocol": "TLS"}, "security.protocol must be one of"),
-        ({"security.protocol": "SSL", "ssl.truststore.location": "/x"}, "is a JKS store, which cannot be read"),
+        ({**SSL, "ssl.truststore.certificates": "-----"}, "needs ssl.truststore.type = PEM"),
+        ({**SSL, "ssl.truststore.certificates": "x", "ssl.truststore.type": "PEM"}, "must hold PEM text"),
+        ({**SSL, "ssl.truststore.certificates": "x", "ssl.truststore.location": "/x"}, "exclude each other"),
+        ({**SSL, "ssl.keystore.key": "x", "ssl.keystore.type": "PEM"}, "are needed together"),
         (
-            {"security.protocol": "SSL", "ssl.keystore.location": "/x", "ssl.keystore.type": "PKCS12"},
-            "set ssl.keystore.type = PEM",
+            {**SSL, "ssl.keystore.location": "/x", "ssl.keystore.type": "PEM", "ssl.keystore.password": "x"},
+            "the private key's password is ssl.key.password",
         ),
-        ({"security.protocol": "SSL", "ssl.truststore.certificates": "-----"}, "put the PEM text into a file"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "others cannot be used yet"),
+        ({**SSL, "ssl.protocol": "TLSv1.1"}, "must allow TLSv1.2 or TLSv1.3"),
+        ({**SSL, "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "only the GCM and CHACHA20 suites"),
+        ({**SSL, "ssl.engine.factory.class": "com.example.Mine"}, "names a Java class"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER cannot be used here"),
+        ({"security.protocol": "SASL_SSL"}, "(a file named by -Djava.security.auth.login.config is not read"),
+        (sasl("GSSAPI", f"KafkaClient {{ {KERBEROS} }};"), "leave out KafkaClient and the braces"),
+        (sasl("GSSAPI", KERBEROS), "GSSAPI has no service name"),
+        ({**sasl("GSSAPI", KERBEROS), "sasl.kerberos.service.name": "kafka"}, "has a keyTab and no principal"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "PLAIN needs sasl.jaas.config"),
         (sasl("PLAIN", SCRAM), "needs PlainLoginModule"),
         (sasl("SCRAM-SHA-256", SCRAM.replace("password", "pass")), "sasl.jaas.config cannot be read"),

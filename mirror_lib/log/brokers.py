@@ -1,0 +1,145 @@
+"""kafka-python's connections to brokers, with what it lacks: a refusal that stays is told at once and in plain words,
+large answers are read quickly, and a Kerberos login is the cluster's own and not the process's.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from functools import partial
+from typing import Any, Dict, Optional, Tuple
+
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
+
+from mirror_lib.config.jaas import KerberosLogin
+
+log = logging.getLogger(__name__)
+
+RECEIVE_BYTES = 1024 * 1024
+# The connection broke, which may be a broker that stops or starts.
+_BROKEN = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class LoginRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no types
+    """A broker and this client do not get to talk, and trying again will not help. The text says why."""
+
+    retriable = False
+
+
+class _BulkTransport(KafkaTCPTransport):  # type: ignore[misc]  # kafka-python has no types
+    """Reads what the socket holds at once: by 4 KB, as the library does, a fetch answer costs a thousand calls."""
+
+    def _sock_recv(self) -> Tuple[bytes, Optional[Exception]]:
+        try:
+            data = self._sock.recv(RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return b"", None
+        except OSError as error:
+            return b"", KafkaConnectionError(error)
+        return (data, None) if data else (data, KafkaConnectionError("socket disconnected"))
+
+
+class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
+    """The library keeps trying with a wrong password or certificate until its time is up. This one raises
+    `LoginRefused` from the next use of the broker on; `last_failure` is what the latest attempt ended with."""
+
+    def __init__(self, network: Any, **options: Any) -> None:
+        self.last_failure = ""
+        # The library's own record of refusals is emptied by the attempt that was refused.
+        self._refusals: Dict[Any, str] = {}
+        super().__init__(network, **options)
+
+    def maybe_raise_auth_failure(self, node_id: Any) -> None:
+        """Raises `LoginRefused` where this broker refused us for good."""
+        if node_id in self._refusals:
+            raise LoginRefused(self._refusals[node_id])
+
+    def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
+        """As the library's."""
+        connection = super().get_connection(node_id, *arguments, **options)
+        if not connection.init_future.is_done:
+            connection.init_future.add_errback(partial(self._failed, node_id))
+        return connection
+
+    async def _build_transport(self, node: Any, timeout_at: Optional[float] = None) -> Any:
+        transport = await super()._build_transport(node, timeout_at=timeout_at)
+        if type(transport) is KafkaTCPTransport:  # TLS reads record by record anyway
+            transport.__class__ = _BulkTransport
+        return transport
+
+    def _failed(self, node_id: Any, error: BaseException) -> None:
+        reason = refusal(error)
+        self.last_failure = reason or str(error)
+        if reason is not None:
+            self._refusals[node_id] = reason
+
+
+def admin_connections(**options: Any) -> Any:
+    """What `KafkaAdminClient` takes as `kafka_client`, with these connections."""
+    network = NetworkSelector(**options)
+    return KafkaNetClient(net=network, manager=BrokerConnections(network, **options))
+
+
+def refusal(error: BaseException) -> Optional[str]:
+    """Why a broker and this client will never talk; `None` where the next attempt may go better."""
+    inner = error.args[0] if error.args and isinstance(error.args[0], Exception) else error.__context__
+    if isinstance(error, SaslAuthenticationFailedError):
+        said = str(error.args[0]) if error.args else ""  # the error's name, and what the broker says
+        return f"the broker refused the login: {said.partition(': ')[2] or said or 'no reason given'}"
+    if isinstance(error, UnsupportedSaslMechanismError):
+        return "the broker does not take this sasl.mechanism"
+    if type(error).__module__.startswith("gssapi"):
+        return f"Kerberos gave no ticket: {' '.join(str(error).split())}"
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"the broker's certificate is not trusted: {inner.verify_message}"
+    if not isinstance(inner, ssl.SSLError) or isinstance(inner, _BROKEN):
+        return None
+    reason = str(inner.reason or "")
+    if "ALERT" in reason:
+        return f"the broker refused our certificate, or that there is none ({reason})"
+    return f"no TLS connection: {reason or 'no reason given'}"
+
+
+class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types
+    """Tickets for the principal of a cluster's own keytab; the library takes the process's, one for all clusters."""
+
+    def __init__(self, **options: Any) -> None:
+        login = options.get("sasl_kerberos_name")
+        if not isinstance(login, KerberosLogin):
+            super().__init__(**options)
+            return
+        import gssapi
+
+        self._is_done = self._is_authenticated = False
+        self.auth_id = f"{login.service}@{options['host']}"
+        service = gssapi.Name(self.auth_id, name_type=gssapi.NameType.hostbased_service)
+        self.gssapi_name = service.canonicalize(gssapi.MechType.kerberos)
+        self._client_ctx = gssapi.SecurityContext(name=self.gssapi_name, creds=_tickets(login), usage="initiate")
+        self._next_token = self._client_ctx.step(None)
+
+
+def _tickets(login: KerberosLogin) -> Any:
+    import gssapi
+
+    principal = gssapi.Name(login.principal, gssapi.NameType.kerberos_principal) if login.principal else None
+    if login.keytab is not None:
+        # Of this process alone, and renewed from the keytab when it has run down.
+        store = {"client_keytab": login.keytab, "ccache": f"MEMORY:mirror-{login.principal}"}
+        return gssapi.Credentials(name=principal, usage="initiate", store=store)
+    if login.ticket_cache is not None:
+        return gssapi.Credentials(name=principal, usage="initiate", store={"ccache": f"FILE:{login.ticket_cache}"})
+    return gssapi.Credentials(name=principal, usage="initiate")
+
+
+register_sasl_mechanism("GSSAPI", _Kerberos, overwrite=True)

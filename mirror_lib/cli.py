@@ -21,6 +21,7 @@ from mirror_lib.commands.output import print_error
 from mirror_lib.commands.plan import plan_command
 from mirror_lib.commands.position import translate_position_command
 from mirror_lib.commands.run import EXIT_STOPPED, run_command
+from mirror_lib.commands.takeover import COMPARE, takeover_command
 from mirror_lib.commands.translate import translate_command
 from mirror_lib.commands.verify import verify_command
 from mirror_lib.config.loader import load
@@ -82,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     _position(commands)
     _convert(commands)
     add_mm1(commands, EXIT_CODES)
+    _takeover(commands)
     return parser
 
 
@@ -127,6 +129,28 @@ def _convert(commands: Any) -> None:
     convert.add_argument("-o", "--output", metavar="FILE", default="-", help="- is standard output, the default")
     convert.add_argument("--force", action="store_true", help="replace FILE where it exists")
     convert.set_defaults(without_config=convert_command)
+
+
+def _takeover(commands: Any) -> None:
+    text = "go on where a stopped MirrorMaker ended; shows where, takes over with --execute"
+    takeover = _command(commands, "takeover", takeover_command, text)
+    takeover.add_argument(
+        "--from",
+        dest="origin",
+        metavar="WHERE",
+        default="mm2",
+        help="mm2 (default), connect-topic=NAME of a Connect worker's offsets, group=NAME of a MirrorMaker 1",
+    )
+    takeover.add_argument("--connector", metavar="NAME", help="the MirrorSourceConnector's name, if it has its own")
+    takeover.add_argument("--worker-group", metavar="NAME", help="the Connect worker's group.id, if it has its own")
+    takeover.add_argument(
+        "--compare",
+        metavar="N",
+        type=int,
+        default=COMPARE,
+        help=f"records before a kept position to compare as well (default {COMPARE}); groups older than that are held",
+    )
+    takeover.add_argument("--execute", action="store_true", help="write the ledger; stop the other tool first")
 
 
 def _command(

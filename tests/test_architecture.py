@@ -28,6 +28,7 @@ WITHOUT_SPARK = (
     *("translate.partition_map", "translate.verdicts", "translate.mm2_format", "translate.checkpoints"),
     *("translate.position_input", "translate.position_output", "translate.lag"),
     "control",
+    *("takeover.walk", "takeover.positions", "takeover.verdicts", "takeover.report"),
 )
 # The verifier proves what the copying code did, so it reads by a path of its own.
 NEVER = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from kafka.errors import for_code
 from kafka.protocol.metadata import MetadataRequest
@@ -127,7 +127,7 @@ class InternalTopic:
         found: Dict[bytes, bytes] = {}
         for raw, _, is_data in log_entries(client, (self.topic, PARTITION), 0, READ_UNCOMMITTED):
             for record in read_records(raw) if is_data else ():
-                key, new = _key_and_value(record)
+                key, new = key_and_value(record)
                 if key is not None and new is not None:
                     found[key] = new
                 elif key is not None:
@@ -135,11 +135,13 @@ class InternalTopic:
         return found
 
 
-def _key_and_value(record: Record) -> List[Optional[bytes]]:
-    parts: List[Optional[bytes]] = []
-    at = 0
-    for _ in ("key", "value"):
-        length, at = decode_varint(record.body, at)
-        parts.append(record.body[at : at + length] if length >= 0 else None)
-        at += max(length, 0)
-    return parts
+def key_and_value(record: Record) -> Tuple[Optional[bytes], Optional[bytes]]:
+    """A record's key and value; `None` where it has none."""
+    key, at = _bytes(record.body, 0)
+    new, _ = _bytes(record.body, at)
+    return key, new
+
+
+def _bytes(body: bytes, at: int) -> Tuple[Optional[bytes], int]:
+    length, at = decode_varint(body, at)
+    return (body[at : at + length] if length >= 0 else None), at + max(length, 0)

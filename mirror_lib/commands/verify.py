@@ -29,13 +29,15 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as
     from mirror_lib.cluster import clusters_of
     from mirror_lib.remote_topics import plan_flow
     from mirror_lib.state.offset_syncs import OffsetSyncTable
+    from mirror_lib.state.takeovers import TakeoverTable
     from mirror_lib.verify.flow import verify
     from mirror_lib.verify.verdicts import report_json, report_lines
 
     with clusters_of(flow) as (source, target):
         plan = plan_flow(flow, source, target, config.flows)
         copied = [topic for topic in plan.copied if topic.create is None]
-        report = verify(spark, flow, OffsetSyncTable(spark, config.state), copied, source, target)
+        incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
+        report = verify(spark, flow, OffsetSyncTable(spark, config.state), copied, source, target, incomplete)
     if as_json:
         print_json(report_json(report))
     else:

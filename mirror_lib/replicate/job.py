@@ -122,7 +122,7 @@ class FlowRun:
         flow, runs = self._flow, RunTable(self._spark, self._config.state)
         last = runs.latest(flow.name)
         clusters = (source.cluster_id(), target.cluster_id())
-        _same_clusters(flow.name, clusters, last)
+        same_clusters(flow.name, clusters, last)
         ends = (self._watcher, self._stop, self._totals, self._until, self._group)
         mirror = FlowMirror(self._config, flow, self._spark, source, target, *ends)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
@@ -227,7 +227,8 @@ def run_flows(
     return [run.outcome for run in runs if run.outcome is not None]
 
 
-def _same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
+def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
+    """Raise `RefusedError` where the ids of source and target are not those of the `last` run."""
     before = clusters if last is None else (last.source_cluster_id, last.target_cluster_id)
     for side, now, then in zip(("source", "target"), clusters, before):
         if now != then:

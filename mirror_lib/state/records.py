@@ -79,6 +79,25 @@ class LedgerRow:
 
 
 @dataclass(frozen=True)
+class TakenOver:
+    """A partition that another tool copied and this product goes on with, at `goes_on_at`.
+
+    `taken_from` names where its position was kept, `kept_offset` is the next upstream offset by it (`None`: not kept).
+    `tail` records lay behind it on the remote log, `doubled` once more than they should; `older`: the remote log holds
+    records before those that were compared.
+    """
+
+    key: PartitionKey
+    remote_topic: str
+    taken_from: str
+    kept_offset: Optional[int]
+    goes_on_at: Position
+    tail: int = 0
+    doubled: int = 0
+    older: bool = False
+
+
+@dataclass(frozen=True)
 class MirrorRun:
     """One flow in one driver's life, as known at its start. `run_id` is fresh for every life; `checkpoint` names the
     folder of Spark's checkpoint that it used."""

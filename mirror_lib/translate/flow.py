@@ -21,6 +21,7 @@ from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import Incident, LedgerRow
+from mirror_lib.state.takeovers import TakeoverTable
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known, decide
 from mirror_lib.translate.maps import FlowMaps
@@ -73,7 +74,8 @@ class FlowTranslation:
         self._here, self._there = (source, target) if direction == TO_DOWNSTREAM else (target, source)
         self._ledger = OffsetSyncTable(spark, config.state)
         self._incidents = IncidentTable(spark, config.state)
-        self._maps = FlowMaps(self._ledger.triples(flow.name))
+        self._incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
+        self._maps = FlowMaps(self._ledger.triples(flow.name), self._incomplete)
         self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None
@@ -95,7 +97,7 @@ class FlowTranslation:
         self._groups_listed_at = None
 
     def _read_ledger(self) -> None:
-        self._maps = FlowMaps(self._ledger.triples(self.flow.name))
+        self._maps = FlowMaps(self._ledger.triples(self.flow.name), self._incomplete)
 
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Rows that the ledger gained."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Dict, Mapping, Set, Tuple, Union
+from dataclasses import replace
+from typing import TYPE_CHECKING, Collection, Dict, Mapping, Set, Tuple, Union
 
 from mirror_lib.errors import StateError
 from mirror_lib.state.records import LedgerRow, PartitionKey
@@ -14,9 +15,15 @@ if TYPE_CHECKING:
 
 
 class FlowMaps:
-    """`triples` as `OffsetSyncTable.triples` gives them. Grows with `add`; `contradicted` asks for a fresh one."""
+    """`triples` as `OffsetSyncTable.triples` gives them. Grows with `add`; `contradicted` asks for a fresh one.
 
-    def __init__(self, triples: Mapping[PartitionKey, Offsets]) -> None:
+    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`state.takeovers`).
+    """
+
+    def __init__(
+        self, triples: Mapping[PartitionKey, Offsets], incomplete: Collection[PartitionKey] = frozenset()
+    ) -> None:
+        self._incomplete = incomplete
         self._triples: Dict[PartitionKey, Offsets] = dict(triples)
         self._maps: Dict[PartitionKey, Union[PartitionMap, str]] = {}
         self._names: Set[Tuple[str, int]] = {(key.source_topic, key.partition) for key in triples}
@@ -49,7 +56,8 @@ class FlowMaps:
                 return "the topic was created anew and nothing of it is copied yet"
             return "nothing of this partition is copied yet"
         try:
-            return PartitionMap.of_flat(own, f"{key.source_topic}-{key.partition}")
+            built = PartitionMap.of_flat(own, f"{key.source_topic}-{key.partition}")
+            return replace(built, older=True) if key in self._incomplete else built
         except StateError as error:
             self.contradicted = True
             return error.message

@@ -49,12 +49,14 @@ class Place:
 class PartitionMap:
     """Runs in offset order on both sides, as three columns; the first and the last entry may be positions.
 
-    24 bytes a run. Nothing here changes after it was built.
+    24 bytes a run. Nothing here changes after it was built. `older`: records that lie before the first run were copied
+    too, by another tool, and where they lie is not known.
     """
 
     _upstream: Offsets = field(repr=False)
     _downstream: Offsets = field(repr=False)
     _counts: Offsets = field(repr=False)
+    older: bool = False
 
     @classmethod
     def of(cls, triples: Iterable[Triple], where: str = "a partition") -> PartitionMap:

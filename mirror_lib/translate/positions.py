@@ -13,6 +13,7 @@ from mirror_lib.cluster import clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.takeovers import TakeoverTable
 from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.position_input import TopicPosition
 from mirror_lib.translate.position_output import TranslatedPosition, unchanged
@@ -37,7 +38,8 @@ def translate_positions(
         asked = [pairs[at] for at in {(p.topic, p.partition) for p in positions} if at in pairs]
         there = source if reverse else target
         logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")
-    maps = FlowMaps(OffsetSyncTable(spark, config.state).triples(flow.name))
+    incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
+    maps = FlowMaps(OffsetSyncTable(spark, config.state).triples(flow.name), incomplete)
     return [
         _translated(position, pairs.get((position.topic, position.partition)), maps, direction, logs)
         for position in positions

@@ -17,6 +17,7 @@ CLAMPED = "clamped"
 BEFORE_FIRST = "before first copied record"
 ACTIVE = "active on target"
 BACKWARDS = "would move backwards"
+OLDER = "older than what the take-over compared, see mirror takeover --compare"
 
 TO_DOWNSTREAM = "to downstream"
 TO_UPSTREAM = "to upstream"
@@ -100,6 +101,9 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
         return Translation(untranslatable("the other cluster's partition has no leader now"))
     to_other = at.map.to_downstream if at.direction == TO_DOWNSTREAM else at.map.to_upstream
     place = to_other(at.position.offset)
+    if place.kind == BEFORE and at.map.older:
+        # To go on at the first run would pass records that another tool copied and nobody read.
+        return Translation(untranslatable(OLDER))
     if place.kind == BEYOND and rules.ahead_of_mirror != "follow":
         return Translation(held(place.beyond_by))
     placed = _within(place, at.log, at.position.metadata)

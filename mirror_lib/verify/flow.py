@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -48,12 +48,14 @@ def verify(
     copied: Sequence[CopiedTopic],
     source: Cluster,
     target: Cluster,
+    incomplete: Collection[PartitionKey] = frozenset(),
 ) -> VerifyReport:
     """Compare every copied topic record for record over what was copied (`verify.comparison` says why that proves).
 
+    `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
     May run beside the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end.
     """
-    ranges = _ranges(flow, ledger, copied, source, target)
+    ranges = _ranges(flow, ledger, copied, source, target, incomplete)
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     readers = (
         DigestReader(spark, flow.source, flow.isolation_level),
@@ -79,7 +81,12 @@ def _explained(flow: ReplicationFlow) -> Iterator[None]:
 
 
 def _ranges(
-    flow: ReplicationFlow, ledger: OffsetSyncTable, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster
+    flow: ReplicationFlow,
+    ledger: OffsetSyncTable,
+    copied: Sequence[CopiedTopic],
+    source: Cluster,
+    target: Cluster,
+    incomplete: Collection[PartitionKey],
 ) -> List[CopiedRange]:
     """One range for each partition that both clusters have."""
     # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
@@ -102,7 +109,7 @@ def _ranges(
                 remote_offsets[topic.remote_topic, partition],
                 topic.source.name in source_compacted,
                 topic.remote_topic in remote_compacted,
-                flow.starts_at_earliest,
+                flow.starts_at_earliest and _key(topic, partition) not in incomplete,
                 flow.shared_remote_topics,
             )
         )
@@ -121,8 +128,11 @@ def _compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
 def _syncs_of(
     syncs: Mapping[PartitionKey, Tuple[OffsetSync, ...]], topic: CopiedTopic, partition: int
 ) -> Tuple[OffsetSync, ...]:
-    key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
-    return syncs.get(key, ())
+    return syncs.get(_key(topic, partition), ())
+
+
+def _key(topic: CopiedTopic, partition: int) -> PartitionKey:
+    return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
 
 
 @dataclass(frozen=True)

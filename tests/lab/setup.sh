@@ -19,6 +19,7 @@ case $SPARK in
 esac
 VENV=${VENV:-.venv}
 kafka_jars=.cache/kafka-$KAFKA_VERSION
+connect_jars=.cache/connect-$KAFKA_VERSION
 spark_jars=.cache/spark-$spark-jars
 # The one that was added last: a folder of an older checkout lacks it and is fetched anew.
 newest_jar=$kafka_jars/connect-mirror-$KAFKA_VERSION.jar
@@ -101,7 +102,7 @@ fetch_jars() { # folder; dependencies on standard input
 }
 
 fetch_kafka() {
-    { # Some of them alone: Connect's runtime is not wanted.
+    { # Some of them alone: the runtime of Connect is not wanted here.
         dependency org.apache.kafka kafka_2.13 "$KAFKA_VERSION"
         dependency org.apache.kafka kafka-tools "$KAFKA_VERSION" 'transitive="false"'
         # MirrorMaker's client and the formatters of its topics, which tests ask what this product has told.
@@ -109,6 +110,13 @@ fetch_kafka() {
         dependency org.apache.kafka connect-mirror "$KAFKA_VERSION" 'transitive="false"'
         dependency org.apache.logging.log4j log4j-slf4j-impl 2.25.4
     } | fetch_jars "$kafka_jars"
+}
+
+fetch_connect() {
+    { # A folder of its own, since the brokers' class archive is of exactly their jars.
+        dependency org.apache.kafka connect-mirror "$KAFKA_VERSION"
+        dependency org.apache.logging.log4j log4j-slf4j-impl 2.25.4
+    } | fetch_jars "$connect_jars"
 }
 
 fetch_spark() {
@@ -123,7 +131,7 @@ mkdir -p .cache || fail "$PWD cannot be written to"
 require_java
 ready=$VENV/.ready
 stamp="$spark $delta $(cksum <setup.py)"
-if [[ -e $newest_jar && -d $spark_jars && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
+if [[ -e $newest_jar && -d $connect_jars && -d $spark_jars && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
 
 if [[ -e $ready ]]; then require_disk 200; else require_disk 2500; fi
 started=$SECONDS
@@ -135,9 +143,10 @@ if [[ ! -e $ready || $(<"$ready") != "$stamp" ]]; then
     install_rest & pip=$!
 fi
 [[ -e $newest_jar ]] || { fetch_kafka & kafka=$!; }
+[[ -d $connect_jars ]] || { fetch_connect & connect=$!; }
 [[ -d $spark_jars ]] || { fetch_spark & jars=$!; }
 status=0
-for job in ${pip:-} ${kafka:-} ${jars:-}; do wait "$job" || status=1; done
+for job in ${pip:-} ${kafka:-} ${connect:-} ${jars:-}; do wait "$job" || status=1; done
 ((status == 0)) || exit 1
 # Everything works without them, so a Java that cannot make them is no failure.
 if ! "$VENV/bin/python" -m tests.lab.class_archives >.cache/jvm.log 2>&1; then

@@ -64,6 +64,15 @@ def test_group_that_stands_among_markers_before_the_right_record_is_left_alone(p
         assert (decided.verdict, decided.commit, decided.reread) == ("exact", False, 0)
 
 
+def test_group_before_what_a_takeover_compared_is_held_for_its_records_are_there_unread() -> None:
+    taken_over = replace(at(99), map=replace(RUN, older=True))
+    assert (translate(taken_over).commit, translate(at(99)).commit) == (False, True)
+    assert "take-over" in translate(taken_over).verdict
+    assert translate(replace(taken_over, position=CommittedOffset(100))).verdict == "exact"
+    back = replace(taken_over, direction=TO_UPSTREAM, position=CommittedOffset(49))
+    assert not translate(back).commit
+
+
 def test_group_that_went_farther_on_the_other_side_is_not_moved_back() -> None:
     assert translate(at(104, present=57)) == Translation("would move backwards", 54, "m", commit=False, reread=3)
 

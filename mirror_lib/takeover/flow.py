@@ -1,0 +1,228 @@
+"""One flow's take-over: what the other tool left and both clusters in, a decision for each partition and rows out.
+
+Order of effects: the run's row, the take-overs, the ledger's rows in one commit, the run's end. Before the ledger's
+commit nothing is believed, so after a crash the take-over is simply made again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster.connection import ANSWER_SECONDS, log_client
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.log.connection import LogClient
+from mirror_lib.plan import CopiedTopic
+from mirror_lib.remote_topics import plan_flow
+from mirror_lib.replicate.job import same_clusters
+from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
+from mirror_lib.state.runs import RunTable
+from mirror_lib.state.takeovers import TakeoverTable
+from mirror_lib.takeover.logs import KafkaPartitionLogs
+from mirror_lib.takeover.origin import Left, Origin, changed, read_left, refuse_live
+from mirror_lib.takeover.positions import SyncHistory
+from mirror_lib.takeover.report import PartitionTakeover
+from mirror_lib.takeover.verdicts import KNOWN, TAKE_OVER, Known, Verdict, decide, moved
+
+log = logging.getLogger(__name__)
+
+# Between the two looks at what a living writer would change; a busy one writes more often.
+SETTLE_SECONDS = 2.0
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """A partition that the flow copies and whose remote topic is there."""
+
+    key: PartitionKey
+    remote_topic: str
+
+    @property
+    def source(self) -> TopicPartition:
+        return self.key.source_topic, self.key.partition
+
+    @property
+    def remote(self) -> TopicPartition:
+        return self.remote_topic, self.key.partition
+
+
+class FlowTakeover:
+    """Takes a flow over from `origin`. `compare`: so many records before a kept position are compared as well.
+
+    Raises RefusedError where the flow as a whole cannot be taken over now, ClusterError and StateError; a partition
+    that cannot be taken over is a verdict and stops no other.
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: ReplicationFlow,
+        spark: SparkSession,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        origin: Origin,
+        compare: int,
+    ) -> None:
+        self.flow = flow
+        self.run_id = uuid.uuid4().hex
+        self._flows = config.flows
+        self._source, self._target = source, target
+        self._origin = origin
+        self._compare = compare
+        self._ledger = OffsetSyncTable(spark, config.state)
+        self._takeovers = TakeoverTable(spark, config.state)
+        self._runs = RunTable(spark, config.state)
+        self._clusters = (source.cluster_id(), target.cluster_id())
+        same_clusters(flow.name, self._clusters, self._runs.latest(flow.name))
+
+    def look(self) -> List[PartitionTakeover]:
+        """Decide for every partition; changes nothing."""
+        began = time.monotonic()
+        refuse_live(self._origin, self.flow, self._source, self._target)
+        left = self._left()
+        in_ledger = self._ledger.positions(self.flow.name)
+        partitions = list(self._partitions())
+        ranges = self._ranges([each for each in partitions if each.key not in in_ledger])
+        verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger}
+        verdicts.update(self._decided(partitions, left, ranges))
+        time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
+        verdicts = self._still_true(partitions, verdicts, ranges, left)
+        return [self._takeover(each, left, verdicts[each.key]) for each in partitions if each.key in verdicts]
+
+    def execute(self, decided: Sequence[PartitionTakeover]) -> int:
+        """Write down the partitions to take over; how many these were."""
+        going = [each for each in decided if each.verdict.action == TAKE_OVER]
+        if not going:
+            return 0
+        run = MirrorRun(
+            self.run_id, self.flow.name, self.flow.tasks_max, self.flow.delivery, *self._clusters, self.run_id
+        )
+        self._runs.started(run)
+        self._takeovers.append(self.flow.name, [_taken_over(each) for each in going], run_id=self.run_id)
+        self._ledger.append(
+            self.flow.name,
+            [row for each in going for row in _ledger_rows(each)],
+            run_id=self.run_id,
+            append_number=0,
+            query_id="",
+            batch_id=-1,
+        )
+        self._runs.ended(run, outcome="ok", records=0, bytes=0)
+        return len(going)
+
+    def _left(self) -> Left:
+        return read_left(self._origin, self.flow, self._source, self._target)
+
+    def _partitions(self) -> Iterator[_Partition]:
+        there = self._target.topics()
+        plan = plan_flow(self.flow, self._source, self._target, self._flows)
+        for topic in plan.copied:
+            partitions = there[topic.remote_topic].partitions if topic.remote_topic in there else 0
+            yield from _of_topic(topic, partitions)
+
+    def _ranges(self, partitions: Sequence[_Partition]) -> Dict[str, Ranges]:
+        return {
+            "source": self._source.offsets([each.source for each in partitions], "read_uncommitted"),
+            "remote": self._target.offsets([each.remote for each in partitions], "read_uncommitted"),
+            "stable": self._target.offsets([each.remote for each in partitions], "read_committed"),
+        }
+
+    def _decided(
+        self, partitions: Sequence[_Partition], left: Left, ranges: Mapping[str, Ranges]
+    ) -> Dict[PartitionKey, Verdict]:
+        found: Dict[PartitionKey, Verdict] = {}
+        listed = [each for each in partitions if each.source in ranges["source"] and each.remote in ranges["stable"]]
+        deadline = time.monotonic() + ANSWER_SECONDS
+        both = (self.flow.source, self.flow.target)
+        with log_client(both[0], "consumer", deadline) as source, log_client(both[1], "consumer", deadline) as target:
+            source.refresh_leaders({each.source[0] for each in listed}, deadline)
+            target.refresh_leaders({each.remote[0] for each in listed}, deadline)
+            for each in listed:
+                found[each.key] = self._decide(each, left, ranges, source, target)
+                log.info("%s: %s-%d: %s", self.flow.name, *each.source, found[each.key].action)
+        return found
+
+    def _decide(
+        self, each: _Partition, left: Left, ranges: Mapping[str, Ranges], source: LogClient, target: LogClient
+    ) -> Verdict:
+        known = Known(
+            left.positions.get(each.source),
+            left.syncs.get(each.source, SyncHistory()),
+            ranges["source"][each.source],
+            ranges["remote"][each.remote],
+            ranges["stable"][each.remote].end,
+            self._compare,
+        )
+        return decide(known, KafkaPartitionLogs(source, target, each.source, each.remote))
+
+    def _still_true(
+        self,
+        partitions: Sequence[_Partition],
+        verdicts: Mapping[PartitionKey, Verdict],
+        before: Mapping[str, Ranges],
+        left: Left,
+    ) -> Dict[PartitionKey, Verdict]:
+        """The second look: whoever still writes moves an end or a position."""
+        kept = changed(left, self._left())
+        if kept:
+            raise RefusedError(
+                f"{self.flow.name}: the other tool still runs: the kept position of {kept[0]} has changed meanwhile",
+                "stop it first",
+            )
+        refuse_live(self._origin, self.flow, self._source, self._target)
+        then = before["remote"]
+        now = self._target.offsets([each.remote for each in partitions if each.remote in then], "read_uncommitted")
+        ends = {each.key: (then[each.remote].end, now[each.remote].end) for each in partitions if each.remote in now}
+        return {key: moved(each, *ends.get(key, (0, 0))) for key, each in verdicts.items()}
+
+    def _takeover(self, each: _Partition, left: Left, verdict: Verdict) -> PartitionTakeover:
+        kept = left.positions.get(each.source)
+        return PartitionTakeover(
+            each.key,
+            each.remote_topic,
+            self._origin.described(self.flow),
+            None if kept is None else kept.next_offset,
+            verdict,
+        )
+
+
+def _of_topic(topic: CopiedTopic, remote_partitions: int) -> Iterator[_Partition]:
+    for number in range(min(topic.partitions, remote_partitions)):
+        key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, number)
+        yield _Partition(key, topic.remote_topic)
+
+
+def _taken_over(each: PartitionTakeover) -> TakenOver:
+    verdict = each.verdict
+    assert verdict.goes_on_at is not None
+    return TakenOver(
+        each.key,
+        each.remote_topic,
+        each.taken_from,
+        each.kept_offset,
+        verdict.goes_on_at,
+        verdict.tail,
+        verdict.doubled,
+        verdict.older,
+    )
+
+
+def _ledger_rows(each: PartitionTakeover) -> Iterator[LedgerRow]:
+    goes_on_at = each.verdict.goes_on_at
+    assert goes_on_at is not None
+    key = each.key
+    names = (key.source_topic, each.remote_topic, key.partition, key.source_topic_id, key.remote_topic_id)
+    for run in each.verdict.runs:
+        yield LedgerRow(*names, run.upstream_offset, run.downstream_offset, run.record_count)
+    yield LedgerRow(*names, goes_on_at.upstream_offset, goes_on_at.downstream_offset, 0)

@@ -1,0 +1,71 @@
+"""Both logs of one partition, read from any offset on: two clients in, records and walks out.
+
+MirrorMaker reads its source as `read_uncommitted` unless told otherwise, so both ways are tried. The remote log is read
+as `read_committed`: what an aborted transaction of its exactly-once mode wrote is no copy.
+"""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+from mirror_lib.errors import ClusterError, MirrorError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.log.batch import Record
+from mirror_lib.log.connection import Disconnected, LogClient
+from mirror_lib.log.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from mirror_lib.log.tail import log_entries
+from mirror_lib.replicate.reconcile import Records
+from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, walk
+
+
+class KafkaPartitionLogs:
+    """`PartitionLogs` of `source` and `remote`. A broker that stays away is a ClusterError."""
+
+    def __init__(self, source: LogClient, target: LogClient, at_source: TopicPartition, at_target: TopicPartition):
+        self._source, self._target = source, target
+        self._at_source, self._at_target = at_source, at_target
+
+    def walk(self, anchor: Anchor, restarts: Restarts) -> Proven:
+        """Compare from the anchor to the end of the remote log. Raises `Unproven` where neither way of reading fits."""
+        failures: List[Unproven] = []
+        for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+            try:
+                return self._walk(anchor, restarts, isolation)
+            except Unproven as error:
+                failures.append(error)
+        raise max(failures, key=lambda each: each.downstream_offset)
+
+    def _walk(self, anchor: Anchor, restarts: Restarts, isolation: int) -> Proven:
+        remote = log_entries(self._target, self._at_target, anchor.downstream_offset, READ_COMMITTED)
+
+        def open_source(offset: int) -> Records:
+            return Records(log_entries(self._source, self._at_source, offset, isolation), offset)
+
+        try:
+            return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts)
+        except Disconnected as error:
+            raise _away(error) from error
+
+    def source_records(self, start: int, until: int) -> Sequence[Record]:
+        """The source's records from upstream offset `start` until before `until`, aborted ones included."""
+        records = Records(log_entries(self._source, self._at_source, start, READ_UNCOMMITTED), start)
+        found: List[Record] = []
+        try:
+            record = records.record()
+            while record is not None and record.offset < until:
+                found.append(record)
+                record = records.record()
+        except Disconnected as error:
+            raise _away(error) from error
+        return found
+
+    def remote_record(self, start: int) -> Optional[Record]:
+        """The first record of the remote log at or after a downstream offset."""
+        try:
+            return Records(log_entries(self._target, self._at_target, start, READ_COMMITTED), start).record()
+        except Disconnected as error:
+            raise _away(error) from error
+
+
+def _away(error: Disconnected) -> MirrorError:
+    return ClusterError(str(error), "nothing was changed; repeat the command when the cluster is healthy")

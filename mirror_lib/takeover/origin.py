@@ -1,0 +1,129 @@
+"""Where another tool kept how far it was: `--from` in, its positions and offset syncs out, and whether it lives."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster.whole_topic import whole_topic
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.errors import ConfigError, RefusedError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.policy import policy_for
+from mirror_lib.takeover.positions import (
+    DEDICATED_CONNECTOR,
+    KeptPosition,
+    SyncHistory,
+    connect_positions,
+    group_positions,
+    sync_histories,
+)
+
+log = logging.getLogger(__name__)
+
+MM2, CONNECT_TOPIC, GROUP = "mm2", "connect-topic", "group"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """`kind` and `name` as `--from KIND=NAME` says; `connector` and `worker_group` where they were given."""
+
+    kind: str = MM2
+    name: str = ""
+    connector: Optional[str] = None
+    worker_group: Optional[str] = None
+
+    @property
+    def is_group(self) -> bool:
+        """Whether a consumer group on the source kept the positions, as MirrorMaker 1's does."""
+        return self.kind == GROUP
+
+    def offsets_topic(self, flow: ReplicationFlow) -> str:
+        """Connect's offsets topic on the target: MirrorMaker's own is always called with dots."""
+        return self.name or f"mm2-offsets.{flow.source.alias}.internal"
+
+    def members_group(self, flow: ReplicationFlow) -> Optional[str]:
+        """The group whose members are what has to be stopped; `None` where it is not known."""
+        if self.is_group:
+            return self.name
+        return self.worker_group or (f"{flow.source.alias}-mm2" if self.kind == MM2 else None)
+
+    def described(self, flow: ReplicationFlow) -> str:
+        """For people and the table of take-overs."""
+        return f"group {self.name}" if self.is_group else self.offsets_topic(flow)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the other tool left: positions and offset syncs by source partition."""
+
+    positions: Mapping[TopicPartition, KeptPosition] = field(default_factory=dict)
+    syncs: Mapping[TopicPartition, SyncHistory] = field(default_factory=dict)
+
+
+def parse_origin(text: str, connector: Optional[str] = None, worker_group: Optional[str] = None) -> Origin:
+    """`mm2`, `connect-topic=NAME` or `group=NAME`. Raises ConfigError for anything else."""
+    kind, _, name = text.partition("=")
+    if kind not in (MM2, CONNECT_TOPIC, GROUP) or bool(name) == (kind == MM2):
+        raise ConfigError(f"--from {text} is not known", "write mm2, connect-topic=NAME or group=NAME")
+    return Origin(kind, name, connector, worker_group)
+
+
+def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> None:
+    """Raise RefusedError while the other tool's group has members."""
+    name = origin.members_group(flow)
+    if name is None:
+        return
+    cluster = source if origin.is_group else target
+    found = cluster.describe_groups([name]).get(name)
+    if found is not None and found.has_members:
+        hosts = ", ".join(sorted({member.host for member in found.members})) or "somebody who is about to join"
+        raise RefusedError(
+            f"{flow.name}: the other tool still runs: group {name} on {cluster.alias} has members ({hosts})",
+            "stop it; after a kill wait until the brokers have noticed, which takes its session timeout",
+        )
+
+
+def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Left:
+    """Read positions and offset syncs. Raises RefusedError where there are no positions at all."""
+    if origin.is_group:
+        offsets = source.committed_offsets([origin.name]).get(origin.name, {})
+        if not offsets:
+            raise RefusedError(f"{flow.name}: group {origin.name} has no committed offsets on {source.alias}")
+        return Left(group_positions({at: each.offset for at, each in offsets.items()}))
+    topic = origin.offsets_topic(flow)
+    found = target.topics().get(topic)
+    if found is None:
+        raise RefusedError(
+            f"{flow.name}: there is no topic {topic} on {target.alias}",
+            "name the Connect worker's offsets topic: --from connect-topic=NAME",
+        )
+    connector = origin.connector or (DEDICATED_CONNECTOR if origin.kind == MM2 else None)
+    records = whole_topic(flow.target, topic, found.partitions)
+    positions = connect_positions(records, flow.source.alias, connector)
+    return Left(positions, _syncs(flow, source, target))
+
+
+def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Mapping[TopicPartition, SyncHistory]:
+    """From whichever side holds the topic; the configured one where both do."""
+    policy = policy_for(flow)
+    places: Sequence[Tuple[KafkaCluster, ClusterConfig, str]] = [
+        (source, flow.source, policy.offset_syncs_topic(flow.target.alias)),
+        (target, flow.target, policy.offset_syncs_topic(flow.source.alias)),
+    ]
+    if flow.offset_syncs_topic_location == "target":
+        places = list(reversed(places))
+    for cluster, config, topic in places:
+        if topic in cluster.topics():
+            return sync_histories(whole_topic(config, topic, 1))
+    log.warning("%s: there is no offset-syncs topic; places to begin a comparison at are searched for", flow.name)
+    return {}
+
+
+def changed(before: Left, after: Left) -> List[str]:
+    """The partitions whose kept position changed between two looks, `orders-0`."""
+    found: Dict[TopicPartition, KeptPosition] = dict(after.positions)
+    moved = [at for at in {**before.positions, **found} if before.positions.get(at) != found.get(at)]
+    return [f"{topic}-{partition}" for topic, partition in sorted(moved)]

@@ -1,0 +1,230 @@
+"""What is known of one partition that another tool copied in, where this product goes on and why, or why not, out.
+
+Pure but for the logs, which `PartitionLogs` reads as they are asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import List, Optional, Protocol, Sequence, Tuple
+
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import OffsetRange
+from mirror_lib.log.batch import Record
+from mirror_lib.replicate.reconcile import Match
+from mirror_lib.state.records import Position
+from mirror_lib.takeover.positions import KeptPosition, SyncHistory
+from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, candidates
+
+TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
+# How much farther back each search for a place to begin looks than the one before.
+_FARTHER = 8
+
+
+class PartitionLogs(Protocol):
+    """Both logs of one partition. Each method raises `RefusedError` or `ClusterError`."""
+
+    def walk(self, anchor: Anchor, restarts: Restarts) -> Proven:
+        """Compare from the anchor to the end of the remote log."""
+
+    def source_records(self, start: int, until: int) -> Sequence[Record]:
+        """The source's records from upstream offset `start` until before `until`."""
+
+    def remote_record(self, start: int) -> Optional[Record]:
+        """The first record of the remote log at or after a downstream offset."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What MirrorMaker left of a partition. `source` and `remote` are both logs' ends as a `read_uncommitted` reader
+    sees them, `stable_end` the remote log's end without open transactions; `compare` records before the position are
+    compared too."""
+
+    position: Optional[KeptPosition]
+    history: SyncHistory
+    source: OffsetRange
+    remote: OffsetRange
+    stable_end: int
+    compare: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`action` is one of the four words of this module; the rest is for `TAKE_OVER`, but for `reason`.
+
+    `goes_on_at` is the next upstream offset and the end of the remote log; `runs` map what lies before; `tail` records
+    were found behind the kept position, `doubled` lie on the remote log once more. `older`: the remote log holds
+    records before `runs` that were not compared.
+    """
+
+    action: str
+    reason: str = ""
+    goes_on_at: Optional[Position] = None
+    runs: Tuple[Match, ...] = ()
+    tail: int = 0
+    doubled: int = 0
+    older: bool = False
+
+
+def decide(known: Known, logs: PartitionLogs) -> Verdict:
+    """Where to go on, if both logs prove it. Nothing is guessed: whatever cannot be shown is refused with a reason."""
+    early = _without_reading(known)
+    if early is not None:
+        return early
+    try:
+        return _proven(known, logs)
+    except RefusedError as error:
+        return Verdict(REFUSED, error.message)
+
+
+def _without_reading(known: Known) -> Optional[Verdict]:
+    """The decision where there is nothing to compare."""
+    position, source, remote = known.position, known.source, known.remote
+    if known.stable_end < remote.end:
+        return Verdict(REFUSED, f"a transaction is open on the remote log from offset {known.stable_end} on; try later")
+    if position is not None and position.next_offset > source.end:
+        return Verdict(
+            REFUSED, f"the source's log ends at {source.end}, before the kept position {position.next_offset}"
+        )
+    if remote.log_start < remote.end:
+        return None
+    if position is None and remote.end == 0:
+        return Verdict(NOTHING, "never copied")
+    if position is None:
+        return Verdict(REFUSED, "no position is kept, and the remote log's records have expired")
+    return _of_empty_remote(position.next_offset, known)
+
+
+def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
+    """Every record of the remote log has expired, so no content can be compared."""
+    remote, last = known.remote, known.history.syncs[-1] if known.history.syncs else None
+    if remote.end == 0 and next_offset > 0:
+        return Verdict(REFUSED, f"the remote log is empty, yet offsets before {next_offset} are said to be copied")
+    if next_offset == known.source.end:
+        # Nothing lies behind the position that could have been written after it was kept.
+        return Verdict(TAKE_OVER, "", Position(next_offset, remote.end), older=True)
+    if last is not None and last.downstream_offset == remote.end - 1 and last.upstream_offset + 1 >= next_offset:
+        # The writer itself said which record it wrote last.
+        tail = last.upstream_offset + 1 - next_offset
+        return Verdict(TAKE_OVER, "", Position(last.upstream_offset + 1, remote.end), tail=tail, older=True)
+    return Verdict(REFUSED, f"the remote log's records have expired, and offsets from {next_offset} on may be in it")
+
+
+def _proven(known: Known, logs: PartitionLogs) -> Verdict:
+    found = _walked(known, logs)
+    kept = None if known.position is None else known.position.next_offset
+    if kept is not None and kept > found.upstream_end:
+        uncopied = next(iter(logs.source_records(found.upstream_end, kept)), None)
+        if uncopied is not None:
+            raise RefusedError(
+                f"the kept position is {kept}, but the remote log ends with the source's offset "
+                f"{found.upstream_end - 1}, and offset {uncopied.offset} is not in it"
+            )
+    return Verdict(
+        TAKE_OVER,
+        "",
+        Position(max(found.upstream_end, kept or 0), known.remote.end),
+        found.runs,
+        tail=_behind(found.runs, kept or 0),
+        doubled=found.doubled,
+        older=found.runs[0].downstream_offset > known.remote.log_start,
+    )
+
+
+def _walked(known: Known, logs: PartitionLogs) -> Proven:
+    """The first walk that reaches the end of the remote log; the last one's failure where none does."""
+    restarts = known.history.restarts(known.position)
+    anchors, failure = told_anchors(known), None  # type: Tuple[Sequence[Anchor], Optional[Unproven]]
+    while anchors:
+        try:
+            return logs.walk(anchors[0], restarts)
+        except Unproven as error:
+            failure = error
+            at = max(error.downstream_offset, anchors[0].downstream_offset)
+            anchors = [each for each in anchors if each.downstream_offset > at]
+    if failure is not None:
+        raise failure
+    return _searched(known, logs, restarts)
+
+
+def told_anchors(known: Known) -> List[Anchor]:
+    """Offset syncs to begin a comparison at, the one that covers most first.
+
+    Only those that both logs still hold, and not behind the kept position: what lies before a walk is believed to be
+    copied because it was kept. Where none is as near as `compare` asks for, the nearest one before.
+    """
+    kept, source, remote = known.position, known.source, known.remote
+    if kept is None:
+        return []
+    usable = [
+        sync
+        for sync in known.history.syncs
+        if source.log_start <= sync.upstream_offset < source.end
+        and remote.log_start <= sync.downstream_offset < remote.end
+        and sync.upstream_offset <= kept.next_offset
+    ]
+    near = [sync for sync in usable if sync.upstream_offset >= kept.next_offset - known.compare]
+    return near or usable[-1:]
+
+
+def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
+    """Without syncs: find the source record that an older remote record was made from, and compare from there on."""
+    found: List[Proven] = []
+    failure: Optional[Unproven] = None
+    for anchor in _guesses(known, logs):
+        try:
+            found.append(logs.walk(anchor, restarts))
+        except Unproven as error:
+            failure = error
+    if len({each.upstream_end for each in found}) > 1:
+        raise RefusedError("the end of the remote log could have been made from more than one place of the source")
+    if found:
+        return found[0]
+    if failure is not None or known.position is not None:
+        raise failure or RefusedError("no record of the remote log was found in the source before the kept position")
+    raise RefusedError("no position is kept, and one of the logs is not whole any more")
+
+
+def _guesses(known: Known, logs: PartitionLogs) -> List[Anchor]:
+    source, remote = known.source, known.remote
+    kept = None if known.position is None else known.position.next_offset
+    if kept is None:
+        return _first(known, logs)
+    back = known.compare
+    while True:
+        start = max(remote.log_start, remote.end - back)
+        guesses = _alike(known, logs, start, max(source.log_start, kept - back), kept + 1)
+        if guesses or start == remote.log_start:
+            return guesses
+        back *= _FARTHER
+
+
+def _first(known: Known, logs: PartitionLogs) -> List[Anchor]:
+    """Without a kept position only a comparison of everything shows that no record of the source is missing."""
+    copy = logs.remote_record(known.remote.log_start)
+    first = next(iter(logs.source_records(known.source.log_start, known.source.log_start + known.compare)), None)
+    whole = known.remote.log_start == 0 and copy is not None and first is not None
+    return [Anchor(first.offset, copy.offset)] if whole and copy is not None and first is not None else []
+
+
+def _alike(known: Known, logs: PartitionLogs, downstream_offset: int, start: int, until: int) -> List[Anchor]:
+    copy = logs.remote_record(downstream_offset)
+    if copy is None:
+        return []
+    return [Anchor(offset, copy.offset) for offset in candidates(logs.source_records(start, until), copy, False)]
+
+
+def _behind(runs: Sequence[Match], upstream_offset: int) -> int:
+    ends = ((run, run.upstream_offset + run.record_count) for run in runs)
+    return sum(max(0, end - max(run.upstream_offset, upstream_offset)) for run, end in ends)
+
+
+def moved(verdict: Verdict, before: int, after: int) -> Verdict:
+    """The verdict where the remote log's end went from `before` to `after` meanwhile: somebody still writes to it."""
+    if verdict.action != TAKE_OVER or before == after:
+        return verdict
+    return replace(
+        verdict,
+        action=REFUSED,
+        reason=f"the remote log grew from {before} to {after} while it was compared: stop the other writer first",
+    )

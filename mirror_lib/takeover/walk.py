@@ -1,0 +1,175 @@
+"""What another tool wrote to a remote log, compared with its source record for record: both logs in, proven runs out.
+
+Pure. MirrorMaker writes at least once: after a crash it goes on at an old position, and its records lie there twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Collection, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from mirror_lib.errors import RefusedError
+from mirror_lib.log.batch import Record
+from mirror_lib.replicate.reconcile import Match, Records
+
+# No timestamp: a producer that is given none sets the present time.
+NO_TIMESTAMP = -1
+
+OpenSource = Callable[[int], Records]
+
+
+class Anchor(NamedTuple):
+    """The record at `upstream_offset` is believed to lie at `downstream_offset`."""
+
+    upstream_offset: int
+    downstream_offset: int
+
+
+class Unproven(RefusedError):
+    """The record at `downstream_offset` of the remote log cannot be shown to be the source's."""
+
+    def __init__(self, downstream_offset: int, reason: str) -> None:
+        super().__init__(f"the record at offset {downstream_offset} of the remote log {reason}")
+        self.downstream_offset = downstream_offset
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """Where a writer may have begun again.
+
+    `told`: upstream offsets by the downstream offset at which it said so. `anywhere`: positions that it kept, from
+    which it may have begun without a word.
+    """
+
+    told: Mapping[int, FrozenSet[int]]
+    anywhere: FrozenSet[int] = frozenset()
+
+    def at(self, downstream_offset: int) -> Sequence[int]:
+        """The upstream offsets to try, those first that the writer told of."""
+        told = self.told.get(downstream_offset, frozenset())
+        return [*sorted(told), *sorted(self.anywhere - told)]
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A remote log from an anchor to its end. `runs` rise on both sides and hold each source record once.
+
+    Everything before `upstream_end` lies on the remote log. `doubled` records lie there once more than in `runs`.
+    """
+
+    runs: Tuple[Match, ...]
+    upstream_end: int
+    doubled: int
+
+
+def walk(open_source: OpenSource, remote: Records, anchor: Anchor, restarts: Restarts) -> Proven:
+    """Match every record of `remote`, which begins at the anchor, with its source record.
+
+    `open_source` gives the source's records from an upstream offset on. Raises `Unproven` at the first record that is
+    neither the source's next one nor the first one of a restart, and where nothing is there to compare.
+    """
+    lives: List[List[Match]] = [[]]
+    source, expected = open_source(anchor.upstream_offset), anchor.downstream_offset
+    while True:
+        copy = remote.record()
+        if copy is None:
+            break
+        missing = copy.offset - expected - remote.not_data
+        original = _taken(source, copy, missing, remote.log_append_time)
+        if original is None:
+            source, original = _restarted(open_source, restarts.at(copy.offset), copy, remote.log_append_time)
+            lives.append([])
+        if not any(lives) and original.offset != anchor.upstream_offset:
+            raise Unproven(copy.offset, f"is not the one at offset {anchor.upstream_offset} of the source")
+        _extend(lives[-1], original.offset, copy.offset)
+        remote.not_data = 0
+        expected = copy.offset + 1
+    if not any(lives):
+        raise Unproven(anchor.downstream_offset, "is not there any more")
+    return _in_order(lives)
+
+
+def is_copy(original: Record, copy: Record, log_append_time: bool) -> bool:
+    """Whether a producer that was given `original` would have written `copy`."""
+    same_time = log_append_time or original.timestamp in (copy.timestamp, NO_TIMESTAMP)
+    return original.body == copy.body and same_time
+
+
+def candidates(records: Sequence[Record], copy: Record, log_append_time: bool) -> List[int]:
+    """The offsets of all source `records` that `copy` may have been made from."""
+    return [record.offset for record in records if is_copy(record, copy, log_append_time)]
+
+
+def _taken(source: Records, copy: Record, missing: int, log_append_time: bool) -> Optional[Record]:
+    """The source record of `copy`, with up to `missing` before it that compaction took from the remote log.
+
+    `None` where there is none, or more than one that could be it: then compaction took what would tell them apart.
+    """
+    record = source.record()
+    if record is None or missing < 0:
+        return None
+    if not missing:
+        return record if is_copy(record, copy, log_append_time) else None
+    reach = [record]
+    while len(reach) <= missing:
+        record = source.record()
+        if record is None:
+            break
+        reach.append(record)
+    equal = [i for i, each in enumerate(reach) if is_copy(each, copy, log_append_time)]
+    if len(equal) != 1:
+        return None
+    source.put_back(reach[equal[0] + 1 :])
+    return reach[equal[0]]
+
+
+def _restarted(
+    open_source: OpenSource, offsets: Collection[int], copy: Record, log_append_time: bool
+) -> Tuple[Records, Record]:
+    for offset in offsets:
+        source = open_source(offset)
+        record = source.record()
+        if record is not None and is_copy(record, copy, log_append_time):
+            return source, record
+    raise Unproven(copy.offset, "is not the source's next one")
+
+
+def _extend(life: List[Match], upstream_offset: int, downstream_offset: int) -> None:
+    last = life[-1] if life else None
+    if (
+        last is not None
+        and last.upstream_offset + last.record_count == upstream_offset
+        and last.downstream_offset + last.record_count == downstream_offset
+    ):
+        life[-1] = last._replace(record_count=last.record_count + 1)
+    else:
+        life.append(Match(upstream_offset, downstream_offset, 1))
+
+
+def _in_order(lives: Sequence[Sequence[Match]]) -> Proven:
+    """One map that rises on both sides: of records that lie there twice, the copy that the later ones follow."""
+    kept: List[Match] = []
+    doubled = 0
+    for life in lives:
+        if not life:
+            continue
+        if kept and _end(life[-1]) < _end(kept[-1]):
+            doubled += _count(life)
+            continue
+        rest = _before(kept, life[0].upstream_offset)
+        doubled += _count(kept) - _count(rest)
+        kept = [*rest, *life]
+    return Proven(tuple(kept), _end(kept[-1]), doubled)
+
+
+def _before(runs: Sequence[Match], upstream_offset: int) -> List[Match]:
+    cut = [run._replace(record_count=min(run.record_count, upstream_offset - run.upstream_offset)) for run in runs]
+    return [run for run in cut if run.record_count > 0]
+
+
+def _end(run: Match) -> int:
+    return run.upstream_offset + run.record_count
+
+
+def _count(runs: Sequence[Match]) -> int:
+    return sum(run.record_count for run in runs)

@@ -1,0 +1,340 @@
+"""A real MirrorMaker 2 is killed while it writes and taken over: nothing more is copied twice, nothing is skipped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.loader import load
+from mirror_lib.errors import RefusedError
+from mirror_lib.plan import CopiedTopic
+from mirror_lib.remote_topics import plan_flow
+from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.records import LedgerRow
+from mirror_lib.state.takeovers import TakeoverTable
+from mirror_lib.takeover.flow import FlowTakeover
+from mirror_lib.takeover.origin import parse_origin
+from mirror_lib.takeover.report import PartitionTakeover
+from mirror_lib.verify.flow import verify
+from tests.lab import dataset
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.checkout import ROOT
+from tests.lab.flow_lab import NOON, values
+from tests.lab.group_lab import GroupLab, commit
+from tests.lab.mirrormaker import MirrorMaker
+from tests.lab.readers import LogRecord, read_topic
+
+ALL = 1_000_000
+NAME = "taken"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
+    """Two clusters of this file alone: MirrorMaker keeps its own topics there."""
+    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
+        yield brokers
+
+
+def made(pair: Sequence[KafkaBroker], spark: SparkSession, directory: Path, *stems: str) -> GroupLab:
+    """A flow over `stems` with a state folder of its own."""
+    directory.mkdir(exist_ok=True)
+    lab = GroupLab(pair[0], pair[1], spark, directory, NAME)
+    lab.settings["topics"] = json.dumps([f"{NAME}.{stem}" for stem in stems])
+    lab.settings["consumer.isolation.level"] = "read_uncommitted"  # as MirrorMaker reads by default
+    lab.settings["groups"] = f'["{NAME}.*"]'
+    return lab
+
+
+@contextmanager
+def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
+    """Somebody writes to two partitions of each topic all the time, some thousand records a second."""
+    stop = threading.Event()
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "log_level": 0})
+        number = 0
+        while not stop.wait(0.02):
+            for topic in topics:
+                for _ in range(40):
+                    number += 1
+                    key, value = b"key %d" % (number % 7), b"value %d" % number
+                    producer.produce(topic, value, key, number % 2, timestamp=NOON + number, headers=[("n", key)])
+            producer.poll(0)
+        producer.flush(30)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def left(
+    pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> GroupLab:
+    """What a MirrorMaker leaves that was killed twice while it wrote; the second time its session is not over yet."""
+    source, target = pair
+    lab = made(pair, spark, tmp_path_factory.mktemp("left"), ".*")
+    stems = {"orders": 2, "control": 2, "idle": 1, "foreign": 1, "emptied": 1}
+    for stem, partitions in stems.items():
+        lab.create(stem, partitions)
+    for stem in ("idle", "foreign", "emptied"):
+        lab.write(stem, values(300))
+    dataset.transactions(source, rounds=4, each=20)[1].abort()
+    mirrormaker = MirrorMaker(
+        tmp_path_factory.mktemp("mm2"),
+        {"source": source, "target": target},
+        {
+            "source->target.enabled": "true",
+            "source->target.topics": f"{NAME}[.].*, transactions",
+            "target.offset.flush.interval.ms": "3000",
+            "target.session.timeout.ms": "6000",
+            "target.heartbeat.interval.ms": "1000",
+        },
+    )
+    with busy(source, [lab.topic("orders"), lab.topic("control")]):
+        for _ in range(2):
+            mirrormaker.start()
+            grown(mirrormaker, lambda: kept_sum(lab), "keeping positions")
+            # Just kept, so what is written from now on lies behind these positions.
+            grown(mirrormaker, lambda: written(lab), "writing")
+            mirrormaker.kill()
+    return lab
+
+
+def grown(mirrormaker: MirrorMaker, count: Callable[[], int], what: str) -> None:
+    """Return when `count` is 500 more than now."""
+    enough = count() + 500
+    mirrormaker.wait_until(lambda: count() > enough, what)
+
+
+def kept_positions(lab: GroupLab) -> Mapping[Tuple[str, int], int]:
+    """What MirrorMaker says it has copied, read by a reader of our own: the next upstream offsets."""
+    try:
+        logs = read_topic(lab.target, "mm2-offsets.source.internal")
+    except KeyError:
+        return {}
+    kept: Dict[Tuple[str, int], int] = {}
+    for record in (record for log in logs.values() for record in log.values()):
+        connector, at = json.loads(record.key or b"[]")
+        if connector == "MirrorSourceConnector":
+            kept[at["topic"], at["partition"]] = json.loads(record.value or b"")["offset"] + 1
+    return kept
+
+
+def kept_sum(lab: GroupLab) -> int:
+    return sum(offset for (topic, _), offset in kept_positions(lab).items() if topic == lab.topic("orders"))
+
+
+def written(lab: GroupLab) -> int:
+    """Records of `orders` on the target, doubles included."""
+    return sum(end for (topic, _), end in lab.remote_ends().items() if topic == lab.remote("orders"))
+
+
+class Takeover:
+    """One look at a flow's take-over, and what was decided by topic (without the lab's name) and partition."""
+
+    def __init__(self, lab: GroupLab, compare: int = ALL, origin: str = "mm2", execute: bool = False) -> None:
+        config = load(str(lab.config))
+        flow = config.flows[0]
+        with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+            takeover = FlowTakeover(config, flow, lab.spark, source, target, parse_origin(origin), compare)
+            self.decided = takeover.look()
+            self.written = takeover.execute(self.decided) if execute else 0
+        self.by_partition: Dict[Tuple[str, int], PartitionTakeover] = {
+            (each.key.source_topic.replace(f"{NAME}.", ""), each.key.partition): each for each in self.decided
+        }
+
+    def actions(self) -> Dict[str, str]:
+        return {f"{stem}-{number}": each.verdict.action for (stem, number), each in self.by_partition.items()}
+
+
+def surplus(lab: GroupLab, stem: str, number: int) -> Tuple[int, int]:
+    """How many records lie on the remote log too often, and how many not at all."""
+    ours = Counter(records(lab.read(stem, "read_uncommitted")[number]))
+    copies = Counter(records(lab.read_remote(stem)[number]))
+    return sum((copies - ours).values()), sum((ours - copies).values())
+
+
+def records(log: Mapping[int, LogRecord]) -> List[LogRecord]:
+    return list(log.values())
+
+
+def test_killed_mirrormaker_counts_as_running_until_the_brokers_have_noticed(left: GroupLab) -> None:
+    with pytest.raises(RefusedError, match="still runs: group source-mm2 on target has members"):
+        Takeover(left)
+    wait_for_end(left)
+
+
+def wait_for_end(lab: GroupLab) -> None:
+    config = load(str(lab.config)).flows[0]
+    with KafkaCluster(config.target) as target:
+        while target.describe_groups(["source-mm2"])["source-mm2"].has_members:
+            threading.Event().wait(0.3)
+
+
+def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab, tmp_path: Path) -> None:
+    wait_for_end(left)
+    lab = made((left.source, left.target), left.spark, tmp_path / "taken", "orders", "idle")
+    lab.settings["topics"] = json.dumps([lab.topic("orders"), lab.topic("idle"), "transactions"])
+    kept = kept_positions(lab)
+    group = f"{NAME} group"
+    commit(lab.source, group, lab.topic("orders"), kept[lab.topic("orders"), 0] - 5)
+
+    seen = Takeover(lab)
+    assert set(seen.actions().values()) == {"take over"}, [each.verdict.reason for each in seen.decided]
+    for number in (0, 1):
+        found = seen.by_partition["orders", number]
+        assert found.kept_offset == kept[lab.topic("orders"), number]
+        assert found.verdict.doubled == surplus(lab, "orders", number)[0]
+    assert sum(seen.by_partition["orders", number].verdict.tail for number in (0, 1)) > 0
+    assert sum(seen.by_partition["orders", number].verdict.doubled for number in (0, 1)) > 0
+    assert not (tmp_path / "taken" / "state" / "offset_syncs").exists(), "a look writes nothing"
+
+    before = {stem: lab.read_remote(stem) for stem in ("orders", "idle")}
+    doubled = {number: surplus(lab, "orders", number)[0] for number in (0, 1)}
+    taken = Takeover(lab, compare=200, execute=True)
+    assert taken.written == len(taken.decided) == 6, taken.actions()
+    lab.copy()
+    for stem, logs in before.items():
+        for number, log in logs.items():
+            after = lab.read_remote(stem)[number]
+            start = taken.by_partition[stem, number].verdict.goes_on_at
+            assert start is not None
+            source_log = lab.read(stem, "read_uncommitted")[number]
+            ours = [record for offset, record in source_log.items() if offset >= start.upstream_offset]
+            assert records(after)[: len(log)] == records(log)
+            assert records(after)[len(log) :] == ours, f"{stem}-{number} does not go on where it ended"
+            assert surplus(lab, stem, number) == (doubled[number] if stem == "orders" else 0, 0)
+
+    assert lab.translate()[group, "orders", 0] == "exact"
+    rest = lab.rest_of(group, "orders")[0]
+    source_log = lab.read("orders", "read_uncommitted")[0]
+    unread = [r for offset, r in source_log.items() if offset >= kept[lab.topic("orders"), 0] - 5]
+    assert rest == unread
+    assert verified(lab) == [], "what was compared is equal, and what was not is left alone"
+    assert set(Takeover(lab).actions().values()) == {"already in the ledger"}
+
+
+def verified(lab: GroupLab) -> List[str]:
+    """What `mirror verify` finds fault with."""
+    config = load(str(lab.config))
+    flow = config.flows[0]
+    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+        copied: Sequence[CopiedTopic] = plan_flow(flow, source, target, config.flows).copied
+        incomplete = TakeoverTable(lab.spark, config.state).incomplete(flow.name)
+        report = verify(lab.spark, flow, OffsetSyncTable(lab.spark, config.state), copied, source, target, incomplete)
+    return [f"{topic.topic}: {each}" for topic in report.topics for each in topic.partitions if each.difference]
+
+
+def test_going_on_at_the_kept_position_itself_doubles_records(left: GroupLab, tmp_path: Path) -> None:
+    wait_for_end(left)
+    lab = made((left.source, left.target), left.spark, tmp_path / "control", "control")
+    lab.settings["heartbeats.replication.enabled"] = "false"
+    tails = {number: Takeover(lab).by_partition["control", number].verdict.tail for number in (0, 1)}
+    before = {number: surplus(lab, "control", number)[0] for number in (0, 1)}
+    believe_kept_positions(lab)
+    lab.copy()
+    for number, tail in tails.items():
+        assert surplus(lab, "control", number) == (before[number] + tail, 0)
+    assert sum(tails.values()) > 0
+
+
+def believe_kept_positions(lab: GroupLab) -> None:
+    """What a take-over without a look at the logs would write."""
+    config = load(str(lab.config))
+    flow, kept, ends = config.flows[0], kept_positions(lab), lab.remote_ends()
+    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+        (topic,) = plan_flow(flow, source, target).copied
+    rows = [
+        LedgerRow(
+            topic.source.name,
+            topic.remote_topic,
+            number,
+            topic.source.topic_id,
+            topic.remote_topic_id,
+            kept[topic.source.name, number],
+            ends[topic.remote_topic, number],
+            0,
+        )
+        for number in range(topic.partitions)
+    ]
+    ledger = OffsetSyncTable(lab.spark, config.state)
+    ledger.append(flow.name, rows, run_id="control", append_number=0, query_id="", batch_id=-1)
+
+
+def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab, tmp_path: Path) -> None:
+    wait_for_end(left)
+    lab = made((left.source, left.target), left.spark, tmp_path / "refused", "foreign", "emptied", "idle")
+    lab.settings["heartbeats.replication.enabled"] = "false"
+    lab.write_to(lab.target, lab.remote("foreign"), [b"a stranger's"])
+    lab.delete(lab.target, lab.remote("emptied"))
+    lab.target.create_topic(lab.remote("emptied"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 3, done.stderr
+    told = {line.split()[0].replace(f"{NAME}.", ""): line for line in done.stdout.splitlines() if NAME in line}
+    assert told["idle"].endswith("  take over")
+    assert "refused: the record at offset 300 of the remote log is not the source's next one" in told["foreign"]
+    assert "refused: the remote log is empty" in told["emptied"]
+    assert done.stdout.splitlines()[-1] == "3 partitions: 2 refused, 1 take over"
+    again = {"foreign-0": "refused", "emptied-0": "refused", "idle-0": "already in the ledger"}
+    assert Takeover(lab).actions() == again
+
+
+# --- a MirrorMaker 1 ----------------------------------------------------------------------------------------------
+
+
+def test_group_of_a_mirrormaker_1_is_taken_over(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path) -> None:
+    lab = made(pair, spark, tmp_path, "mm1.same", "mm1.other")
+    lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"
+    lab.settings["heartbeats.replication.enabled"] = "false"
+    group = "mirrormaker-1"
+    for stem, run in (("mm1.same", 1), ("mm1.other", 20)):
+        lab.create(stem, 2)
+        lab.target.create_topic(lab.topic(stem), 2)
+        for number, value in enumerate(values(60)):
+            write_one(lab.source, lab.topic(stem), number, value, number % 2)
+        # It wrote seven records of each partition behind what it committed.
+        for number, value in enumerate(values(60)[:54]):
+            write_one(lab.target, lab.topic(stem), number, value, number // run % 2)
+        for number in (0, 1):
+            commit(lab.source, group, lab.topic(stem), 20, number)
+    taken = Takeover(lab, origin=f"group={group}", execute=True)
+    assert taken.actions() == {
+        **{f"mm1.same-{number}": "take over" for number in (0, 1)},
+        **{f"mm1.other-{number}": "refused" for number in (0, 1)},
+    }
+    assert [taken.by_partition["mm1.same", number].verdict.tail for number in (0, 1)] == [7, 7]
+    lab.settings["topics"] = json.dumps([lab.topic("mm1.same")])
+    lab.copy()
+    ours, copies = (read_topic(broker, lab.topic("mm1.same")) for broker in pair)
+    assert [records(ours[n]) for n in (0, 1)] == [records(copies[n]) for n in (0, 1)]
+
+
+def write_one(broker: KafkaBroker, topic: str, number: int, value: bytes, partition: int) -> None:
+    producer = PRODUCERS.setdefault(broker.bootstrap, Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0}))
+    producer.produce(topic, value, b"key %d" % number, partition, timestamp=NOON + number)
+    producer.flush(30)
+
+
+PRODUCERS: Dict[str, Producer] = {}

@@ -1,0 +1,404 @@
+"""Where another tool ended is found from what it kept and both logs, exactly, or the partition is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import OffsetRange
+from mirror_lib.log.batch import Record
+from mirror_lib.log.reencode import read_records
+from mirror_lib.log.visible import entries
+from mirror_lib.replicate.reconcile import Match, Records
+from mirror_lib.state.records import Position
+from mirror_lib.takeover.positions import (
+    KeptPosition,
+    SyncHistory,
+    connect_positions,
+    group_positions,
+    sync_histories,
+)
+from mirror_lib.takeover.verdicts import NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, moved, told_anchors
+from mirror_lib.takeover.walk import Anchor, Proven, Restarts, walk
+from mirror_lib.translate.mm2_format import PointSync, encode_offset_sync
+from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker
+
+ORDERS = ("orders", 0)
+
+
+@dataclass
+class Copied:
+    """A source log and what MirrorMaker made of it. `lives`: upstream offsets from and until of each of its lives.
+
+    Like the real one it tells a sync at the start of each life, and then one in `lag` records.
+    """
+
+    source: List[LogBatch]
+    lives: Sequence[Tuple[int, int]]
+    lag: int = 5
+    remote: List[LogBatch] = field(default_factory=list)
+    syncs: List[Anchor] = field(default_factory=list)
+    pairs: List[Tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        records = [pair for batch in self.source for pair in batch.records]
+        for start, until in self.lives:
+            told: Optional[int] = None
+            for upstream, rec in records:
+                if not start <= upstream < until:
+                    continue
+                at = self.remote[-1].next if self.remote else 0
+                self.remote.append(batch_of(at, [rec]))
+                self.pairs.append((upstream, at))
+                if told is None or at - told >= self.lag:
+                    self.syncs.append(Anchor(upstream, at))
+                    told = at
+
+    @property
+    def end(self) -> int:
+        return self.remote[-1].next if self.remote else 0
+
+    @property
+    def source_end(self) -> int:
+        return self.source[-1].next
+
+    # What `PartitionLogs` offers.
+
+    def walk(self, anchor: Anchor, restarts: Restarts) -> Proven:
+        return walk(self._open, _open(self.remote, anchor.downstream_offset), anchor, restarts)
+
+    def source_records(self, start: int, until: int) -> List[Record]:
+        return [record for record in _all(self.source) if start <= record.offset < until]
+
+    def remote_record(self, start: int) -> Optional[Record]:
+        return next((record for record in _all(self.remote) if record.offset >= start), None)
+
+    def _open(self, offset: int) -> Records:
+        return _open(self.source, offset)
+
+    def known(self, kept: Optional[int], earlier: Sequence[int] = (), **changes: object) -> Known:
+        position = None if kept is None else KeptPosition(kept, frozenset(earlier))
+        start = self.remote[0].base if self.remote else 0
+        known = Known(
+            position,
+            SyncHistory(tuple(self.syncs)),
+            OffsetRange(self.source[0].base, self.source_end),
+            OffsetRange(start, self.end),
+            self.end,
+            100,
+        )
+        return replace(known, **changes)  # type: ignore[arg-type]
+
+    def without_syncs(self) -> Copied:
+        self.syncs = []
+        return self
+
+
+def _open(log: Sequence[LogBatch], offset: int) -> Records:
+    return Records(entries(fetched([batch for batch in log if batch.next > offset])), offset)
+
+
+def _all(log: Sequence[LogBatch]) -> List[Record]:
+    return [record for raw, _, is_data in entries(fetched(log)) if is_data for record in read_records(raw)]
+
+
+def numbered(count: int, stem: str = "v") -> List[Rec]:
+    return [Rec(b"%s %d" % (stem.encode(), n), b"k%d" % n) for n in range(count)]
+
+
+def source_of(count: int, base: int = 0) -> List[LogBatch]:
+    return [batch_of(base + n, [rec]) for n, rec in enumerate(numbered(count))]
+
+
+def mapped(verdict: Verdict) -> Dict[int, int]:
+    return {
+        run.upstream_offset + i: run.downstream_offset + i for run in verdict.runs for i in range(run.record_count)
+    }
+
+
+def assert_true(case: Copied, verdict: Verdict) -> None:
+    """Goes on where nothing is lost or doubled, and every pair of the map is one of those that were written."""
+    assert verdict.action == TAKE_OVER, verdict.reason
+    assert verdict.goes_on_at is not None and verdict.goes_on_at.downstream_offset == case.end
+    copied = {upstream for upstream, _ in case.pairs}
+    for offset in (offset for batch in case.source for offset, _ in batch.records):
+        if offset >= verdict.goes_on_at.upstream_offset:
+            assert offset not in copied, f"{offset} would be doubled"
+        else:
+            assert offset in copied or offset < case.lives[0][0], f"{offset} would be lost"
+    assert set(mapped(verdict).items()) <= set(case.pairs)
+    rising = sorted(mapped(verdict).items())
+    assert all(a[1] < b[1] for a, b in zip(rising, rising[1:]))
+
+
+# --- the end of the remote log ------------------------------------------------------------------------------------
+
+
+def test_records_that_were_written_behind_the_kept_position_are_found() -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    verdict = decide(case.known(17), case)
+    assert_true(case, verdict)
+    assert verdict.goes_on_at == Position(23, 23) and verdict.tail == 6 and verdict.runs == (Match(0, 0, 23),)
+
+
+def test_going_on_at_the_kept_position_itself_would_double_records() -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    verdict = decide(case.known(17), case)
+    with pytest.raises(AssertionError, match="17 would be doubled"):
+        assert_true(case, replace(verdict, goes_on_at=Position(17, 23)))
+
+
+def test_a_life_that_began_again_at_an_old_position_leaves_doubles_and_an_exact_end() -> None:
+    case = Copied(source_of(40), [(0, 20), (12, 31)])
+    verdict = decide(case.known(25), case)
+    assert_true(case, verdict)
+    assert (verdict.doubled, verdict.tail) == (8, 6)
+    assert mapped(verdict)[15] == 23, "the copy that the later ones follow"
+
+
+def test_a_life_that_ended_before_the_one_before_adds_nothing_but_doubles() -> None:
+    case = Copied(source_of(40), [(0, 30), (12, 20)])
+    verdict = decide(case.known(12), case)
+    assert_true(case, verdict)
+    assert verdict.goes_on_at == Position(30, 38) and verdict.doubled == 8
+
+
+def test_a_restart_that_no_sync_tells_of_is_found_at_a_position_that_was_kept() -> None:
+    case = Copied(source_of(40), [(0, 30), (12, 35)])
+    case.syncs = [sync for sync in case.syncs if sync.downstream_offset < 30]
+    verdict = decide(case.known(12, earlier=(5, 12)), case)
+    assert_true(case, verdict)
+    assert decide(case.known(31), case).action == REFUSED
+
+
+def test_without_syncs_the_place_to_begin_is_searched_for() -> None:
+    case = Copied(source_of(400), [(0, 395)]).without_syncs()
+    verdict = decide(case.known(380, compare=10), case)
+    assert_true(case, verdict)
+    assert verdict.goes_on_at == Position(395, 395) and verdict.older and verdict.tail == 15
+
+
+def test_what_lies_before_the_comparison_is_said_to_be_there() -> None:
+    case = Copied(source_of(100), [(0, 90)])
+    assert decide(case.known(80, compare=20), case).older
+    assert not decide(case.known(80, compare=100), case).older
+
+
+def test_gaps_in_the_source_and_markers_on_the_target_are_stepped_over() -> None:
+    source = source_of(10) + source_of(10, base=14)
+    case = Copied(source, [(0, 12), (12, 24)])
+    case.remote.append(marker(case.end))
+    verdict = decide(case.known(20), case)
+    assert_true(case, verdict)
+    assert verdict.goes_on_at == Position(24, 21) and len(verdict.runs) == 2
+
+
+def test_record_without_a_timestamp_got_one_from_the_producer() -> None:
+    source = [batch_of(0, [Rec(b"v", timestamp=-1)])]
+    case = Copied(source, [(0, 1)])
+    case.remote = [batch_of(0, [Rec(b"v", timestamp=5)])]
+    assert_true(case, decide(case.known(1), case))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Tuple[Copied, int]:
+    """A MirrorMaker that was killed and started any number of times, and the position that it kept last."""
+    count = draw(st.integers(1, 60))
+    source: List[LogBatch] = []
+    for rec in numbered(count):
+        base = (source[-1].next if source else draw(st.integers(0, 3))) + draw(st.sampled_from([0, 0, 0, 1, 3]))
+        source.append(batch_of(base, [rec]))
+    first, end = source[0].base, source[-1].next
+    lives, kept = [], first
+    for _ in range(draw(st.integers(1, 4))):
+        until = draw(st.integers(kept + 1, end)) if kept < end else end
+        lives.append((kept, until))
+        offsets = [b.base + 1 for b in source if kept <= b.base < until]
+        kept = draw(st.sampled_from([kept, *offsets]))
+    return Copied(source, lives, draw(st.sampled_from([1, 5, 100]))), kept
+
+
+@settings(max_examples=400, deadline=None)
+@given(histories(), st.booleans())
+def test_wherever_it_was_killed_nothing_is_lost_or_doubled(given_case: Tuple[Copied, int], with_syncs: bool) -> None:
+    case, kept = given_case
+    if not with_syncs:
+        case.without_syncs()
+    verdict = decide(case.known(kept if kept > case.source[0].base else None, earlier=[a for a, _ in case.lives]), case)
+    if verdict.action == TAKE_OVER:
+        assert_true(case, verdict)
+    else:
+        assert not with_syncs or (verdict.action == NOTHING and not case.pairs), verdict.reason
+
+
+# --- what cannot be believed --------------------------------------------------------------------------------------
+
+
+def foreign_record(case: Copied) -> None:
+    case.remote.append(batch_of(case.end, [Rec(b"stranger")]))
+
+
+def changed_value(case: Copied) -> None:
+    case.remote[-1] = batch_of(case.remote[-1].base, [Rec(b"changed", b"k22")])
+
+
+def changed_timestamp(case: Copied) -> None:
+    ((offset, rec),) = case.remote[-1].records
+    case.remote[-1] = batch_of(offset, [rec._replace(timestamp=rec.timestamp + 1)])
+
+
+def missing_record(case: Copied) -> None:
+    del case.remote[-2]
+    case.remote[-1] = batch_of(case.remote[-1].base - 1, [case.remote[-1].records[0][1]])
+
+
+def swapped(case: Copied) -> None:
+    (a, one), (b, two) = case.remote[-2].records[0], case.remote[-1].records[0]
+    case.remote[-2:] = [batch_of(a, [two]), batch_of(b, [one])]
+
+
+@pytest.mark.parametrize("spoil", [foreign_record, changed_value, changed_timestamp, missing_record, swapped])
+@pytest.mark.parametrize("told", [True, False])
+def test_remote_log_that_is_no_copy_is_refused(spoil: object, told: bool) -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    assert callable(spoil)
+    spoil(case)
+    verdict = decide((case if told else case.without_syncs()).known(20), case)
+    assert verdict.action == REFUSED and verdict.goes_on_at is None and "remote log" in verdict.reason
+
+
+def test_position_ahead_of_the_remote_log_is_refused() -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    verdict = decide(case.known(26), case)
+    assert verdict.action == REFUSED and "offset 23 is not in it" in verdict.reason
+
+
+def test_position_ahead_of_the_source_is_refused() -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    assert "the source's log ends at 30" in decide(case.known(31), case).reason
+
+
+def test_tail_that_fits_in_two_places_is_refused() -> None:
+    same = [batch_of(n, [Rec(b"same", b"same")]) for n in range(30)]
+    case = Copied(same, [(0, 23)]).without_syncs()
+    verdict = decide(case.known(20, compare=5), case)
+    assert verdict.action == REFUSED and "more than one place" in verdict.reason
+
+
+def test_open_transaction_on_the_remote_log_is_waited_for() -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    verdict = decide(case.known(20, stable_end=21), case)
+    assert verdict.action == REFUSED and "a transaction is open" in verdict.reason
+
+
+def test_without_a_kept_position_everything_must_be_there_to_be_compared() -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    assert_true(case, decide(case.known(None), case))
+    case.remote = case.remote[4:]
+    verdict = decide(case.known(None), case)
+    assert verdict.action == REFUSED and "no position is kept" in verdict.reason
+
+
+def test_without_a_kept_position_records_of_the_source_before_the_first_copy_are_not_passed() -> None:
+    case = Copied(source_of(30), [(5, 23)])
+    assert decide(case.known(None), case).action == REFUSED
+
+
+# --- remote logs without records ----------------------------------------------------------------------------------
+
+
+def empty(case: Copied, end: int) -> Dict[str, Any]:
+    case.remote = []
+    return {"remote": OffsetRange(end, end), "stable_end": end}
+
+
+def test_partition_that_was_never_copied_is_left_to_the_mirror() -> None:
+    case = Copied(source_of(30), [])
+    assert decide(case.known(None), case).action == NOTHING
+
+
+def test_expired_remote_log_is_believed_only_where_nothing_can_have_been_written_behind_the_position() -> None:
+    case = Copied(source_of(30), [(0, 23)], lag=1)
+    gone = empty(case, 23)
+    assert decide(case.known(30, **gone), case).goes_on_at == Position(30, 23)
+    assert decide(case.known(20, **gone), case).goes_on_at == Position(23, 23), "the last sync names the last record"
+    case.syncs.pop()
+    assert decide(case.known(20, **gone), case).action == REFUSED
+    assert decide(case.known(None, **gone), case).action == REFUSED
+
+
+def test_remote_topic_that_was_emptied_is_refused() -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    verdict = decide(case.known(20, **empty(case, 0)), case)
+    assert verdict.action == REFUSED and "the remote log is empty" in verdict.reason
+
+
+def test_remote_log_that_grows_meanwhile_is_refused() -> None:
+    taken = Verdict(TAKE_OVER, goes_on_at=Position(1, 1))
+    assert moved(taken, 5, 5) == taken
+    assert moved(taken, 5, 6).action == REFUSED and "grew from 5 to 6" in moved(taken, 5, 6).reason
+
+
+def test_comparison_begins_at_the_sync_that_covers_most_and_behind_no_kept_position() -> None:
+    case = Copied(source_of(100), [(0, 90)], lag=10)
+    assert [each.upstream_offset for each in told_anchors(case.known(45, compare=20))] == [30, 40]
+    assert [each.upstream_offset for each in told_anchors(case.known(45, compare=1))] == [40]
+    late = case.known(45, source=OffsetRange(40, 100))
+    assert [each.upstream_offset for each in told_anchors(late)] == [40]
+
+
+# --- what MirrorMaker keeps ---------------------------------------------------------------------------------------
+
+
+def kept(offset: Optional[int], partition: int = 0, connector: str = "MirrorSourceConnector", cluster: str = "A") -> (
+    Tuple[bytes, bytes]
+):
+    key = f'["{connector}",{{"cluster":"{cluster}","partition":{partition},"topic":"orders"}}]'
+    return key.encode(), json.dumps(None if offset is None else {"offset": offset}).encode()
+
+
+def test_connect_offset_is_the_last_record_that_was_replicated() -> None:
+    found = connect_positions([kept(9), kept(41), kept(7, 1), kept(99, cluster="C")], "A")
+    assert found == {ORDERS: KeptPosition(42, frozenset({10, 42})), ("orders", 1): KeptPosition(8, frozenset({8}))}
+
+
+def test_position_that_was_taken_back_is_none() -> None:
+    assert connect_positions([kept(9), kept(None)], "A") == {}
+    assert connect_positions([kept(9), (kept(9)[0], None)], "A") == {}
+
+
+def test_what_other_connectors_keep_is_left_alone() -> None:
+    group = b'["MirrorCheckpointConnector",{"partition":0,"topic":"orders","group":"g"}]'
+    assert connect_positions([(group, b'{"offset":0}'), (b"no json", b"{}"), (None, b"x")], "A") == {}
+
+
+def test_two_connectors_that_speak_of_one_partition_must_be_told_apart() -> None:
+    records = [kept(9, connector="one"), kept(12, connector="two")]
+    with pytest.raises(RefusedError, match="several connectors keep positions of orders-0: one, two"):
+        connect_positions(records, "A")
+    assert connect_positions(records, "A", "two")[ORDERS].next_offset == 13
+
+
+@pytest.mark.parametrize("value", [b'{"offset":"9"}', b'{"offset":-1}', b"9", b"{}", b"nonsense", b'{"offset":1.5}'])
+def test_position_that_is_no_offset_is_refused(value: bytes) -> None:
+    with pytest.raises(RefusedError, match="the position kept of orders-0 is not an offset"):
+        connect_positions([(kept(1)[0], value)], "A")
+
+
+def test_group_commits_the_next_offset_to_read() -> None:
+    assert group_positions({ORDERS: 42}) == {ORDERS: KeptPosition(42)}
+
+
+def test_syncs_that_go_back_tell_of_restarts() -> None:
+    told = [PointSync("orders", 0, up, down) for up, down in ((0, 0), (100, 100), (60, 140), (160, 240))]
+    records = [encode_offset_sync(each) for each in told]
+    history = sync_histories([*records, (b"\x00", b"junk")])[ORDERS]
+    assert len(history.syncs) == 4
+    position = KeptPosition(130, frozenset({60}))
+    assert history.restarts(position) == Restarts({140: frozenset({60})}, frozenset({60, 130}))

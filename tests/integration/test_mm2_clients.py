@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.control.heartbeats import HeartbeatWriter
+from mirror_lib.translate.mm2_format import decode_heartbeat
 from tests.lab import dataset
 from tests.lab.brokers import JARS, KafkaBroker, clusters, java_command
 from tests.lab.checkout import ROOT
@@ -18,7 +21,7 @@ from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit, committed, read_on
 from tests.lab.job_lab import CHECKPOINTS, JobLab, commit_with_note
 from tests.lab.jvm import kafka_archive, quick_options
-from tests.lab.readers import read_topic
+from tests.lab.readers import LogRecord, read_topic
 
 HARD = {"transactions": 2, "compacted": 1, "json.zstd": 2}
 SYNCS_ON_SOURCE, SYNCS_ON_TARGET = "mm2-offset-syncs.target.internal", "mm2-offset-syncs.source.internal"
@@ -28,15 +31,15 @@ Answers = Dict[Tuple[str, str, int], Tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """Two clusters of this file alone: who has an offset syncs topic is asked here."""
-    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
+    """Three clusters of this file alone: who has an offset syncs topic is asked here. Most tests use the first two."""
+    with clusters(["source", "target", "third"], tmp_path_factory.mktemp("chain")) as brokers:
         yield brokers
 
 
 @pytest.fixture
-def lab(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Callable[[str], str]) -> JobLab:
-    source, target = pair
+def lab(chain: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Callable[[str], str]) -> JobLab:
+    source, target, _ = chain
     return JobLab(source, target, spark, tmp_path, topic_name("mm2"))
 
 
@@ -69,12 +72,16 @@ def formatted(broker: KafkaBroker, topic: str, formatter: str) -> List[str]:
     return ["\t".join(line) for line in lines]
 
 
-def test_java_clients_find_the_offsets_that_were_committed(lab: JobLab) -> None:
+def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
+    lab: JobLab, chain: List[KafkaBroker], tmp_path: Path
+) -> None:
     later = dataset.to_be_compacted(lab.source, keys=100)
     dataset.compressed(lab.source, "zstd", 1000)
     _, transaction = dataset.transactions(lab.source, rounds=6, each=50)
     dataset.compacted(lab.source, later)
     lab.settings["topics"] = json.dumps(list(HARD))
+    beat("target->source", chain)
+    beat("source->target", chain)
     lab.copy()
     groups = [f"{lab.name}-{topic}" for topic in HARD]
     for topic, group in zip(HARD, groups):
@@ -83,21 +90,76 @@ def test_java_clients_find_the_offsets_that_were_committed(lab: JobLab) -> None:
     transaction.abort()
     report = lab.pass_once()
     assert report.verdicts == {"exact": report.committed}
+    onward = JobLab(lab.target, chain[2], lab.spark, tmp_path / "onward", lab.name, flows=["target->third"])
+    onward.directory.mkdir()
+    onward.settings["topics"] = json.dumps([f"source.{topic}" for topic in HARD])
+    onward.copy()
+    assert onward.pass_once().committed == report.committed
 
     remote = {f"source.{topic}": partitions for topic, partitions in HARD.items()}
-    expected: Answers = {
-        (group, *at): found for group in groups for at, found in committed(lab.target, group, remote).items()
-    }
-    assert len(expected) == report.committed and ("påminnelse" in {note for _, note in expected.values()})
-    lines = java(str(ROOT / "tests" / "lab" / "MirrorClients.java"), lab.target.bootstrap, "source", *groups)
-    assert ["checkpoints", CHECKPOINTS] in lines
-    assert {line[1] for line in lines if line[0] == "remote topic"} >= set(remote)
-    for asked in ("remoteConsumerOffsets", "translateOffsets"):
-        told = {(each[1], each[2], int(each[3])): (int(each[4]), each[5]) for each in lines if each[0] == asked}
-        assert told == expected
+    questions = [(chain[1].bootstrap, "source,third"), (chain[2].bootstrap, "source,target")]
+    answers = answered(*questions[0], *groups, "--", *questions[1], *groups)
+    one_hop, two_hops = answers[chain[1].bootstrap], answers[chain[2].bootstrap]
+    assert told(one_hop, "hops") == {("source", "1"), ("third", "-1")}
+    assert told(one_hop, "heartbeats") == {("heartbeats",), ("source.heartbeats",)}
+    assert told(one_hop, "upstream") == {("source",)} and told(one_hop, "checkpoints") == {(CHECKPOINTS,)}
+    assert told(one_hop, "remote topic") == {("source", topic) for topic in (*remote, "source.heartbeats")}
+    assert offsets_told(one_hop) == [committed_by(lab.target, groups, remote)] * 2
+    assert len(committed_by(lab.target, groups, remote)) == report.committed
+    assert "påminnelse" in {note for _, note in committed_by(lab.target, groups, remote).values()}
+
+    remote = {f"target.{topic}": partitions for topic, partitions in remote.items()}
+    assert told(two_hops, "hops") == {("source", "2"), ("target", "1")}
+    assert told(two_hops, "heartbeats") == {("target.heartbeats",), ("target.source.heartbeats",)}
+    assert told(two_hops, "upstream") == {("source",), ("target",)}
+    assert told(two_hops, "checkpoints") == {("target.checkpoints.internal",)}
+    copies = {*remote, "target.heartbeats", "target.source.heartbeats"}
+    assert told(two_hops, "remote topic") == {("target", topic) for topic in copies}
+    assert offsets_told(two_hops) == [committed_by(chain[2], groups, remote)] * 2
+    assert len(committed_by(chain[2], groups, remote)) == report.committed
 
 
-def test_formatters_print_what_was_told(lab: JobLab) -> None:
+def beat(name: str, chain: Sequence[KafkaBroker]) -> None:
+    """One heartbeat of the flow `name`, which lies on its target."""
+    sides = [ClusterConfig(each.name, {"bootstrap.servers": each.bootstrap}) for each in chain]
+    source, target = (next(side for side in sides if side.alias == alias) for alias in name.split("->"))
+    writer = HeartbeatWriter(ReplicationFlow(source, target))
+    writer.beat()
+    writer.close()
+
+
+def answered(*questions: str) -> Dict[str, List[List[str]]]:
+    """All that MirrorMaker's clients say, by cluster; one Java for all questions."""
+    by_cluster: Dict[str, List[List[str]]] = {}
+    for words in java(str(ROOT / "tests" / "lab" / "MirrorClients.java"), *questions):
+        if words[0] == "cluster":
+            of_cluster = by_cluster.setdefault(words[1], [])
+        else:
+            of_cluster.append(words)
+    return by_cluster
+
+
+def heartbeats(broker: KafkaBroker) -> List[LogRecord]:
+    return list(read_topic(broker, "heartbeats")[0].values())
+
+
+def told(answers: Sequence[List[str]], asked: str) -> Set[Tuple[str, ...]]:
+    return {tuple(words[1:]) for words in answers if words[0] == asked}
+
+
+def offsets_told(answers: Sequence[List[str]]) -> List[Answers]:
+    return [
+        {(words[0], words[1], int(words[2])): (int(words[3]), words[4]) for words in told(answers, asked)}
+        for asked in ("remoteConsumerOffsets", "translateOffsets")
+    ]
+
+
+def committed_by(broker: KafkaBroker, groups: Sequence[str], partitions: Mapping[str, int]) -> Answers:
+    return {(group, *at): found for group in groups for at, found in committed(broker, group, partitions).items()}
+
+
+def test_formatters_print_what_was_told(lab: JobLab, chain: List[KafkaBroker]) -> None:
+    beat("source->target", chain)
     lab.settings["offset-syncs.topic.location"] = "target"
     lab.create("orders")
     lab.write("orders", values(30))
@@ -116,6 +178,10 @@ def test_formatters_print_what_was_told(lab: JobLab) -> None:
         f" downstreamOffset={each.downstream_offset}}}"
         for each in lab.offset_syncs(lab.target, SYNCS_ON_TARGET)
     ]
+    *_, beaten = (decode_heartbeat(each.key or b"", each.value or b"") for each in heartbeats(lab.target))
+    assert formatted(lab.target, "heartbeats", "HeartbeatFormatter")[-1] == (
+        f"Heartbeat{{sourceClusterAlias=source, targetClusterAlias=target, timestamp={beaten.timestamp}}}"
+    )
 
 
 def test_source_is_only_read_unless_it_is_asked_to_hold_the_offset_syncs(lab: JobLab) -> None:

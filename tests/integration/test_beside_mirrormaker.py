@@ -1,0 +1,84 @@
+"""A real MirrorMaker 2 copies B->A while this product copies A->B: no cycle, both directions complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Iterator, List, Set
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import commit
+from tests.lab.job_lab import JobLab
+from tests.lab.mirrormaker import MirrorMaker
+from tests.lab.readers import differences, read_topic
+
+KAFKAS = {"__consumer_offsets", "__transaction_state"}
+# Of the worker that copies from the alias, or only beats for it.
+MM2S = {
+    alias: {f"mm2-{kind}.{alias}.internal" for kind in ("offsets", "status", "configs")}
+    for alias in ("source", "target")
+}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
+    """Two clusters of this file alone: both tools copy whatever they find there."""
+    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
+        yield brokers
+
+
+@pytest.fixture(scope="module")
+def mirrormaker(pair: List[KafkaBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorMaker]:
+    started = MirrorMaker(
+        tmp_path_factory.mktemp("mm2"),
+        {each.name: each for each in pair},
+        {"target->source.enabled": "true", "refresh.groups.interval.seconds": "2"},
+    ).start()
+    yield started
+    started.kill()
+
+
+def topics_of(broker: KafkaBroker) -> Set[str]:
+    return set(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics) - KAFKAS
+
+
+def equal(here: KafkaBroker, topic: str, there: KafkaBroker, copy: str) -> bool:
+    """Whether the copy is there and whole."""
+    try:
+        return not differences(read_topic(here, topic), read_topic(there, copy))
+    except KeyError:
+        return False
+
+
+def test_both_directions_are_complete_and_nothing_goes_round(
+    pair: List[KafkaBroker], mirrormaker: MirrorMaker, spark: SparkSession, tmp_path: Path
+) -> None:
+    source, target = pair
+    lab = JobLab(source, target, spark, tmp_path, "beside")
+    # Everything that MirrorMaker's defaults take, and the internal topics of both.
+    lab.settings.update({"topics": '[".*"]', "groups": '["workers"]', "emit.offset-syncs.enabled": "true"})
+    source.create_topic("orders")
+    target.create_topic("orders")
+    for round_ in ("first", "second"):
+        lab.write_to(source, "orders", values(50, f"{round_} of source"))
+        lab.write_to(target, "orders", values(70, f"{round_} of target"))
+        mirrormaker.wait_until(lambda: equal(target, "orders", source, "target.orders"), "copying records")
+        commit(source, "workers", "orders", 40)
+        lab.copy()
+        lab.pass_once()
+    # What was made last is seen by MirrorMaker's next look at the topics; a topic made now shows that it has looked.
+    target.create_topic("late")
+    mirrormaker.wait_until(lambda: "target.late" in topics_of(source), "looking at the topics")
+    lab.copy()
+
+    assert equal(target, "orders", source, "target.orders") and equal(source, "orders", target, "source.orders")
+    ours, theirs = "source.checkpoints.internal", "target.checkpoints.internal"
+    local = {"orders", "heartbeats"}
+    on_target = {*local, "late", "source.orders", "source.heartbeats", ours, "mm2-offset-syncs.source.internal"}
+    assert topics_of(target) == {*on_target, *MM2S["source"]}
+    on_source = {*local, "target.late", "target.orders", "target.heartbeats", theirs}
+    assert topics_of(source) == {*on_source, "mm2-offset-syncs.target.internal", *MM2S["target"]}

@@ -98,7 +98,7 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
 
     remote = {f"source.{topic}": partitions for topic, partitions in HARD.items()}
     questions = [(chain[1].bootstrap, "source,third"), (chain[2].bootstrap, "source,target")]
-    answers = answered(*questions[0], *groups, "--", *questions[1], *groups)
+    answers = answered(*questions[0], *groups, "then", *questions[1], *groups)
     one_hop, two_hops = answers[chain[1].bootstrap], answers[chain[2].bootstrap]
     assert told(one_hop, "hops") == {("source", "1"), ("third", "-1")}
     assert told(one_hop, "heartbeats") == {("heartbeats",), ("source.heartbeats",)}

@@ -12,7 +12,7 @@ import org.apache.kafka.connect.mirror.MirrorClient;
 import org.apache.kafka.connect.mirror.RemoteClusterUtils;
 
 /**
- * Asks MirrorMaker's own clients. In: bootstrap servers, aliases (`A,B`), groups; `--` before the next cluster's.
+ * Asks MirrorMaker's own clients. In: bootstrap servers, aliases (`A,B`), groups; `then` before the next cluster's.
  * Out: a line for each answer, after the line `cluster` with its bootstrap servers.
  */
 public class MirrorClients {
@@ -22,7 +22,7 @@ public class MirrorClients {
         System.setOut(new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8));
         List<String> rest = Arrays.asList(args);
         while (!rest.isEmpty()) {
-            int end = rest.indexOf("--") < 0 ? rest.size() : rest.indexOf("--");
+            int end = rest.contains("then") ? rest.indexOf("then") : rest.size();
             ask(rest.get(0), rest.get(1).split(","), rest.subList(2, end));
             rest = rest.subList(Math.min(end + 1, rest.size()), rest.size());
         }

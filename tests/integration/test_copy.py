@@ -279,7 +279,8 @@ def test_command_copies_and_says_so_in_json(lab: FlowLab) -> None:
     assert code == 0, errors
     assert documents[-1]["flow"] == "source->target"
     assert (documents[-1]["records"], documents[-1]["error"]) == (500, None)
-    assert all("records_per_second" in document for document in documents[:-1]) and len(documents) > 1
+    passes = [document for document in documents[:-1] if "control" not in document]
+    assert all("records_per_second" in document for document in passes) and passes
     assert lab.differences("orders") == []
 
 
@@ -287,6 +288,7 @@ def test_command_that_could_not_copy_all_fails_with_a_sentence(lab: FlowLab) -> 
     lab.create("large")
     lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")
     lab.write("large", [b"x" * 5000])
+    lab.settings["sync.topic.configs.enabled"] = "false"  # it would raise the limit
     code, _, errors = mirror(lab, "run")
     assert code == 1, errors
     [line] = [line for line in errors.splitlines() if line.startswith("error: ")]

@@ -10,7 +10,7 @@ from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 from mirror_lib.config.connector_files import CHECKPOINT, CLASS, HEARTBEAT, SOURCE, Connector
 from mirror_lib.config.entries import CONNECT, Document, Entry
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.settings import BY_NAME, ENABLED, TOP, unused
+from mirror_lib.config.settings import BY_NAME, EMIT_HEARTBEATS, ENABLED, TOP, unused
 from mirror_lib.config.values import items
 
 _ALIASES = {"source": "source.cluster.alias", "target": "target.cluster.alias"}
@@ -102,6 +102,9 @@ class _FlowEntries:
         if HEARTBEAT in self._connectors:
             on.add(HEARTBEAT)
         self._put(Entry(self._scope, ENABLED, "true" if SOURCE in on else "false", place))
+        if HEARTBEAT in on and SOURCE not in on and not self._connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
+            # A connector of its own asks for heartbeats; a pair that is not copied has none unless it is asked for.
+            self._put(Entry(self._scope, EMIT_HEARTBEATS, "true", place))
         for kind, keys in _SWITCHES.items():
             for key in () if kind in on else keys:
                 self._put(Entry(self._scope, key, "false", place))

@@ -13,18 +13,7 @@ from mirror_lib.config.client_properties import CLIENT_PROPERTIES
 from mirror_lib.config.entries import MM2, Document, Entry
 from mirror_lib.config.mm2 import tidy
 from mirror_lib.config.refusals import config_error, nearest
-from mirror_lib.config.settings import (
-    BY_NAME,
-    FLOW,
-    MISSPELLINGS,
-    OLD_NAMES,
-    PLANNED,
-    TOP,
-    Setting,
-    Unused,
-    class_key,
-    unused,
-)
+from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, TOP, Setting, Unused, class_key, unused
 
 ROLES = ("consumer", "producer", "admin")
 SIDES = ("source", "target")
@@ -101,8 +90,6 @@ class _Sorting:
             self.leave("ignored: connectors have no names here", entry)
         elif setting is not None and setting.client_key is None:
             self._check_level(setting, entry)
-            if setting.status == PLANNED:
-                self._without_effect.setdefault("accepted, has no effect yet", []).append(entry.written)
             kept = self._settings if name == entry.key else self._renamed
             kept[(entry.scope, name)] = self._tidied(entry, setting)
         else:

@@ -24,7 +24,7 @@ from mirror_lib.config.mm1_options import (
 )
 from mirror_lib.config.properties import Property, read_properties
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.settings import BY_NAME, ENABLED, MM2_TRIGGER, PLANNED
+from mirror_lib.config.settings import ENABLED, MM2_TRIGGER
 from mirror_lib.errors import ConfigError
 
 __all__ = ["OPTIONS", "Given", "read_mm1"]
@@ -101,7 +101,7 @@ def _settings(given: Given, group: str, state: Optional[str]) -> List[Entry]:
         "topics": pattern if option == "whitelist" else (".*",),
         "topics.exclude": () if option == "whitelist" else pattern,
     }
-    entries = [Entry("", key, value, f"--{option}") for key, value in wanted.items() if BY_NAME[key].status != PLANNED]
+    entries = [Entry("", key, value, f"--{option}") for key, value in wanted.items()]
     options = (
         ("tasks.max", "num.streams", lambda text: text),
         ("on.error", "abort.on.send.fail", _on_error),

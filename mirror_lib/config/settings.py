@@ -35,7 +35,6 @@ from mirror_lib.config.values import (
 
 SUPPORTED = "supported"
 DIFFERS = "differs"
-PLANNED = "planned"
 
 TOP = "top"
 FLOW = "flow"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterable, List
 
-from mirror_lib.config.settings import DIFFERS, MISSPELLINGS, OLD_NAMES, PLANNED, SETTINGS, TOP, UNUSED, Setting
+from mirror_lib.config.settings import DIFFERS, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP, UNUSED, Setting
 
 _HEAD = """# Settings
 
@@ -120,12 +120,7 @@ def page() -> str:
     sections = [
         _HEAD,
         _section("For the whole file", "", _table(whole_file)),
-        _section("For a flow", "", _table(row for row in flow if row.status != PLANNED)),
-        _section(
-            "Accepted, without effect yet",
-            "These are read and checked, so a MirrorMaker 2 file needs no change, and nothing acts on them yet.",
-            _table(row for row in flow if row.status == PLANNED),
-        ),
+        _section("For a flow", "", _table(flow)),
         _section("Ignored or refused", "`*` stands for any ending.", _unused()),
         _section("Other spellings", "Accepted with a warning that names the right key.", _other_names()),
     ]

@@ -15,7 +15,7 @@ import yaml
 from mirror_lib.config.entries import YAML, Document, Entry, Value
 from mirror_lib.config.keys import Keys, sort_keys
 from mirror_lib.config.references import provider_names, standard_references
-from mirror_lib.config.settings import BY_NAME, DIFFERS, ENABLED, FLOW, MM2_TRIGGER, PLANNED, TOP
+from mirror_lib.config.settings import BY_NAME, DIFFERS, ENABLED, FLOW, MM2_TRIGGER, TOP
 from mirror_lib.config.values import PATTERNS, items
 
 _WIDTH = 110
@@ -139,8 +139,6 @@ def _differences(name: str, dialect: str) -> Iterator[str]:
         return
     if setting.status == DIFFERS:
         yield f"Not as in MirrorMaker: {setting.note}."
-    elif setting.status == PLANNED:
-        yield "Has no effect yet."
 
 
 def _section(name: str, lines: Iterable[str]) -> Iterator[str]:

@@ -26,7 +26,7 @@ AVAILABLE_NOW = "availableNow"
 # The copy waits for the first turns: a limit that was raised on the source is raised before a record needs it, and the
 # heartbeat of a run that ends is copied in it.
 LOOK_SECONDS = 30.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 2.0
 CONFIGS, ACLS, HEARTBEATS = "topic configs", "ACLs", "heartbeats"
 
 Watcher = Callable[[ControlReport], None]

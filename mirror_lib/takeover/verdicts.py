@@ -151,7 +151,8 @@ def told_anchors(known: Known) -> List[Anchor]:
     """Offset syncs to begin a comparison at, the one that covers most first.
 
     Only those that both logs still hold, and not behind the kept position: what lies before a walk is believed to be
-    copied because it was kept. Where none is as near as `compare` asks for, the nearest one before.
+    copied because it was kept. Where none is as near as `compare` asks for, the nearest one before; none where that is
+    far away, since MirrorMaker up to 3.4.0 told one only where the distance of both logs changed.
     """
     kept, source, remote = known.position, known.source, known.remote
     if kept is None:
@@ -164,7 +165,8 @@ def told_anchors(known: Known) -> List[Anchor]:
         and sync.upstream_offset <= kept.next_offset
     ]
     near = [sync for sync in usable if sync.upstream_offset >= kept.next_offset - known.compare]
-    return near or usable[-1:]
+    far = kept.next_offset - _FARTHER * known.compare
+    return near or [sync for sync in usable[-1:] if sync.upstream_offset >= far]
 
 
 def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:

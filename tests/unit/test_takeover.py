@@ -177,6 +177,14 @@ def test_a_restart_that_no_sync_tells_of_is_found_at_a_position_that_was_kept() 
     assert decide(case.known(31), case).action == REFUSED
 
 
+def test_old_mirrormaker_that_told_one_sync_long_ago_is_not_compared_from_there() -> None:
+    case = Copied(source_of(400), [(0, 395)], lag=1000)
+    assert len(case.syncs) == 1
+    verdict = decide(case.known(380, compare=10), case)
+    assert_true(case, verdict)
+    assert verdict.runs[0].upstream_offset > 300 and verdict.older
+
+
 def test_without_syncs_the_place_to_begin_is_searched_for() -> None:
     case = Copied(source_of(400), [(0, 395)]).without_syncs()
     verdict = decide(case.known(380, compare=10), case)

@@ -79,7 +79,7 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     dataset.compressed(lab.source, "zstd", 1000)
     _, transaction = dataset.transactions(lab.source, rounds=6, each=50)
     dataset.compacted(lab.source, later)
-    lab.settings["topics"] = json.dumps(list(HARD))
+    lab.settings.update({"topics": json.dumps(list(HARD)), "heartbeats.replication.enabled": "true"})
     beat("target->source", chain)
     beat("source->target", chain)
     lab.copy()
@@ -92,7 +92,7 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     assert report.verdicts == {"exact": report.committed}
     onward = JobLab(lab.target, chain[2], lab.spark, tmp_path / "onward", lab.name, flows=["target->third"])
     onward.directory.mkdir()
-    onward.settings["topics"] = json.dumps([f"source.{topic}" for topic in HARD])
+    onward.settings.update({**lab.settings, "topics": json.dumps([f"source.{topic}" for topic in HARD])})
     onward.copy()
     assert onward.pass_once().committed == report.committed
 

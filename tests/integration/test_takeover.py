@@ -191,6 +191,7 @@ def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab
     wait_for_end(left)
     lab = made((left.source, left.target), left.spark, tmp_path / "taken", "orders", "idle")
     lab.settings["topics"] = json.dumps([lab.topic("orders"), lab.topic("idle"), "transactions"])
+    lab.settings["heartbeats.replication.enabled"] = "true"
     kept = kept_positions(lab)
     group = f"{NAME} group"
     commit(lab.source, group, lab.topic("orders"), kept[lab.topic("orders"), 0] - 5)
@@ -244,7 +245,6 @@ def verified(lab: GroupLab) -> List[str]:
 def test_going_on_at_the_kept_position_itself_doubles_records(left: GroupLab, tmp_path: Path) -> None:
     wait_for_end(left)
     lab = made((left.source, left.target), left.spark, tmp_path / "control", "control")
-    lab.settings["heartbeats.replication.enabled"] = "false"
     tails = {number: Takeover(lab).by_partition["control", number].verdict.tail for number in (0, 1)}
     before = {number: surplus(lab, "control", number)[0] for number in (0, 1)}
     believe_kept_positions(lab)
@@ -280,12 +280,13 @@ def believe_kept_positions(lab: GroupLab) -> None:
 def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab, tmp_path: Path) -> None:
     wait_for_end(left)
     lab = made((left.source, left.target), left.spark, tmp_path / "refused", "foreign", "emptied", "idle")
-    lab.settings["heartbeats.replication.enabled"] = "false"
     lab.write_to(lab.target, lab.remote("foreign"), [b"a stranger's"])
     lab.delete(lab.target, lab.remote("emptied"))
     lab.target.create_topic(lab.remote("emptied"))
+    # As one would say it of a Connect cluster; only the names are MirrorMaker's own.
+    origin = ["--from", "connect-topic=mm2-offsets.source.internal", "--connector", "MirrorSourceConnector"]
     done = subprocess.run(
-        [sys.executable, "-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute"],
+        [sys.executable, "-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute", *origin],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -307,7 +308,6 @@ def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab,
 def test_group_of_a_mirrormaker_1_is_taken_over(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path) -> None:
     lab = made(pair, spark, tmp_path, "mm1.same", "mm1.other")
     lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"
-    lab.settings["heartbeats.replication.enabled"] = "false"
     group = "mirrormaker-1"
     for stem, run in (("mm1.same", 1), ("mm1.other", 20)):
         lab.create(stem, 2)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, List, Tuple
 
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,29 +19,40 @@ COMPARE = 20_000
 
 
 def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror takeover`: decide for each partition, and with `--execute` write the ledger. 3 if one was refused."""
+    """`mirror takeover`: decide for each partition, and with `--execute` write the ledger. 3 if one was refused.
+
+    A flow that cannot be taken over as a whole is an error, and the others go on.
+    """
     from mirror_lib.session import open_session
-    from mirror_lib.takeover.report import refused, takeover_json, takeover_lines
 
     if arguments.compare < 1:
         raise ConfigError("--compare must be 1 or more")
     flows = chosen_flows(arguments, config)
     spark = open_session("mirror takeover")
-    count = 0
     try:
-        for flow in flows:
-            decided, taken, run_id = _taken_over(arguments, config, flow, spark)
-            count += refused(decided)
-            if arguments.json:
-                rows = [takeover_json(each) for each in decided]
-                print_json({"flow": flow.name, "run_id": run_id if taken else None, "partitions": rows})
-                continue
-            print_lines([flow.name, *takeover_lines(decided)])
-            if not arguments.execute:
-                print_lines(["nothing was changed: --execute writes the ledger"])
+        return max(_flow(arguments, config, flow, spark) for flow in flows)
     finally:
         spark.stop()
-    return EXIT_REFUSED if count else EXIT_OK
+
+
+def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:
+    from mirror_lib.takeover.report import refused, takeover_json, takeover_lines
+
+    try:
+        decided, taken, run_id = _taken_over(arguments, config, flow, spark)
+    except ConfigError:
+        raise
+    except MirrorError as error:
+        print_error(error)
+        return error.exit_code
+    if arguments.json:
+        rows = [takeover_json(each) for each in decided]
+        print_json({"flow": flow.name, "run_id": run_id if taken else None, "partitions": rows})
+    else:
+        print_lines([flow.name, *takeover_lines(decided)])
+        if not arguments.execute:
+            print_lines(["nothing was changed: --execute writes the ledger"])
+    return EXIT_REFUSED if refused(decided) else EXIT_OK
 
 
 def _taken_over(

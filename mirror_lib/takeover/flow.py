@@ -15,7 +15,7 @@ from typing import Dict, Iterator, List, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
-from mirror_lib.cluster.connection import ANSWER_SECONDS, log_client
+from mirror_lib.cluster.connection import ANSWER_SECONDS, log_client, some
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
@@ -93,6 +93,7 @@ class FlowTakeover:
         left = self._left()
         in_ledger = self._ledger.positions(self.flow.name)
         partitions = list(self._partitions())
+        self._name_uncopied(left, partitions)
         ranges = self._ranges([each for each in partitions if each.key not in in_ledger])
         verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger}
         verdicts.update(self._decided(partitions, left, ranges))
@@ -130,6 +131,12 @@ class FlowTakeover:
         for topic in plan.copied:
             partitions = there[topic.remote_topic].partitions if topic.remote_topic in there else 0
             yield from _of_topic(topic, partitions)
+
+    def _name_uncopied(self, left: Left, partitions: Sequence[_Partition]) -> None:
+        copied = {each.key.source_topic for each in partitions}
+        others = sorted({topic for topic, _ in left.positions} - copied)
+        if others:
+            log.warning("%s: copied by the other tool, but not by this flow: %s", self.flow.name, some(others))
 
     def _ranges(self, partitions: Sequence[_Partition]) -> Dict[str, Ranges]:
         return {

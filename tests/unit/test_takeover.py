@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror_lib.errors import RefusedError
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.log.batch import Record
 from mirror_lib.log.reencode import read_records
 from mirror_lib.log.visible import entries
 from mirror_lib.replicate.reconcile import Match, Records
-from mirror_lib.state.records import Position
+from mirror_lib.state.records import PartitionKey, Position
+from mirror_lib.takeover.origin import Origin, parse_origin
 from mirror_lib.takeover.positions import (
     KeptPosition,
     SyncHistory,
@@ -24,7 +26,8 @@ from mirror_lib.takeover.positions import (
     group_positions,
     sync_histories,
 )
-from mirror_lib.takeover.verdicts import NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, moved, told_anchors
+from mirror_lib.takeover.report import PartitionTakeover, takeover_json, takeover_lines
+from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, moved, told_anchors
 from mirror_lib.takeover.walk import Anchor, Proven, Restarts, walk
 from mirror_lib.translate.mm2_format import PointSync, encode_offset_sync
 from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker
@@ -410,3 +413,45 @@ def test_syncs_that_go_back_tell_of_restarts() -> None:
     assert len(history.syncs) == 4
     position = KeptPosition(130, frozenset({60}))
     assert history.restarts(position) == Restarts({140: frozenset({60})}, frozenset({60, 130}))
+
+
+# --- asking for it, and what is said ------------------------------------------------------------------------------
+
+FLOW = ReplicationFlow(ClusterConfig("east", {}), ClusterConfig("west", {}))
+
+
+def test_position_is_looked_for_where_each_tool_keeps_it() -> None:
+    dedicated, connect, group = (parse_origin(text) for text in ("mm2", "connect-topic=offsets", "group=mm1"))
+    assert [each.described(FLOW) for each in (dedicated, connect, group)] == [
+        "mm2-offsets.east.internal",
+        "offsets",
+        "group mm1",
+    ]
+    assert [each.members_group(FLOW) for each in (dedicated, connect, group)] == ["east-mm2", None, "mm1"]
+    assert Origin(worker_group="workers").members_group(FLOW) == "workers"
+
+
+@pytest.mark.parametrize("text", ["", "mm1", "mm2=x", "group", "group=", "connect-topic", "connect-topic="])
+def test_origin_that_names_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="write mm2, connect-topic=NAME or group=NAME"):
+        parse_origin(text)
+
+
+def test_report_has_a_line_for_each_partition_and_the_same_as_json() -> None:
+    case = Copied(source_of(40), [(0, 20), (12, 31)])
+    verdicts = [decide(case.known(25), case), decide(case.known(36), case), Verdict(KNOWN)]
+    decided = [
+        PartitionTakeover(PartitionKey("s", "r", "orders", number), "east.orders", "kept", 25, verdict)
+        for number, verdict in enumerate(verdicts)
+    ]
+    why = verdicts[1].reason
+    assert takeover_lines(decided)[1:] == [
+        "orders          0    25     6        8          31  east.orders   39        31  take over",
+        "orders          1    25     -        -           -  east.orders    -         -  refused: " + why,
+        "orders          2    25     -        -           -  east.orders    -         -  already in the ledger",
+        "3 partitions: 1 already in the ledger, 1 refused, 1 take over",
+    ]
+    first, second, _ = (takeover_json(each) for each in decided)
+    assert (first["upstream_offset"], first["downstream_offset"], first["compared_records"]) == (31, 39, 31)
+    assert (second["verdict"], second["reason"], second["upstream_offset"]) == (REFUSED, why, None)
+    assert takeover_lines([]) == ["the flow copies no topic that is on the target"]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError
 
@@ -87,6 +88,20 @@ def open_session(name: str) -> SparkSession:
     # What fails inside `foreachBatch` is told in one sentence by who started the query, not as a trace as well.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     return session
+
+
+@contextmanager
+def running_session(name: str) -> Iterator[SparkSession]:
+    """A session for one command. One that was there before, such as a notebook's, goes on afterwards."""
+    from pyspark.sql import SparkSession
+
+    found = SparkSession.getActiveSession()
+    session = open_session(name)
+    try:
+        yield session
+    finally:
+        if found is None:
+            session.stop()
 
 
 def refuse_settings(spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from mirror_lib.progress import ProgressSnapshot, status_line
 from mirror_lib.state.records import Incident
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "conf").rglob("*.md")])
 FOLDERS = ("conf", "docs", "jobs", "mirror_lib", "tests")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 FILES = {

@@ -25,7 +25,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.control.beside import ControlBeside
     from mirror_lib.control.report import control_json, control_line
     from mirror_lib.replicate.job import run_flows
-    from mirror_lib.session import open_session, refuse_settings
+    from mirror_lib.session import refuse_settings, running_session
     from mirror_lib.state.topic_acls import TopicAclTable
     from mirror_lib.translate.beside import TranslationBeside
     from mirror_lib.translate.passes import pass_json, pass_line
@@ -34,16 +34,13 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     end = wanted_end(arguments)
     if arguments.once or arguments.until is not None:
         config = replace(config, trigger="availableNow")
-    spark = open_session(f"mirror {', '.join(flow.name for flow in flows)}")
-    try:
+    with running_session(f"mirror {', '.join(flow.name for flow in flows)}") as spark:
         refuse_settings(spark)
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         made = TopicAclTable(spark, config.state)
         with ControlBeside(config, flows, made, watcher(arguments.json, control_line, control_json), stop), translation:
             outcomes = run_flows(config, flows, spark, watcher(arguments.json, status_line, snapshot_json), stop, end)
-    finally:
-        spark.stop()
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
     _show(outcomes, errors, arguments.json)
     if errors:

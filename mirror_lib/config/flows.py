@@ -128,6 +128,9 @@ class _Flow:
         start = fields["start_position"]
         if start is not None and start.word:
             fields.update(auto_offset_reset=start.word, start_position=None)
+        # MirrorMaker's files mean its one job; ours asks for what costs a look at all groups.
+        asked = self._document.dialect != YAML or self._entry(BY_NAME["emit.checkpoints.enabled"]) is not None
+        fields["checkpoints_beside"] = asked and fields["emit_checkpoints_interval"] is not None
         own = values["replication.policy.internal.topic.separator.enabled"]
         fields["internal_separator"] = fields["separator"] if own else "."
         found = ((row.name, self._entry(row)) for row in rows)

@@ -55,7 +55,8 @@ class ReplicationFlow:
 
     Every field is named after its key in `settings.py`, which also says which of them have no effect yet. A policy or
     filter is a built-in's name or an entry point `module:Class`; `custom_properties` are the keys given for such
-    classes, by their whole name. `places` holds `file:line` of each setting that the file has, by name.
+    classes, by their whole name. `places` holds `file:line` of each setting that the file has, by name. With
+    `checkpoints_beside` the copying job also writes checkpoints, as MirrorMaker's does.
     """
 
     source: ClusterConfig
@@ -90,6 +91,7 @@ class ReplicationFlow:
     refresh_groups_interval: Optional[float] = 600.0
     sync_group_offsets_interval: Optional[float] = None
     emit_checkpoints_interval: Optional[float] = 60.0
+    checkpoints_beside: bool = False
     emit_heartbeats_interval: Optional[float] = 1.0
     emit_offset_syncs: bool = False
     offset_lag_max: int = 100

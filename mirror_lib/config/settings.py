@@ -176,7 +176,8 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("sync.group.offsets.enabled", BOOLEAN, "false", "Commit translated offsets on the target", "",
             switches="sync.group.offsets.interval.seconds"),
     Setting("sync.group.offsets.interval.seconds", INTERVAL, "60", "How often", "sync_group_offsets_interval"),
-    Setting("emit.checkpoints.enabled", BOOLEAN, "true", "Write MirrorMaker's checkpoints topic", "",
+    Setting("emit.checkpoints.enabled", BOOLEAN, "true", "Write MirrorMaker's checkpoints topic. `mirror translate` "
+            "does, and `mirror run` where group offsets are synced, or in YAML where this key is given", "",
             switches="emit.checkpoints.interval.seconds"),
     Setting("emit.checkpoints.interval.seconds", INTERVAL, "60", "How often", "emit_checkpoints_interval"),
     Setting(EMIT_HEARTBEATS, BOOLEAN, "true", "Write heartbeats to the flow's target", "", DIFFERS, "on a source only "

@@ -25,6 +25,7 @@ _PLAIN_ALONE = re.compile(r"[A-Za-z0-9_/$][A-Za-z0-9_./:;,${}-]*[A-Za-z0-9_/}]")
 _NO_TEXT = ("null", "Null", "NULL")
 _CLEAR_SECRET = re.compile(r"password|jaas|secret|ssl\.keystore\.key", re.IGNORECASE)
 _ISOLATION = "isolation.level"
+_CHECKPOINTS = "emit.checkpoints.enabled"
 
 
 def yaml_text(document: Document) -> str:
@@ -47,7 +48,7 @@ class _Writer:
         yield "clusters:"
         for alias in self._document.aliases:
             yield from _section(alias, self._clients(alias, 4))
-        everything = [*self._settings("", 0), *self._clients("", 0)]
+        everything = [*self._settings("", 0), *self._checkpoints(), *self._clients("", 0)]
         yield from ["", "# For every flow, unless it says otherwise.", *everything] if everything else []
         yield from ["", "flows:"]
         for scope in self._scopes():
@@ -98,6 +99,12 @@ class _Writer:
         for (where, name), entry in [*self._keys.settings.items(), *self._keys.custom.items()]:
             if where == scope and name != ENABLED and (name not in BY_NAME or BY_NAME[name].level == FLOW):
                 yield from self._line(name, entry, indent)
+
+    def _checkpoints(self) -> Iterator[str]:
+        silent = [scope for scope in ("", *self._scopes()) if (scope, _CHECKPOINTS) not in self._keys.settings]
+        if self._document.dialect != YAML and len(silent) > 1 and not silent[0]:
+            yield from _comment("MirrorMaker's default. In YAML `mirror run` writes checkpoints where it is said.", 0)
+            yield f"{_CHECKPOINTS}: true"
 
     def _clients(self, scope: str, indent: int) -> Iterator[str]:
         for (where, prefix), properties in self._keys.clients.items():

@@ -1,4 +1,5 @@
-"""Translation inside `mirror run`, for the flows that sync group offsets: beside the copy, or right after it.
+"""Translation inside `mirror run`, for the flows that sync group offsets or write checkpoints in this job: beside the
+copy, or right after it.
 
 In a run that ends by itself positions are looked at before the copy too, and while it goes on: those that are ahead of
 the mirror then are what it reaches.
@@ -29,7 +30,7 @@ class TranslationBeside:
         watcher: Watcher,
         stop: threading.Event,
     ) -> None:
-        syncing = [flow for flow in flows if flow.sync_group_offsets_interval is not None]
+        syncing = [flow for flow in flows if flow.sync_group_offsets_interval is not None or flow.checkpoints_beside]
         self._at_the_end = config.trigger == AVAILABLE_NOW
         self._copied = threading.Event()
         self._stop = stop

@@ -12,7 +12,7 @@ from mirror_lib.config.settings_page import page
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Set by two keys together, not by a row of their own.
-DERIVED = {"internal_separator", "custom_properties", "places"}
+DERIVED = {"internal_separator", "checkpoints_beside", "custom_properties", "places"}
 OF_FLOWS = {"flows", "heartbeat_pairs"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,10 @@ def refusal(folder: Path, text: str) -> str:
 
 
 def test_the_two_sample_files_are_the_same_flow() -> None:
-    assert load(str(REPOSITORY / "conf/mirror.yaml"), {}) == load(str(REPOSITORY / "conf/mm2.properties"), {})
+    ours = load(str(REPOSITORY / "conf/mirror.yaml"), {})
+    # MirrorMaker's one job writes checkpoints too; ours does where it is told.
+    flows = tuple(replace(flow, checkpoints_beside=True) for flow in ours.flows)
+    assert replace(ours, flows=flows) == load(str(REPOSITORY / "conf/mm2.properties"), {})
 
 
 def test_a_listed_flow_runs_with_mirrormakers_defaults(tmp_path: Path) -> None:

@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 
 from mirror_lib.cli import main
 from mirror_lib.config.convert import convert
-from mirror_lib.config.loader import load, read_document
+from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.settings import SETTINGS, TOP, Setting
-from mirror_lib.errors import ConfigError
 from tests.lab.checkout import ROOT
+from tests.lab.examples import CONNECTORS, MM2_EXAMPLES, filled_in
 from tests.unit.test_config_connectors import connector
 
 HEAD = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
-EXAMPLES = sorted(path for path in (ROOT / "conf").rglob("*") if path.suffix in (".yaml", ".properties"))
+FILLED_IN = [*([file] for file in MM2_EXAMPLES), CONNECTORS]
+OURS = [ROOT / "conf" / "mirror.yaml", ROOT / "conf" / "mm2.properties", *(ROOT / "conf" / "examples").rglob("*.yaml")]
+EXAMPLES = [*([file] for file in OURS), *FILLED_IN]
 
 
 def meaning(config: MirrorConfig) -> MirrorConfig:
@@ -108,16 +110,13 @@ def test_any_settings_mean_the_same_in_yaml(lines: Sequence[str], tmp_path_facto
     assert meaning(load(str(written(folder, {}, str(again))), {})) == meaning(config)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(ROOT / "conf").as_posix())
-def test_every_example_means_the_same_in_yaml(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(path.parent))
-    try:
-        read_document(str(path))
-    except ConfigError as error:
-        assert "MirrorMaker 1" in str(error), "only a client's file is no configuration"
-        return
-    environ = dict.fromkeys([f"{side}_BROKERS" for side in ("PRIMARY", "SECONDARY", "SOURCE", "TARGET")], "a:9092")
-    assert meaning(load(str(written(tmp_path, environ, str(path))), environ)) == meaning(load(str(path), environ))
+@pytest.mark.parametrize("files", EXAMPLES, ids=lambda files: files[0].relative_to(ROOT / "conf").as_posix())
+def test_every_example_means_the_same_in_yaml(
+    files: List[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(files[0].parent))
+    paths = filled_in(files, ["a:9092", "b:9092"], tmp_path) if files in FILLED_IN else [str(path) for path in files]
+    assert meaning(load(str(written(tmp_path, {}, *paths)), {})) == meaning(load(paths, {}))
 
 
 def test_connectors_become_one_file(tmp_path: Path) -> None:

@@ -1,0 +1,159 @@
+"""Every MirrorMaker 2 and Connect example on two real clusters: what its document says of topics and groups is so."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Dict, Iterator, Mapping, Sequence, Set, Tuple
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from pyspark.sql import SparkSession
+
+from mirror_lib.cli import main
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.examples import CONNECTORS, EXAMPLES, filled_in
+from tests.lab.group_lab import read_on
+from tests.lab.readers import differences, read_topic
+
+Sites = Tuple[KafkaBroker, KafkaBroker]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    """Clusters of this module alone: the examples copy every topic there is."""
+    with clusters(["one", "two"], tmp_path_factory.mktemp("sites")) as (one, two):
+        yield one, two
+
+
+@pytest.fixture
+def sites(both: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Iterator[Sites]:
+    """Both clusters, empty again afterwards. The files are filled in in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield both
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    for broker in both:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for future in admin.delete_topics(sorted(topics_of(broker))).values():
+            future.result(30)
+
+
+def run(files: Sequence[Path], sites: Sites, *options: str) -> None:
+    """`mirror run FILES --once`, in this process."""
+    paths = filled_in(files, [broker.bootstrap for broker in sites], Path.cwd())
+    assert main(["run", *paths, "--once", *options]) == 0
+
+
+def topics_of(broker: KafkaBroker) -> Set[str]:
+    """Every topic but the broker's own."""
+    names = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+    return {name for name in names if not name.startswith("__")}
+
+
+def fill(broker: KafkaBroker, topic: str, count: int = 20, partitions: int = 0, **configs: str) -> str:
+    """Records of an application; the topic is made where `partitions` are given."""
+    if partitions:
+        broker.create_topic(topic, partitions, **configs)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, b"key %d" % (number % 7))
+    assert producer.flush(30) == 0
+    return topic
+
+
+def assert_copied(source: KafkaBroker, topic: str, target: KafkaBroker, remote: str) -> None:
+    ours = read_topic(source, topic)
+    assert sum(len(log) for log in ours.values()) > 0
+    assert differences(ours, read_topic(target, remote)) == []
+
+
+def configs_of(broker: KafkaBroker, topic: str) -> Dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    # The client has to outlive the answer.
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    found = admin.describe_configs([resource])[resource].result(30)
+    return {key: entry.value for key, entry in found.items()}
+
+
+def count_of(found: Mapping[Tuple[str, int], Sequence[object]]) -> int:
+    return sum(len(records) for records in found.values())
+
+
+def test_hdinsight_one_way_prefixes_topics_and_leaves_internal_ones(sites: Sites) -> None:
+    source, destination = sites
+    fill(source, "TestMirrorMakerTopic", partitions=2)
+    fill(source, "app.internal", partitions=1)
+    fill(destination, "there", partitions=1)
+    run([EXAMPLES / "hdinsight" / "one-way.properties"], sites)
+    assert_copied(source, "TestMirrorMakerTopic", destination, "source.TestMirrorMakerTopic")
+    assert "source.app.internal" not in topics_of(destination)
+    assert not {name for name in topics_of(source) if name.startswith("destination.")}
+
+
+def test_hdinsight_both_ways_a_group_goes_on_where_it_left(sites: Sites) -> None:
+    primary, secondary = sites
+    files = [EXAMPLES / "hdinsight" / "both-ways-with-groups.properties"]
+    topic = fill(primary, "TestMirrorMakerTopic", 20, partitions=2)
+    fill(secondary, "orders", 20, partitions=1)
+    assert count_of(read_on(primary, "my-group", [topic])) == 20
+    run(files, sites)
+    remote = f"primary-kafka-cluster.{topic}"
+    assert_copied(primary, topic, secondary, remote)
+    assert_copied(secondary, "orders", primary, "secondary-kafka-cluster.orders")
+    assert count_of(read_on(secondary, "my-group", [remote])) == 0
+    fill(primary, topic, 5)
+    run(files, sites)
+    assert count_of(read_on(secondary, "my-group", [remote])) == 5
+    assert not {name for site in sites for name in topics_of(site) if name.count("-kafka-cluster.") > 1}
+
+
+def test_dzone_active_passive_copies_topics_with_their_configs(sites: Sites) -> None:
+    source, target = sites
+    sizes = {"topic_1": 1, "topic_2": 2, "compact_3": 5, "compacted_topic_1": 1, "compacted_topic_2": 1}
+    for topic, partitions in sizes.items():
+        policy = "compact" if topic.startswith("compacted") else "delete"
+        fill(source, topic, partitions=partitions, cleanup_policy=policy)
+    fill(target, "stays", partitions=1)
+    assert count_of(read_on(source, "app", ["topic_2"])) == 20
+    run([EXAMPLES / "dzone" / "active-passive.properties"], sites)
+    for topic, partitions in sizes.items():
+        assert_copied(source, topic, target, f"source.{topic}")
+        assert len(read_topic(target, f"source.{topic}")) == partitions
+    assert configs_of(target, "source.compacted_topic_1")["cleanup.policy"] == "compact"
+    assert not {name for name in topics_of(source) if name.startswith("target.")}
+    assert {key for log in read_topic(target, "source.checkpoints.internal").values() for key in log}
+
+
+def test_dzone_active_active_copies_both_ways(sites: Sites) -> None:
+    source, target = sites
+    fill(source, "topic_1", partitions=1)
+    fill(target, "topic_2", partitions=1)
+    run([EXAMPLES / "dzone" / "active-active.properties"], sites)
+    assert_copied(source, "topic_1", target, "source.topic_1")
+    assert_copied(target, "topic_2", source, "target.topic_2")
+    records = {name for site in sites for name in topics_of(site) if "topic_" in name}
+    assert records == {"topic_1", "topic_2", "source.topic_1", "target.topic_2"}
+
+
+def test_the_three_connectors_together_are_one_flow(sites: Sites) -> None:
+    source, target = sites
+    fill(source, "foo", partitions=1)
+    fill(source, "foo-2", partitions=3)
+    fill(source, "bar-foo", partitions=1)
+    assert count_of(read_on(source, "app", ["foo"])) == 20
+    run(CONNECTORS, sites)
+    assert_copied(source, "foo", target, "emrsource.foo")
+    assert_copied(source, "foo-2", target, "emrsource.foo-2")
+    assert "emrsource.bar-foo" not in topics_of(target)
+    assert {key for log in read_topic(target, "emrsource.checkpoints.internal").values() for key in log}
+
+
+def test_the_source_connector_alone_copies_and_tells_nothing(sites: Sites) -> None:
+    source, target = sites
+    fill(source, "foo", partitions=1)
+    run(CONNECTORS[:1], sites)
+    assert_copied(source, "foo", target, "emrsource.foo")
+    assert topics_of(target) == {"emrsource.foo"}

@@ -27,6 +27,7 @@ FILES = {
 }
 # A folder under `state:`, not in the checkout.
 NOT_HERE = {"checkpoints/"}
+KAFKAS_OWN = re.compile(r"(kafka|connect)-[a-z-]+\.sh")
 README_LINES = 250
 # Words before a colon in backticks that are no keys.
 VERDICTS = ("held", "untranslatable")
@@ -116,6 +117,7 @@ def missing_paths(page: Page) -> List[str]:
     words = page.spans + [word for tree in trees for line in tree.splitlines() for word in line.split("  ")[:2]]
     names = [name for word in words for name in word.split()]
     files = [name for name in names if re.fullmatch(r"[\w./-]+\.(py|sh|yaml|properties|toml|md)", name)]
+    files = [name for name in files if not KAFKAS_OWN.fullmatch(name)]
     folders = [name for name in names if re.fullmatch(r"\.?\w[\w-]*/", name) and name not in NOT_HERE]
     return [name for name in [*files, *folders] if not exists(re.sub(r"^\./", "", name).rstrip("/"))]
 

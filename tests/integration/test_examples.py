@@ -124,6 +124,7 @@ def test_dzone_active_passive_copies_topics_with_their_configs(sites: Sites) -> 
         assert len(read_topic(target, f"source.{topic}")) == partitions
     assert configs_of(target, "source.compacted_topic_1")["cleanup.policy"] == "compact"
     assert not {name for name in topics_of(source) if name.startswith("target.")}
+    assert "heartbeats" in topics_of(target)
     assert {key for log in read_topic(target, "source.checkpoints.internal").values() for key in log}
 
 
@@ -148,6 +149,7 @@ def test_the_three_connectors_together_are_one_flow(sites: Sites) -> None:
     assert_copied(source, "foo", target, "emrsource.foo")
     assert_copied(source, "foo-2", target, "emrsource.foo-2")
     assert "emrsource.bar-foo" not in topics_of(target)
+    assert "heartbeats" in topics_of(target)
     assert {key for log in read_topic(target, "emrsource.checkpoints.internal").values() for key in log}
 
 

@@ -141,11 +141,13 @@ def test_state_may_stand_in_any_of_the_files(tmp_path: Path) -> None:
     assert (config.state, config.trigger) == ("/data", "availableNow")
 
 
-def test_a_heartbeat_alone_is_a_flow_that_copies_nothing(tmp_path: Path) -> None:
+def test_a_heartbeat_connector_alone_writes_heartbeats_and_copies_nothing(tmp_path: Path) -> None:
     back = {**connector("Heartbeat"), "source.cluster.alias": "B", "target.cluster.alias": "A"}
     config = read(tmp_path, connector("Source"), back)
     assert [flow.name for flow in config.flows] == ["A->B"]
     assert [pair.name for pair in config.heartbeat_pairs] == ["B->A"]
+    back["emit.heartbeats.enabled"] = "false"
+    assert read(tmp_path, connector("Source"), back).heartbeat_pairs == ()
     assert "no flow is enabled" in refusal(tmp_path, connector("Heartbeat"))
 
 

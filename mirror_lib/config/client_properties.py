@@ -1,4 +1,7 @@
-"""The names of all client properties of Kafka 4.3 (consumer, producer, admin): they tell a typo from another key."""
+"""The names of all client properties of Kafka 4.3 (consumer, producer, admin): they tell a typo from another key.
+
+And which of them reach what copies: it speaks Kafka's protocol itself, with sizes and waits of its own.
+"""
 
 from __future__ import annotations
 
@@ -46,3 +49,11 @@ _NAMES = """
 """
 
 CLIENT_PROPERTIES: FrozenSet[str] = frozenset(_NAMES.split())
+
+_CONNECTING = ("ssl.", "sasl.", "security.", "bootstrap.", "client.id", "reconnect.backoff.", "group.id")
+_ALSO = ("request.timeout.ms", "connections.max.idle.ms", "metadata.max.age.ms", "isolation.level", "auto.offset.reset")
+
+
+def reaches_the_copy(key: str) -> bool:
+    """Whether a client property means something beyond Spark's own source, which only looks where a log ends."""
+    return key.startswith(_CONNECTING) or key in _ALSO or key not in CLIENT_PROPERTIES

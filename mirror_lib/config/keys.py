@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from mirror_lib.config.client_properties import CLIENT_PROPERTIES
+from mirror_lib.config.client_properties import CLIENT_PROPERTIES, reaches_the_copy
 from mirror_lib.config.entries import MM2, Document, Entry
 from mirror_lib.config.mm2 import tidy
 from mirror_lib.config.refusals import config_error, nearest
@@ -25,6 +25,7 @@ _FLOW_PREFIXES = (
     *ROLES,
 )
 _BARE_CLIENT_KEY = re.compile(r"ssl\..*|sasl\..*|security\.protocol|bootstrap\.servers")
+_ONLY_SPARKS = "kept for Spark's source, which only looks; what copies has its own sizes, waits and acknowledgements"
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,8 @@ class _Sorting:
                 sentence = f"{entry.written} is not a Kafka client property; did you mean {right}?"
                 raise config_error(sentence, entry.place)
             self._warn(entry, f"{entry.written} is no client property that Kafka knows; passed on ({entry.place})")
+        if not reaches_the_copy(key):
+            self._without_effect.setdefault(_ONLY_SPARKS, []).append(entry.written)
         if key == "bootstrap.servers" and self._document.dialect == MM2:
             entry = self._tidied(entry, BY_NAME["clusters"])
         self._clients.setdefault((entry.scope, prefix), {})[key] = entry

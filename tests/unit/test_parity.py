@@ -1,0 +1,82 @@
+"""The parity page: made from the tables, complete against Kafka's own lists of keys, and true for the loader."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Dict, List, Sequence, Set
+
+import pytest
+
+from mirror_lib.config.client_properties import CLIENT_PROPERTIES
+from mirror_lib.config.loader import load
+from mirror_lib.config.mm1_options import OPTIONS
+from mirror_lib.config.mm2_keys import SECTIONS
+from mirror_lib.config.parity import key_row, page
+from mirror_lib.config.settings import BY_NAME
+from mirror_lib.errors import ConfigError
+
+DOCS = Path(__file__).parents[2] / "docs" / "parity.md"
+LIST = Path(__file__).parent / "data" / "mm2-4.3.1-keys.txt"
+HEAD = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
+ROWS = [key for _, keys in SECTIONS for key in keys]
+
+
+def kafkas_keys() -> Dict[str, Set[str]]:
+    """Key names by the ConfigDef that has them."""
+    sections = re.split(r"^\[(.*)\]$", LIST.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {title: set(body.split()) for title, body in zip(sections[::2], sections[1::2])}
+
+
+def has_row(key: str, rows: Sequence[str]) -> bool:
+    return any(key == row or (row.endswith("*") and key.startswith(row[:-1])) for row in rows)
+
+
+def without_row(title: str, rows: Sequence[str]) -> List[str]:
+    # Of a worker's own keys, those of its clients are what any client has.
+    of_clients = CLIENT_PROPERTIES if title == "DistributedConfig" else frozenset()
+    return sorted(key for key in kafkas_keys()[title] if not has_row(key, rows) and key not in of_clients)
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m mirror_lib.config.parity > docs/parity.md"
+
+
+@pytest.mark.parametrize("title", kafkas_keys())
+def test_every_key_that_kafka_knows_has_a_row(title: str) -> None:
+    assert without_row(title, ROWS) == []
+
+
+def test_a_forgotten_key_is_seen() -> None:
+    rows = [row for row in ROWS if row != "offset.lag.max"]
+    assert without_row("MirrorSourceConfig", rows) == ["offset.lag.max"]
+
+
+def test_the_list_is_of_all_parts() -> None:
+    sizes = {title: len(keys) for title, keys in kafkas_keys().items()}
+    assert sizes["MirrorSourceConfig"] == 113 and sizes["DistributedConfig"] == 133
+    assert len(sizes) == 11
+
+
+def test_every_option_of_mirrormaker_1_has_a_row() -> None:
+    assert not [option.name for option in OPTIONS if f"`--{option.name}`" not in page()]
+
+
+# Read by the reader of connectors, or what every file needs.
+ELSEWHERE = ("clusters", "name", "connector.class", "source.cluster.alias", "target.cluster.alias", "config.providers*")
+EXAMPLES = {"ssl.*": "ssl.protocol", "sasl.*": "sasl.mechanism"}
+VALUES = {"bootstrap.servers": "a:9092", "security.protocol": "PLAINTEXT", "enabled": "true"}
+
+
+@pytest.mark.parametrize("key", [row for row in ROWS if row not in ELSEWHERE])
+def test_what_the_page_says_of_a_key_is_what_the_loader_does(key: str, tmp_path: Path) -> None:
+    name = EXAMPLES.get(key, key.replace(".*", ".x").rstrip("*"))
+    value = VALUES.get(key) or (BY_NAME[name].default if name in BY_NAME else "") or "x"
+    path = tmp_path / "mm2.properties"
+    path.write_text(f"{HEAD}{name} = {value}\n")
+    if key_row(key)[1] == "refused":
+        with pytest.raises(ConfigError, match=f"{name} cannot be honoured"):
+            load(str(path), {})
+        return
+    told = "\n".join(load(str(path), {}).warnings)
+    assert (f"{name}: ignored: " in told) == (key_row(key)[1] == "ignored")

@@ -9,7 +9,7 @@ from typing import Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.mm1_options import CLIENT_KEYS, OPTIONS, RENAMED, Option
 from mirror_lib.config.mm2_keys import CLIENTS, SECTIONS
-from mirror_lib.config.settings import BY_NAME, DIFFERS, MISSPELLINGS, OLD_NAMES, PLANNED, Unused, unused
+from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES, Unused, unused
 
 Row = Tuple[str, str, str]
 
@@ -96,8 +96,7 @@ def key_row(key: str) -> Row:
     setting = BY_NAME.get(key)
     row = unused(key[:-1] if key.endswith("*") else key)
     if setting is not None:
-        status = {DIFFERS: DIFFERS, PLANNED: "ignored"}.get(setting.status, "supported")
-        return shown, status, setting.note or ("has no effect yet" if setting.status == PLANNED else "")
+        return shown, setting.status, setting.note
     if row is None:
         raise KeyError(key)
     return shown, "refused" if row.refused else "ignored", row.reason

@@ -162,6 +162,7 @@ def _command(
     parser.add_argument("config", metavar="CONFIG", nargs="+", help=_CONFIG)
     if flow:
         parser.add_argument("--flow", metavar="A->B", help="only this flow of the file")
+        parser.add_argument("--clusters", metavar="ALIAS", nargs="+", help="only flows into these clusters")
     parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")
     parser.set_defaults(command=command, read=lambda arguments: load(arguments.config))
     return parser

@@ -15,10 +15,15 @@ Report = TypeVar("Report")
 
 
 def chosen_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
-    """The flow of `--flow`, or all. ConfigError where there is none."""
+    """The flow of `--flow`, or all; of these, those into `--clusters`. ConfigError where there is none."""
+    names = ", ".join(flow.name for flow in config.flows) or "none that is enabled"
     flows = [flow for flow in config.flows if arguments.flow in (None, flow.name)]
+    near = getattr(arguments, "clusters", None)
+    if near is not None and flows:
+        flows = [flow for flow in flows if flow.target.alias in near]
+        if not flows:
+            raise ConfigError(f"no flow goes into {', '.join(near)}; the file has {names}")
     if not flows:
-        names = ", ".join(flow.name for flow in config.flows) or "none that is enabled"
         raise ConfigError(f"there is no flow {arguments.flow or ''} to run; the file has {names}".replace("  ", " "))
     return flows
 

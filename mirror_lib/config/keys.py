@@ -25,6 +25,8 @@ _FLOW_PREFIXES = (
     *ROLES,
 )
 _BARE_CLIENT_KEY = re.compile(r"ssl\..*|sasl\..*|security\.protocol|bootstrap\.servers")
+# Client properties whose values may hold '#', '//' and quotes of their own.
+_HOLDS_ANYTHING = re.compile(r"password|jaas|secret|keystore\.key|certificate|client\.id|\.url")
 _ONLY_SPARKS = "kept for Spark's source, which only looks; what copies has its own sizes, waits and acknowledgements"
 
 
@@ -166,7 +168,7 @@ class _Sorting:
             self._warn(entry, f"{entry.written} is no client property that Kafka knows; passed on ({entry.place})")
         if not reaches_the_copy(key):
             self._without_effect.setdefault(_ONLY_SPARKS, []).append(entry.written)
-        if key == "bootstrap.servers" and self._document.dialect == MM2:
+        if not _HOLDS_ANYTHING.search(key):
             entry = self._tidied(entry, BY_NAME["clusters"])
         self._clients.setdefault((entry.scope, prefix), {})[key] = entry
         return True

@@ -15,7 +15,8 @@ from mirror_lib.config.refusals import config_error, unknown_cluster
 from mirror_lib.config.settings import BY_NAME, Setting
 from mirror_lib.config.values import PATTERNS, items
 
-_COMMENT_AFTER = re.compile(r"(^|\s+)#.*$", re.DOTALL)
+# Kafka's own pages also write comments as `// …`.
+_COMMENT_AFTER = re.compile(r"((^|\s+)#|\s+//\s).*$", re.DOTALL)
 _QUOTED = re.compile(r"\s*([\"'])(.*)\1\s*", re.DOTALL)
 
 
@@ -55,8 +56,9 @@ def _without_comment(entry: Entry) -> Tuple[str, List[str]]:
     value = _COMMENT_AFTER.sub("", entry.text)
     if value == entry.text:
         return value, []
+    mark = "#" if entry.text[len(value) :].lstrip().startswith("#") else "//"
     return value, [
-        f"{entry.written}: .properties has no comments after a value, but '#' is read as one ({entry.place})"
+        f"{entry.written}: .properties has no comments after a value, but '{mark}' is read as one ({entry.place})"
     ]
 
 
@@ -73,12 +75,18 @@ def _aliases(found: Sequence[Property], path: str) -> Tuple[Tuple[str, ...], Lis
         raise config_error(f"no clusters are given; {advice}write clusters = A, B", path)
     entry = Entry("", "clusters", given[-1].value, f"{path}:{given[-1].line}")
     tidied, warnings = tidy(entry, BY_NAME["clusters"])
-    return tuple(dict.fromkeys(items(tidied.value))), warnings
+    aliases = items(tidied.value)
+    twice = [alias for alias in dict.fromkeys(aliases) if aliases.count(alias) > 1]
+    warnings += [f"clusters names {alias} twice ({entry.place})" for alias in twice]
+    return tuple(dict.fromkeys(aliases)), warnings
 
 
 def _scope(one: Property, aliases: Sequence[str], path: str) -> str:
     """`A->B`, `A` or `""`. A key that is a setting as it stands is bare, whatever the clusters are called."""
     longest_first = sorted(aliases, key=len, reverse=True)
+    if one.value.startswith("->") or one.key.endswith("->"):
+        sentence = f"a blank ends the key in .properties, which leaves {one.key}; write A->B without blanks"
+        raise config_error(sentence, f"{path}:{one.line}")
     if "->" in one.key:
         source, _, rest = one.key.partition("->")
         target = next((alias for alias in longest_first if rest.startswith(alias + ".")), None)

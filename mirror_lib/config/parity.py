@@ -45,8 +45,8 @@ _FORMS: Tuple[Row, ...] = (
      "takes them into the value or takes the last in silence"),
     ("patterns", "differs", "Python's regular expressions; what differs from Java's is refused, or listed in "
      "settings.md"),
-    ("`connect-mirror-maker.sh FILE --clusters B`", "differs", "`mirror run FILE --flow 'A->B'` names flows, not "
-     "targets"),
+    ("`connect-mirror-maker.sh FILE --clusters B C`", "supported", "`mirror run FILE --clusters B C`: the flows into "
+     "these clusters"),
 )
 _CONNECT: Tuple[Row, ...] = (
     ("`MirrorSourceConnector`, `MirrorCheckpointConnector`, `MirrorHeartbeatConnector`", "supported", "as JSON of any "

@@ -11,9 +11,11 @@ from typing import Any, List
 
 import pytest
 
-from mirror_lib import __version__
+from mirror_lib import __version__, cli
 from mirror_lib.cli import main
 from mirror_lib.cluster import KafkaCluster
+from mirror_lib.commands.output import chosen_flows
+from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from tests.lab.checkout import ROOT
@@ -82,6 +84,13 @@ def test_unknown_flow_is_named_beside_the_known_ones(
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == "error: there is no flow A->C to run; the file has A->B, B->A\n"
+
+
+def test_clusters_names_the_targets_of_the_flows_to_run(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = cli._parser().parse_args(["run", config, "--clusters", "B", "C"])
+    assert [flow.name for flow in chosen_flows(chosen, load(config))] == ["A->B"]
+    assert main(["run", config, "--clusters", "C", "D"]) == 2
+    assert capsys.readouterr().err == "error: no flow goes into C, D; the file has A->B, B->A\n"
 
 
 def test_file_without_an_enabled_flow_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import List
 
 import pytest
 
@@ -256,6 +257,83 @@ def test_comments_after_a_value_are_not_part_of_it(tmp_path: Path) -> None:
 def test_a_hash_in_a_client_property_is_kept(tmp_path: Path) -> None:
     (flow,) = read(tmp_path, FLOW + "A.ssl.key.password = a #b\n").flows
     assert flow.source.properties["ssl.key.password"] == "a #b"
+
+
+def test_comments_after_client_properties_are_put_right_where_they_cannot_be_meant(tmp_path: Path) -> None:
+    # As Kafka's own pages have them.
+    text = "B.security.protocol = PLAINTEXT // if target cluster needs it\nB.ssl.truststore.type = \"PEM\" # quoted\n"
+    config = read(tmp_path, FLOW.replace("true", "true // as in Kafka's README") + text)
+    assert config.flows[0].target.properties["security.protocol"] == "PLAINTEXT"
+    assert config.flows[0].target.properties["ssl.truststore.type"] == "PEM"
+    assert warnings(config).count("'//' is read as one") == 2
+
+
+@pytest.mark.parametrize("line", ["A -> B.topics = x", "A-> B.topics = x", "A ->B.topics = x"])
+def test_a_flow_written_with_blanks_is_pointed_at(line: str, tmp_path: Path) -> None:
+    assert "write A->B without blanks (mm2.properties:5)" in refusal(tmp_path, FLOW + line + "\n")
+
+
+MORE = "clusters: A, B, C, D\n" + "".join(f"{alias}.bootstrap.servers = {alias.lower()}:9092\n" for alias in "ABCD")
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        ["A->B"],
+        ["A->B", "B->A"],
+        ["A->D", "B->D", "C->D"],
+        ["A->B", "A->C", "A->D"],
+        ["A->B", "B->C", "C->D"],
+        ["A->B", "B->A", "C->D", "D->C", "A->C", "C->A"],
+    ],
+    ids=["active/passive", "active/active", "aggregation", "fan-out", "chain", "three of a kind"],
+)
+def test_every_topology_of_several_clusters_is_read(flows: List[str], tmp_path: Path) -> None:
+    text = MORE + "topics = all.*\n" + "".join(f"{flow}.enabled = true\n" for flow in flows)
+    text += f"{flows[-1]}.topics = own.*\nA.consumer.isolation.level = read_uncommitted\n"
+    config = read(tmp_path, text)
+    assert [flow.name for flow in config.flows] == flows
+    for flow in config.flows:
+        source, target = flow.name.lower().split("->")
+        assert (flow.source.bootstrap_servers, flow.target.bootstrap_servers) == (f"{source}:9092", f"{target}:9092")
+        assert flow.topics == (("own.*",) if flow.name == flows[-1] else ("all.*",))
+        assert flow.isolation_level == ("read_uncommitted" if flow.source.alias == "A" else "read_committed")
+
+
+def test_a_cluster_that_is_listed_twice_is_one(tmp_path: Path) -> None:
+    config = read(tmp_path, FLOW.replace("A, B", "A, B, A"))
+    assert [flow.name for flow in config.flows] == ["A->B"]
+    assert "clusters names A twice" in warnings(config)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "config.providers = env\nconfig.providers.env.class = {}EnvVarConfigProvider\n"
+        "config.providers.env.param.allowlist.pattern = .*\nA.ssl.key.password = ${env:PW}\n",
+        "config.providers=e,f\nconfig.providers.e.class={}EnvVarConfigProvider\nA.ssl.key.password=${e:PW}\n",
+        "config.providers=vars\nconfig.providers.vars.class={}EnvVarConfigProvider\nA.ssl.key.password=${vars::PW}\n",
+        "config.providers=file\nconfig.providers.file.class={}FileConfigProvider\n"
+        "config.providers.file.param.allowed.paths=/etc\nA.ssl.key.password=${file:PATH/s.properties:key}\n",
+        "config.providers=d\nconfig.providers.d.class={}DirectoryConfigProvider\nA.ssl.key.password=${d:PATH:one}\n",
+        "A.ssl.key.password = ${dir:PATH:one}\n",
+    ],
+)
+def test_secrets_come_from_kafkas_providers_by_any_name(lines: str, tmp_path: Path) -> None:
+    (tmp_path / "s.properties").write_text("key = secret\n")
+    (tmp_path / "one").write_text("secret")
+    text = lines.replace("{}", "org.apache.kafka.common.config.provider.").replace("PATH", str(tmp_path))
+    path = tmp_path / "mm2.properties"
+    path.write_text(FLOW + text)
+    config = load(str(path), {"PW": "secret"})
+    assert config.flows[0].source.properties["ssl.key.password"] == "secret"
+    assert "secret" not in repr(config) + warnings(config)
+
+
+def test_the_older_name_of_every_list_is_read_in_every_place(tmp_path: Path) -> None:
+    text = "topics.blacklist = a\nA->B.groups.blacklist = b\nA->B.config.properties.blacklist = c\n"
+    (flow,) = read(tmp_path, FLOW + text).flows
+    assert (flow.topics_exclude, flow.groups_exclude, flow.config_properties_exclude) == (("a",), ("b",), ("c",))
 
 
 def test_keys_without_effect_are_listed_once_with_the_reason(tmp_path: Path) -> None:

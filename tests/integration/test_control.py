@@ -226,7 +226,7 @@ class GuardedFlow:
     def fill(self) -> None:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, **client_settings("admin")})
         for number in range(100):
-            producer.produce(self.topic, b"value %d" % number, partition=0)
+            producer.produce(self.topic, b"value %d" % number + b" " * 5000, partition=0)
         assert producer.flush(20) == 0
 
     def config(self, user: str, **settings: str) -> MirrorConfig:
@@ -272,15 +272,21 @@ def guarded_flow(guarded: GuardedBroker, spark: SparkSession, tmp_path: Path, to
     return flow
 
 
-def test_run_writes_heartbeats_on_both_sides_and_copies_those_of_the_source(guarded_flow: GuardedFlow) -> None:
+def test_run_brings_all_in_line_before_it_copies_and_heartbeats_of_the_source_are_copied(
+    guarded_flow: GuardedFlow,
+) -> None:
     read_right = AclBinding(guarded_flow.topic, LITERAL, "User:reader", "*", "READ", "ALLOW")
     with login(guarded_flow.broker, "admin") as admin:
+        # Without the source's limit this would stop the copy at its first record.
+        admin.create_topics([NewTopic(f"A.{guarded_flow.topic}", 1, 1, {"max.message.bytes": "2000"})])
         admin.create_topic_acls([read_right])
         visible(admin, {read_right})
         before = int(1000 * time.time())
         reports = guarded_flow.run("admin")
         visible(admin, {replace(read_right, topic=f"A.{guarded_flow.topic}")})
         policies = admin.topic_configs(["heartbeats"], ["cleanup.policy"])["heartbeats"]
+    assert len(guarded_flow.read(f"A.{guarded_flow.topic}")) == 100
+    assert reports["A->B"].topic_configs == 1
     assert {flow: report.heartbeats for flow, report in reports.items()} == {"A->B": 1, "B->A": 1}
     assert policies["cleanup.policy"].value == "compact"
     written = guarded_flow.read("heartbeats")

@@ -62,8 +62,8 @@ _CONNECT: Tuple[Row, ...] = (
 )
 # Tests of MirrorMaker that ask for something which is not here on purpose.
 _ITS_TESTS: Tuple[Row, ...] = (
-    ("`testConnectorMetricsNew`, `…Legacy`, `…Default`, `…NewAndLegacy`", "none", "there are no JMX metrics; the status "
-     "line, `--json` and the table `runs` tell more, and in one place"),
+    ("`testConnectorMetricsNew`, `…Legacy`, `…Default`, `…NewAndLegacy`", "none", "there are no JMX metrics; the "
+     "status line, `--json` and the table `runs` tell more, and in one place"),
     ("`MirrorConnectorsWithCustomForwardingAdminIntegrationTest`", "in part", "no Java class runs on the way to the "
      "admin client; what it sees of topics, growth, configs and ACLs is tested with the mirror's own"),
     ("`DedicatedMirrorIntegrationTest.testMultiNodeCluster`", "in part", "Spark has the nodes, so there is no REST "

@@ -85,6 +85,7 @@ def open_session(name: str) -> SparkSession:
             builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    _redact(session)
     # What fails inside `foreachBatch` is told in one sentence by who started the query, not as a trace as well.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     return session
@@ -102,6 +103,14 @@ def running_session(name: str) -> Iterator[SparkSession]:
     finally:
         if found is None:
             session.stop()
+
+
+def _redact(session: SparkSession) -> None:
+    """A session that was made elsewhere would print private keys in its plans: Spark's own pattern knows passwords."""
+    name = "spark.sql.redaction.options.regex"
+    present, own = str(session.conf.get(name, "")), SETTINGS[name]
+    if own not in present:
+        session.conf.set(name, f"{present}|{own}" if present else own)
 
 
 def refuse_settings(spark: SparkSession) -> None:

@@ -80,8 +80,8 @@ def _login(jaas: Optional[str], mechanism: str, module: str, example: str) -> Ma
     """The options of the login line. Its text is never repeated: it may hold the password."""
     if not jaas:
         raise ConfigError(
-            f"{mechanism} needs sasl.jaas.config: {example} (a file named by -Djava.security.auth.login.config is not "
-            "read: write what stands in its KafkaClient section)"
+            f"{mechanism} needs sasl.jaas.config: {example} (or a file with a KafkaClient section, named by "
+            "-Djava.security.auth.login.config in KAFKA_OPTS or JDK_JAVA_OPTIONS)"
         )
     if _SECTION.fullmatch(jaas):
         raise ConfigError("sasl.jaas.config takes one login line: leave out KafkaClient and the braces around it")

@@ -14,6 +14,7 @@ from mirror_lib.config.connectors import join_connectors
 from mirror_lib.config.entries import Document
 from mirror_lib.config.flows import build_config
 from mirror_lib.config.keys import sort_keys
+from mirror_lib.config.login_file import with_login_file
 from mirror_lib.config.mm2 import read_mm2
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.properties import read_properties
@@ -56,7 +57,11 @@ def read_document(paths: Union[str, Sequence[str]]) -> Document:
 
 
 def with_values(document: Document, environ: Mapping[str, str]) -> Document:
-    """The document with what its references stand for. Raises `ConfigError` where one is not found."""
+    """The document with what its references stand for, and the login of a JAAS file that Java's options name.
+
+    Raises `ConfigError` where one of them is not found.
+    """
+    document = with_login_file(document, environ)
     bare = {entry.key: entry.text for entry in document.entries if not entry.scope}
     references = References(environ, provider_names(bare))
     return replace(document, entries=tuple(references.resolve(entry) for entry in document.entries))

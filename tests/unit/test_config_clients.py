@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import Dict
 
 import pytest
@@ -11,8 +12,10 @@ from kafka.net.manager import KafkaConnectionManager
 
 from mirror_lib.config.clients import kafka_python_options, spark_kafka_options
 from mirror_lib.config.jaas import KerberosLogin
+from mirror_lib.config.loader import load
 from mirror_lib.config.tls import Store, TlsSettings
 from mirror_lib.errors import ConfigError
+from tests.lab.checkout import ROOT
 
 SERVERS = {"bootstrap.servers": "a:9092, b:9093"}
 SSL = {"security.protocol": "SSL"}
@@ -155,7 +158,7 @@ def test_a_scram_name_is_written_as_the_protocol_wants_it() -> None:
         ({**SSL, "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "only the GCM and CHACHA20 suites"),
         ({**SSL, "ssl.engine.factory.class": "com.example.Mine"}, "names a Java class"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER cannot be used here"),
-        ({"security.protocol": "SASL_SSL"}, "(a file named by -Djava.security.auth.login.config is not read"),
+        ({"security.protocol": "SASL_SSL"}, "(or a file with a KafkaClient section"),
         (sasl("GSSAPI", f"KafkaClient {{ {KERBEROS} }};"), "leave out KafkaClient and the braces"),
         (sasl("GSSAPI", KERBEROS), "GSSAPI has no service name"),
         ({**sasl("GSSAPI", KERBEROS), "sasl.kerberos.service.name": "kafka"}, "has a keyTab and no principal"),
@@ -180,3 +183,31 @@ def test_spark_gets_every_property_but_those_it_sets_itself() -> None:
         "kafka.sasl.jaas.config": "x",
         "kafka.isolation.level": "read_committed",
     }
+
+
+EXAMPLE = ROOT / "conf" / "examples" / "mm1" / "hortonworks" / "kerberos"
+
+
+def test_the_jaas_file_of_kafkas_scripts_serves_every_cluster_without_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "mm2.properties"
+    text = "clusters = A, B\nA->B.enabled = true\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\n"
+    sasl = "A.security.protocol = SASL_PLAINTEXT\nB.security.protocol = SASL_PLAINTEXT\n"
+    own = f"B.sasl.jaas.config = {KERBEROS[:-1]} serviceName=kafka principal=own;\n"
+    environ = {"KAFKA_OPTS": f"-Xmx1g -Djava.security.auth.login.config={EXAMPLE}/kafka_mirrormaker_jaas.conf"}
+    file.write_text(text + sasl + own)
+    (flow,) = load(str(file), environ).flows
+    logins = [kafka_python_options(cluster.properties)["sasl_kerberos_name"] for cluster in (flow.source, flow.target)]
+    assert logins == [
+        KerberosLogin("kafka", "mirrormaker/HOSTNAME@EXAMPLE.COM", "/tmp/mirrormaker.keytab"),
+        KerberosLogin("kafka", "own", "/x"),
+    ]
+    assert "mirrormaker.keytab" in spark_kafka_options(flow.source.properties)["kafka.sasl.jaas.config"]
+    file.write_text(text)
+    assert "sasl.jaas.config" not in load(str(file), environ).flows[0].source.properties
+
+
+def test_a_jaas_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mm2.properties"
+    file.write_text("clusters = A, B\nA->B.enabled = true\nsecurity.protocol = SASL_SSL\nbootstrap.servers = a:1\n")
+    with pytest.raises(ConfigError, match="the JAAS file cannot be read"):
+        load(str(file), {"KAFKA_OPTS": "-Djava.security.auth.login.config=/no/such.conf"})

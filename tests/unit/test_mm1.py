@@ -184,13 +184,17 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: str(path.relative_to(EXAMPLES)))
 def test_published_command_is_taken_as_it_stands(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for example in script.parent.glob("*.properties"):
+    for example in (each for each in script.parent.iterdir() if each.suffix in (".properties", ".conf")):
         text = example.read_text()
         for word, address in ADDRESSES.items():
             text = text.replace(word, address)
         (tmp_path / example.name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(script.read_text().splitlines()[-1])
+    *before, command = script.read_text().splitlines()
+    for line in (each for each in before if each.startswith("export ")):
+        name, _, value = line[len("export ") :].partition("=")
+        monkeypatch.setenv(name, value)
+    words = shlex.split(command)
     assert words[:2] == ["mirror", "mm1"]
     config = config_of(*words[2:])
     assert [flow.source.bootstrap_servers for flow in config.flows] == ["a:9092"]

@@ -1,0 +1,86 @@
+"""GSSAPI by configuration: one keytab, one set of properties, for Spark's Java client and for the Python side."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.clients import spark_kafka_options
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError
+from tests.lab.brokers import KafkaBroker
+from tests.lab.kdc import Kdc, is_installed, kdc
+from tests.lab.ports import free_ports
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("gssapi", reason="the Python package gssapi is not installed")
+pytestmark = pytest.mark.skipif(not is_installed(), reason="no MIT Kerberos server (krb5-kdc) is installed")
+
+MODULE = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+
+
+def line(keytab: Path, principal: str) -> str:
+    return f'{MODULE} keyTab="{keytab}" serviceName="kafka" principal="{principal}";'
+
+
+@pytest.fixture(scope="module")
+def centre(lab_directory: Path) -> Iterator[Kdc]:
+    with kdc(lab_directory / "kdc") as started, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KRB5_CONFIG", str(started.krb5_conf))
+        yield started
+
+
+@pytest.fixture(scope="module")
+def broker(centre: Kdc, lab_directory: Path) -> Iterator[KafkaBroker]:
+    inner, controller, outer = free_ports(3)
+    listeners = f"PLAINTEXT://127.0.0.1:{inner},KRB://localhost:{outer}"
+    properties = {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,KRB:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.name.krb.sasl.enabled.mechanisms": "GSSAPI",
+        "listener.name.krb.gssapi.sasl.jaas.config": line(centre.keytab("kafka/localhost"), "kafka/localhost"),
+    }
+    started = KafkaBroker("kerberos", lab_directory / "kerberos", inner, controller, properties)
+    started.java_options = [*started.java_options, f"-Djava.security.krb5.conf={centre.krb5_conf}"]
+    started.start()
+    started.directory.joinpath("outer").write_text(f"localhost:{outer}")
+    yield started
+    started.kill()
+
+
+def properties(broker: KafkaBroker, jaas: str) -> Dict[str, str]:
+    servers = broker.directory.joinpath("outer").read_text()
+    return {"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
+            "sasl.jaas.config": jaas}  # fmt: skip
+
+
+def test_a_keytab_serves_spark_and_the_python_side_alike(
+    broker: KafkaBroker, centre: Kdc, spark: SparkSession
+) -> None:
+    client = properties(broker, line(centre.keytab("mirror"), "mirror"))
+    topic = broker.create_topic("kerberos")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    producer.produce(topic, b"one")
+    producer.flush()
+    with KafkaCluster(ClusterConfig("A", client)) as cluster:
+        assert topic in cluster.topics()
+    assert spark._jvm is not None
+    spark._jvm.java.lang.System.setProperty("java.security.krb5.conf", str(centre.krb5_conf))
+    records = spark.read.format("kafka").options(**spark_kafka_options(client)).option("subscribe", topic).load()
+    assert [row.value for row in records.select("value").collect()] == [b"one"]
+
+
+def test_a_keytab_of_somebody_else_is_told_at_once(broker: KafkaBroker, centre: Kdc) -> None:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    keytab = centre.keytab("stranger")
+    with pytest.raises(ClusterError, match=r"cannot log in to the cluster A at .*: Kerberos gave no ticket"):
+        KafkaCluster(ClusterConfig("A", properties(broker, line(keytab, "nobody"))), answer_seconds=20)

@@ -195,7 +195,8 @@ class _Sorting:
         names = [before + name for name, setting in BY_NAME.items() if not before or setting.level == FLOW]
         if not before:
             names += [f"{alias}.bootstrap.servers" for alias in self._document.aliases]
-        like = nearest(entry.written, names)
+        # Said of MirrorMaker 1's option, and read by no MirrorMaker 2.
+        like = nearest(re.sub(r"s?\.whitelist$", "s", entry.written), names)
         if _BARE_CLIENT_KEY.fullmatch(entry.key):
             source = entry.scope.partition("->")[0]
             advice = f"client properties belong to a cluster: {source}.{entry.key}"

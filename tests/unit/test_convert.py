@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from mirror_lib.cli import main
 from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load
+from mirror_lib.config.mm2_keys import CHECKPOINT, HEARTBEAT, SOURCE
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.offset_choice import START_POSITION
-from mirror_lib.config.settings import SETTINGS, TOP, Setting
+from mirror_lib.config.settings import BY_NAME, SETTINGS, TOP, Setting
 from tests.lab.checkout import ROOT
 from tests.lab.examples import CONNECTORS, MM2_EXAMPLES, filled_in
 from tests.unit.test_config_connectors import connector
@@ -128,6 +129,29 @@ def test_connectors_become_one_file(tmp_path: Path) -> None:
     again = written(tmp_path, {}, *paths)
     assert meaning(load(str(again), {})) == meaning(config)
     assert "  A:\n    bootstrap.servers: a:9092\n" in again.read_text()
+
+
+@st.composite
+def three_connectors(draw: st.DrawFn) -> List[Dict[str, str]]:
+    """The three connectors of a flow, each with some of the keys that it reads."""
+    found = []
+    for kind, keys in (("Source", SOURCE), ("Checkpoint", CHECKPOINT), ("Heartbeat", HEARTBEAT)):
+        names = draw(st.lists(st.sampled_from([key for key in keys if key in BY_NAME]), unique=True, max_size=6))
+        found.append({**connector(kind), **{name: draw(values_of(BY_NAME[name])) for name in names}})
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(configs=three_connectors(), as_list=st.booleans())
+def test_any_connectors_mean_the_same_in_yaml(
+    configs: List[Dict[str, str]], as_list: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("connectors")
+    paths = []
+    for number, content in enumerate([configs] if as_list else configs):
+        paths.append(str(folder / f"{number}.json"))
+        Path(paths[-1]).write_text(json.dumps(content))
+    assert meaning(load(str(written(folder, {}, *paths)), {})) == meaning(load(paths, {}))
 
 
 def test_secrets_stay_references_and_none_is_written_out(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ SOURCE = "MirrorSourceConnector"
 CHECKPOINT = "MirrorCheckpointConnector"
 HEARTBEAT = "MirrorHeartbeatConnector"
 KINDS = (SOURCE, CHECKPOINT, HEARTBEAT)
+# Of any other class: a Connect cluster has more connectors than MirrorMaker's.
+OTHER = ""
 
 CLASS = "connector.class"
 # What Connect's REST answers beside the config. A state other than RUNNING is an order to Connect, not to this mirror.
@@ -26,7 +28,8 @@ _JSON_KEY = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
 
 @dataclass(frozen=True)
 class Connector:
-    """One connector: its class without the package, and its keys with no scope yet. `place` is where it begins."""
+    """One connector: its class without the package, or `OTHER`, and its keys with no scope yet. `place` is where it
+    begins; where it is another's, that of its class."""
 
     kind: str
     entries: Tuple[Entry, ...]
@@ -155,8 +158,5 @@ def _connector(entries: List[Entry], path: str) -> Connector:
         raise config_error(f"the connector has no {CLASS}", entries[0].place if entries else path)
     # Connect also takes the class without its package, and that without its last word.
     name = given.text.strip().rpartition(".")[2]
-    kind = next((kind for kind in KINDS if name in (kind, kind[: -len("Connector")])), None)
-    if kind is None:
-        known = ", ".join(KINDS)
-        raise config_error(f"{CLASS} {given.shown} is not MirrorMaker's; only {known} are read", given.place)
-    return Connector(kind, tuple(entries), entries[0].place)
+    kind = next((kind for kind in KINDS if name in (kind, kind[: -len("Connector")])), OTHER)
+    return Connector(kind, tuple(entries), given.place if kind == OTHER else entries[0].place)

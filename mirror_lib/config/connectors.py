@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 
-from mirror_lib.config.connector_files import CHECKPOINT, CLASS, HEARTBEAT, SOURCE, Connector
+from mirror_lib.config.connector_files import CHECKPOINT, CLASS, HEARTBEAT, KINDS, OTHER, SOURCE, Connector
 from mirror_lib.config.entries import CONNECT, Document, Entry
 from mirror_lib.config.refusals import config_error
 from mirror_lib.config.settings import BY_NAME, EMIT_HEARTBEATS, ENABLED, TOP, unused
@@ -41,8 +41,12 @@ Pair = Tuple[str, str]
 def join_connectors(connectors: Sequence[Connector], path: str) -> Document:
     """All connectors as one document; `path` names their files. Raises `ConfigError` where they contradict one another.
     """
+    others = [connector for connector in connectors if connector.kind == OTHER]
+    if len(others) == len(connectors):
+        known = ", ".join(KINDS)
+        raise config_error(f"{CLASS} {_class(others[0])} is not MirrorMaker's; only {known} are read", others[0].place)
     pairs: Dict[Pair, Dict[str, Connector]] = {}
-    for connector in connectors:
+    for connector in (each for each in connectors if each.kind != OTHER):
         given = pairs.setdefault(_pair(connector), {})
         if connector.kind in given:
             raise config_error(
@@ -56,9 +60,15 @@ def join_connectors(connectors: Sequence[Connector], path: str) -> Document:
     entries = list(_once([entry for flow in flows for entry in flow.whole_file]))
     entries += _of_clusters(flows, aliases)
     entries += [entry for flow in flows for entry in flow.entries]
-    warnings = tuple(sentence for flow in flows for sentence in flow.warnings)
+    warnings = tuple(f"{_class(each)} is not MirrorMaker's connector; left out ({each.place})" for each in others)
+    warnings += tuple(sentence for flow in flows for sentence in flow.warnings)
     left_out = tuple(each for flow in flows for each in flow.left_out)
     return Document(path, CONNECT, aliases, tuple(entries), (), warnings, left_out)
+
+
+def _class(connector: Connector) -> str:
+    entry = connector.entry(CLASS)
+    return "" if entry is None else entry.shown
 
 
 def _pair(connector: Connector) -> Pair:

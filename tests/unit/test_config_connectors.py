@@ -97,6 +97,14 @@ def test_a_class_goes_by_any_name_that_connect_knows(name: str, tmp_path: Path) 
     assert [flow.name for flow in read(tmp_path, {**connector("Source"), "connector.class": name}).flows] == ["A->B"]
 
 
+def test_connectors_of_others_are_left_out_and_named(tmp_path: Path) -> None:
+    dump: Config = {name: {"info": {"name": name, "config": connector("Source")}} for name in ("sink", "mirror")}
+    dump["sink"]["info"]["config"] = {"connector.class": "io.FileSink", "topics": "orders"}
+    config = read(tmp_path, dump)
+    assert [flow.name for flow in config.flows] == ["A->B"]
+    assert "'io.FileSink' is not MirrorMaker's connector; left out" in warnings(config)
+
+
 def test_a_standalone_workers_properties_are_the_same(tmp_path: Path) -> None:
     path = tmp_path / "source.properties"
     path.write_text("\n".join(f"{key}={value}" for key, value in connector("Source", topics="orders").items()))

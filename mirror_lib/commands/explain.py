@@ -65,16 +65,17 @@ def _group(group: str, flow: ReplicationFlow, config: MirrorConfig) -> Explanati
     from mirror_lib.cluster import clusters_of
     from mirror_lib.explain.group import explain_group
     from mirror_lib.preview.groups import GroupFacts
+    from mirror_lib.preview.look import existing_groups
     from mirror_lib.remote_topics import plan_flow
 
     with clusters_of(flow) as (source, target):
         plan = plan_flow(flow, source, target, config.flows)
-        exists = group in source.group_names()
+        here, there = existing_groups(source, [group]), existing_groups(target, [group])
         facts = GroupFacts(
             names=[group],
-            committed=source.committed_offsets([group]),
+            committed=source.committed_offsets(here),
             selected={each.source.name: each.remote_topic for each in plan.copied},
-            there=target.describe_groups([group]),
-            there_committed=target.committed_offsets([group]),
+            there=target.describe_groups(there),
+            there_committed=target.committed_offsets(there),
         )
-    return explain_group(group, flow, facts, {each.name: each.reason for each in plan.skipped}, exists)
+    return explain_group(group, flow, facts, {each.name: each.reason for each in plan.skipped}, exists=bool(here))

@@ -14,7 +14,7 @@ from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
 from mirror_lib.errors import ClusterError, CustomClassError
 from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
 from mirror_lib.filters import group_filter_for
-from mirror_lib.plan import TopicFacts, TopicPlan
+from mirror_lib.plan import TopicFacts, TopicPlan, select_topics
 from mirror_lib.preview.groups import GroupFacts, GroupPlan, is_translating, plan_groups
 from mirror_lib.preview.internal_topics import InternalTopicPlan, plan_internal_topics
 from mirror_lib.remote_topics import plan_and_facts
@@ -79,7 +79,7 @@ def preview(
         facts=facts,
         topics=plan,
         configs=part(CONFIGS, lambda: _configs(flow, plan, source, target)),
-        acls=part(ACLS, lambda: _acls(flow, flows, selected, made_acls, source, target)),
+        acls=part(ACLS, lambda: _acls(flow, flows, facts, made_acls, source, target)),
         groups=part(GROUPS, lambda: _groups(flow, selected, source, target)),
         internal=part(INTERNAL, lambda: plan_internal_topics(flow, *topics, pairs)),
         silent=silent,
@@ -102,7 +102,7 @@ def _configs(flow: ReplicationFlow, plan: TopicPlan, source: Cluster, target: Cl
 def _acls(
     flow: ReplicationFlow,
     flows: Sequence[ReplicationFlow],
-    selected: Mapping[str, str],
+    facts: TopicFacts,
     made: FrozenSet[AclBinding],
     source: AclCluster,
     target: AclCluster,
@@ -112,6 +112,8 @@ def _acls(
     ours, theirs = source.topic_acls(), target.topic_acls()
     if ours is None or theirs is None:
         raise _Silent(f"none: {flow.source.alias if ours is None else flow.target.alias} has no authorizer")
+    # By name, as the sync has it: rights may be there before their topics are.
+    selected, _ = select_topics(flow, facts.source_topics, flows)
     return acl_changes(flow, ours, theirs, selected, made, flows)
 
 
@@ -124,7 +126,20 @@ def _groups(
     taken = [name for name in names if chosen.why_not(name) is None]
     committed = source.committed_offsets(taken)
     going = [name for name in taken if any(topic in selected for topic, _ in committed.get(name, {}))]
-    is_committing = flow.sync_group_offsets_interval is not None and going
-    there = target.describe_groups(going) if is_committing else {}
-    there_committed = target.committed_offsets(going) if is_committing else {}
-    return plan_groups(flow, GroupFacts(names, committed, selected, there, there_committed))
+    is_committing = flow.sync_group_offsets_interval is not None
+    existing = existing_groups(target, going) if is_committing else []
+    return plan_groups(
+        flow,
+        GroupFacts(
+            names, committed, selected, target.describe_groups(existing), target.committed_offsets(existing)
+        ),
+    )
+
+
+def existing_groups(cluster: GroupCluster, groups: Sequence[str]) -> Sequence[str]:
+    """Those of `groups` that `cluster` has.
+
+    To ask for a group that it does not have could make a cluster create `__consumer_offsets`.
+    """
+    listed = set(cluster.group_names()) if groups else set()
+    return [group for group in groups if group in listed]

@@ -19,7 +19,9 @@ from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.control.beside import ControlBeside
 from mirror_lib.control.report import ControlReport
 from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
+from mirror_lib.control.topic_acls import AclChanges
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic
+from mirror_lib.preview.look import preview
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
 from tests.lab.readers import read_topic
@@ -158,6 +160,13 @@ def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[Ac
         time.sleep(0.05)
 
 
+def planned_acls(flow: ReplicationFlow, cluster: KafkaCluster, book: Book) -> AclChanges:
+    """What `mirror plan` shows."""
+    found = preview(flow, cluster, cluster, MirrorConfig((flow,), ""), book.made(flow.name)).acls
+    assert found is not None
+    return found
+
+
 def test_acls_arrive_translated_and_only_ours_are_deleted_and_only_if_asked(
     guarded: GuardedBroker, topic_name: Names
 ) -> None:
@@ -189,6 +198,7 @@ def test_acls_arrive_translated_and_only_ours_are_deleted_and_only_if_asked(
         cluster.create_topics([NewTopic(name, 1, 1)])
         assert set(cluster.create_topic_acls([*originals, by_hand]).values()) == {None}
         visible(cluster, {*originals, by_hand})
+        assert frozenset(planned_acls(flow, cluster, book).create) == copies
         synced = sync_topic_acls(flow, (flow,), cluster, cluster, book)
         assert (synced.changed, synced.deleted, synced.problems) == (len(copies), 0, ())
         visible(cluster, copies)
@@ -201,6 +211,8 @@ def test_acls_arrive_translated_and_only_ours_are_deleted_and_only_if_asked(
         assert sync_topic_acls(flow, (flow,), cluster, cluster, book).deleted == 0
         visible(cluster, copies)
         deleting = replace(flow, sync_topic_acls_delete=True)
+        assert frozenset(planned_acls(deleting, cluster, book).delete) == gone
+        assert planned_acls(flow, cluster, book) == replace(planned_acls(deleting, cluster, book), delete=())
         assert sync_topic_acls(deleting, (flow,), cluster, cluster, book).deleted == len(gone)
         visible(cluster, {*(copies - gone), by_hand}, gone)
         assert frozenset(copies - gone) == book.made(flow.name)

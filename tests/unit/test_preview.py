@@ -79,7 +79,7 @@ class Told:
         return frozenset(self._acls)
 
     def group_names(self) -> Any:
-        return sorted(self._offsets)
+        return sorted({*self._offsets, *self._groups})
 
     def committed_offsets(self, groups: Sequence[str]) -> Any:
         return {name: self._offsets.get(name, {}) for name in groups}

@@ -1,0 +1,148 @@
+"""`mirror plan` and `mirror explain` on real clusters, and the example of custom classes in a run of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import pytest
+from confluent_kafka import Producer
+
+from mirror_lib.cli import main
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
+from tests.lab.group_lab import commit
+from tests.lab.readers import differences, read_topic
+
+EXAMPLE = ROOT / "conf" / "examples" / "custom"
+# The clusters are shared with other tests, whose flows would copy heartbeats.
+QUIET = "    emit.heartbeats.enabled: false\n    heartbeats.replication.enabled: false\n"
+SYNC = "    sync.group.offsets.enabled: true\n    admin.timeout.ms: 20000\n"
+
+
+class Mirrored:
+    """The example with clusters and a team of its own: `config` copies topics `TEAM.…` and groups `TEAM-…`."""
+
+    def __init__(self, source: KafkaBroker, target: KafkaBroker, directory: Path, team: str) -> None:
+        self.source, self.target, self.team, self.alias = source, target, team, f"from{team}"
+        text = (EXAMPLE / "mirror.yaml").read_text().replace("primary", self.alias)
+        text = text.replace("localhost:9092", source.bootstrap).replace("localhost:9192", target.bootstrap)
+        text = text.replace("sales, billing", team).replace("sales", team).replace("./mirror-state", str(directory))
+        path = directory / "mirror.yaml"
+        path.write_text(text.replace("    replication.factor: 1\n", f"    replication.factor: 1\n{QUIET}{SYNC}"))
+        shutil.copy(EXAMPLE / "house_rules.py", directory)
+        self.config = str(path)
+
+    def clusters(self) -> Iterator[KafkaCluster]:
+        for broker in (self.source, self.target):
+            with KafkaCluster(ClusterConfig(broker.name, {"bootstrap.servers": broker.bootstrap})) as cluster:
+                yield cluster
+
+    def everything(self) -> List[Any]:
+        """Topics, their configs, groups and committed offsets of both clusters."""
+        found: List[Any] = []
+        for cluster in self.clusters():
+            topics, groups = cluster.topics(), cluster.group_names()
+            found += [topics, cluster.topic_configs(sorted(topics)), cluster.committed_offsets(groups)]
+        return found
+
+
+@pytest.fixture
+def mirrored(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Mirrored:
+    made = Mirrored(source_cluster, target_cluster, tmp_path, topic_name("team").replace("-", ""))
+    topic = source_cluster.create_topic(f"{made.team}.orders", 1, retention_ms="99999999999", segment_ms="7000000")
+    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "log_level": 0})
+    for number in range(20):
+        producer.produce(topic, b"record %d" % number, partition=0)
+    assert producer.flush(30) == 0
+    commit(source_cluster, f"{made.team}-app", topic, 7)
+    return made
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that must succeed; its standard output."""
+
+    def run(*arguments: str) -> str:
+        capsys.readouterr()
+        assert main(list(arguments)) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def planned(shown: Callable[..., str], config: str) -> Dict[str, Any]:
+    found: Dict[str, Any] = json.loads(shown("plan", config, "--json"))
+    return found
+
+
+def test_plan_and_explain_change_nothing_and_after_a_run_nothing_is_left(
+    mirrored: Mirrored, shown: Callable[..., str]
+) -> None:
+    topic, group, config = f"{mirrored.team}.orders", f"{mirrored.team}-app", mirrored.config
+    remote, checkpoints = f"{topic}.from-{mirrored.alias}", f"{mirrored.alias}.checkpoints.internal"
+    before = mirrored.everything()
+    assert planned(shown, config)["changes"] == {"topics created": 1, "internal topics created": 1}
+    created = f"  +  {topic}  {remote}  1           create, replication.factor 1, segment.ms=7000000"
+    assert created in shown("plan", config)
+    assert "__consumer_offsets" in shown("plan", config, "--all")
+    assert "would be created" in shown("explain", config, topic)
+    for known in (group, f"{mirrored.team}-nobody"):
+        assert "house_rules:TeamGroups" not in shown("explain", config, "--group", known)
+    assert mirrored.everything() == before
+
+    command = [sys.executable, "-m", "mirror_lib.cli", "run", config, "--once"]
+    done = subprocess.run(command, cwd=mirrored.config.rpartition("/")[0], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert mirrored.everything() != before
+
+    copied = read_topic(mirrored.target, remote)
+    assert differences(read_topic(mirrored.source, topic), copied) == []
+    *_, target = mirrored.everything()[3:]
+    assert target[group] == {(remote, 0): target[group][(remote, 0)]} and target[group][(remote, 0)].offset == 8
+    assert planned(shown, config)["changes"] == {}
+    lines = shown("plan", config).splitlines()
+    assert lines[-1] == f"{mirrored.alias}->backup: nothing would change; topics copied: 1"
+    assert f"     {group}" in lines and not [line for line in lines if line.startswith(("  +", "  ~", "  -"))]
+    told = shown("explain", config, topic)
+    assert "exists, 1 partition(s)" in told and told.endswith(f"verdict: copied to {remote}\n")
+    assert checkpoints in shown("plan", config, "--all")
+
+
+def test_what_changed_on_the_source_shows_as_a_difference(mirrored: Mirrored, shown: Callable[..., str]) -> None:
+    topic = f"{mirrored.team}.orders"
+    remote = mirrored.target.create_topic(f"{topic}.from-{mirrored.alias}", 1, segment_ms="8000000", flush_ms="5000")
+    for cluster, name in zip(mirrored.clusters(), (topic, remote)):
+        if name == topic:
+            assert cluster.create_partitions({topic: 3}) == {topic: None}
+    found = planned(shown, mirrored.config)
+    assert [(each["remote_partitions"], each["grow_to"]) for each in found["topics"]] == [(1, 3)]
+    decided = {each["config"]: (each["action"], each["from"], each["to"]) for each in found["configs"]}
+    assert decided["segment.ms"] == ("set", "8000000", "7000000")
+    assert decided["flush.ms"] == ("delete", "5000", None)
+    # The example's class leaves retention to the target.
+    assert decided["retention.ms"][0] == "keep"
+    assert f"  ~  {topic}  {remote}  1 -> 3" in shown("plan", mirrored.config)
+
+
+def test_topics_and_groups_that_do_not_exist_are_explained(mirrored: Mirrored, shown: Callable[..., str]) -> None:
+    config, team = mirrored.config, mirrored.team
+    told = shown("explain", config, "hr.people")
+    assert "does not exist; decided as if it did" in told
+    reason = "hr is not a team of ours (house_rules:TeamTopics)"
+    assert told.endswith(f"verdict: not copied: {reason} (topic.filter.class, {config}:11)\n")
+    nobody = json.loads(shown("explain", config, "--group", f"{team}-nobody", "--json"))
+    assert (nobody["exists"], nobody["taken"]) == (False, False)
+    assert nobody["verdict"] == "not translated: no committed offset on a topic that is copied"
+    other = json.loads(shown("explain", config, "--group", "hr-app", "--json"))
+    assert (other["decided_by"], other["verdict"]) == (
+        "group.filter.class", "not translated: of another team (house_rules:TeamGroups)",
+    )  # fmt: skip

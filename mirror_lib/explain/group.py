@@ -14,7 +14,14 @@ from mirror_lib.custom_classes import GROUP_FILTER_KEY
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.filters import group_filter_for
 from mirror_lib.policy import policy_for
-from mirror_lib.preview.groups import TRANSLATED, GroupFacts, GroupPlan, is_translating, plan_groups
+from mirror_lib.preview.groups import (
+    TRANSLATED,
+    GroupFacts,
+    GroupPlan,
+    is_translating,
+    is_translating_beside,
+    plan_groups,
+)
 
 COMMIT_KEY, CHECKPOINTS_KEY = "sync.group.offsets.enabled", "emit.checkpoints.enabled"
 
@@ -41,7 +48,8 @@ def explain_group(
 
 def _use(flow: ReplicationFlow) -> str:
     if flow.sync_group_offsets_interval is None:
-        return f"translated for {policy_for(flow).checkpoints_topic(flow.source.alias)}, not committed"
+        by = "" if is_translating_beside(flow) else " by mirror translate alone"
+        return f"translated for {policy_for(flow).checkpoints_topic(flow.source.alias)}{by}, not committed"
     return f"translated, and committed on {flow.target.alias}"
 
 

@@ -8,16 +8,20 @@ from typing import Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import TopicDescription
 from mirror_lib.policy import checkpoints_topics, offset_syncs_topics, policy_for
+from mirror_lib.preview.groups import is_translating_beside
 
 CREATE, EXISTS, OFF = "create", "exists", "off"
 RUN = "written by mirror run"
+TRANSLATE = "written by mirror translate, not by mirror run"
 
 Topics = Mapping[str, TopicDescription]
 
 
 @dataclass(frozen=True)
 class InternalTopicPlan:
-    """One internal topic on the cluster `alias`. `action` is CREATE, EXISTS or OFF; `reason` says why, or who writes.
+    """One internal topic on the cluster `alias`.
+
+    `action` is what a run would do: CREATE it, or nothing, where it EXISTS or is OFF; `reason` says why, or who writes.
 
     `others` are topics there that MirrorMaker keeps the same in under other settings.
     """
@@ -40,8 +44,7 @@ def plan_internal_topics(
     here, there = (flow.source, source_topics), (flow.target, target_topics)
     at_source = flow.offset_syncs_topic_location == "source"
     other = flow.target if at_source else flow.source
-    is_syncing = flow.sync_group_offsets_interval is not None
-    writers = "written by mirror run and mirror translate" if is_syncing else "written by mirror translate"
+    writers = f"{RUN} and mirror translate" if is_translating_beside(flow) else TRANSLATE
     checkpoints = None if flow.emit_checkpoints_interval is None else writers
     syncs = writers if flow.emit_offset_syncs else None
     heartbeats = None if flow.emit_heartbeats_interval is None else RUN
@@ -72,5 +75,6 @@ def _planned(
     others = tuple(name for name in names[1:] if name in topics)
     if writers is None:
         return InternalTopicPlan(kind, names[0], cluster.alias, OFF, f"{_SWITCHES[kind]} is false", others)
-    action = EXISTS if names[0] in topics else CREATE
+    missing = OFF if writers == TRANSLATE else CREATE
+    action = EXISTS if names[0] in topics else missing
     return InternalTopicPlan(kind, names[0], cluster.alias, action, writers, others)

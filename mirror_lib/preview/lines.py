@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
 
 from mirror_lib.columns import aligned
+from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.facts import AclBinding
 from mirror_lib.plan import CopiedTopic
-from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED
-from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF
+from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED, is_translating_beside
+from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE
 from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview
 from mirror_lib.remote_configs import TIMESTAMP_CONFIGS
 
@@ -141,15 +142,20 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
         return
     found = {status: [each for each in preview.groups if each.status == status] for status in _GROUP_WORDS}
     counts = [(len(groups), _GROUP_WORDS[status]) for status, groups in found.items()]
-    committing = preview.flow.sync_group_offsets_interval is not None
-    only = "" if committing else "; nothing is committed, since sync.group.offsets.enabled is false"
-    yield _head(GROUPS, counts, f"the source {preview.flow.source.alias} has none") + only
+    yield _head(GROUPS, counts, f"{preview.flow.source.alias} has none") + _use(preview.flow)
     names = [each.group for each in found[TRANSLATED]]
     if names:
         yield f"{INDENT}   {_some(names, show_all)}"
     in_the_way = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
     yield from _table(("", "LEFT ALONE", "WHY"), in_the_way, show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], show_all)
+
+
+def _use(flow: ReplicationFlow) -> str:
+    if flow.sync_group_offsets_interval is not None:
+        return ""
+    by = "" if is_translating_beside(flow) else " and by mirror translate alone"
+    return f"; for checkpoints{by}, not committed: sync.group.offsets.enabled is false"
 
 
 _GROUP_WORDS = {TRANSLATED: "translated", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
@@ -175,7 +181,7 @@ _ACTION_WORDS = {CREATE: "to create", EXISTS: "there", OFF: "off"}
 
 
 def _why(action: str, reason: str) -> str:
-    return f"off: {reason}" if action == OFF else reason
+    return f"off: {reason}" if action == OFF and reason != TRANSLATE else reason
 
 
 def _head(part: str, counts: Sequence[Tuple[int, str]], none: str = "none") -> str:

@@ -203,8 +203,9 @@ def test_a_group_is_explained_down_to_its_topics() -> None:
         "on B": "does not exist yet",
     }
     assert (found.taken, found.verdict) == (True, "translated, and committed on B")
-    only_told = explained("app", flow(), {})
-    assert only_told.verdict == "translated for A.checkpoints.internal, not committed"
+    beside, alone = explained("app", flow(checkpoints_beside=True), {}), explained("app", flow(), {})
+    assert beside.verdict == "translated for A.checkpoints.internal, not committed"
+    assert alone.verdict == "translated for A.checkpoints.internal by mirror translate alone, not committed"
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
         "topics: 1 copied as is",
         "configs: all as on the source",
         "acls: all that the source has are there",
-        "groups: 1 translated; nothing is committed, since sync.group.offsets.enabled is false",
+        "groups: 1 translated; for checkpoints and by mirror translate alone, not committed: "
+        "sync.group.offsets.enabled is false",
         "     g",
         "internal topics: 1 there, 2 off",
         "A->B: nothing would change; topics copied: 1",
@@ -274,13 +275,21 @@ def actions(settings: Mapping[str, Any], here: Any = None, there: Any = None, pa
 
 
 def test_internal_topics_lie_where_mm2_has_them() -> None:
-    emitting = {"emit_offset_syncs": True, "emit_heartbeats_interval": 1.0}
+    emitting = {"emit_offset_syncs": True, "emit_heartbeats_interval": 1.0, "checkpoints_beside": True}
     assert actions(emitting) == [
         "create A.checkpoints.internal on B", "create mm2-offset-syncs.B.internal on A", "create heartbeats on B",
     ]  # fmt: skip
     at_target = {**emitting, "offset_syncs_topic_location": "target", "emit_checkpoints_interval": None}
     there = topics(**{"mm2-offset-syncs__A__internal": 1})
     assert actions(at_target, there=there) == ["exists mm2-offset-syncs.A.internal on B", "create heartbeats on B"]
+
+
+def test_internal_topics_that_only_the_other_job_writes_are_not_announced_for_a_run() -> None:
+    assert actions({}) == []
+    assert actions({}, there=topics(A__checkpoints__internal=1)) == ["exists A.checkpoints.internal on B"]
+    assert actions({"sync_group_offsets_interval": 1.0}) == ["create A.checkpoints.internal on B"]
+    shown = preview_lines(previewed(Told("A", {}), Told("B", {})), show_all=True)
+    assert any(line.endswith("on B   written by mirror translate, not by mirror run") for line in shown)
 
 
 def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source() -> None:
@@ -295,7 +304,7 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
 
 
 def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> None:
-    upgraded = flow(separator="_", internal_separator="_")
+    upgraded = flow(separator="_", internal_separator="_", checkpoints_beside=True)
     old = topics(A__checkpoints__internal=1)
     planned = plan_internal_topics(upgraded, {}, old)[0]
     assert (planned.topic, planned.action, planned.others) == (

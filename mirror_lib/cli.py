@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _explain(commands: Any) -> None:
     explain = _command(commands, "explain", explain_command, "say which rule decides about a topic or a group")
-    explain.usage = "mirror explain [-h] CONFIG [CONFIG ...] (TOPIC | --group GROUP) [--flow A->B] [--json]"
+    explain.usage = "mirror explain [OPTION ...] CONFIG [CONFIG ...] (TOPIC | --group GROUP)"
     explain.add_argument("--group", metavar="GROUP", help="a consumer group instead of a topic of the source")
     explain.set_defaults(read=read_explained)
 

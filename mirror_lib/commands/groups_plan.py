@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror groups plan`: show where each group would go on; with `--execute` move them. 1 if one was refused."""
-    from mirror_lib.session import open_session
+    from mirror_lib.session import running_session
     from mirror_lib.translate.report import plan_json, plan_lines, summary
     from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM
 
     flows = chosen_flows(arguments, config)
     direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
-    spark = open_session("mirror groups plan")
     refused = 0
-    try:
+    with running_session("mirror groups plan") as spark:
         for flow in flows:
             run_id, moves = _planned(arguments, config, flow, spark, direction)
             refused += sum(move.action.startswith("refused") for move in moves)
@@ -38,8 +37,6 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
                 print_lines([f"run {run_id}: to undo it, mirror groups rollback CONFIG --run {run_id} --execute"])
             elif any(move.decision.translation.commit for move in moves):
                 print_lines(["nothing was changed: --execute commits these offsets"])
-    finally:
-        spark.stop()
     return EXIT_FAILED if refused else EXIT_OK
 
 

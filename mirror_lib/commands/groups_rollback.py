@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror groups rollback`: put back what a run moved; without `--execute` only show it."""
-    from mirror_lib.session import open_session
+    from mirror_lib.session import running_session
     from mirror_lib.state.group_offsets import GroupOffsetTable
 
-    spark = open_session("mirror groups rollback")
-    try:
+    with running_session("mirror groups rollback") as spark:
         table = GroupOffsetTable(spark, config.state)
         return roll_back(arguments, config, table)
-    finally:
-        spark.stop()
 
 
 def roll_back(arguments: argparse.Namespace, config: MirrorConfig, table: GroupOffsetTable) -> int:

@@ -35,12 +35,9 @@ def _made_acls(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mappin
     deleting = [flow for flow in flows if flow.sync_topic_acls_delete and flow.sync_topic_acls_interval is not None]
     if not deleting:
         return {}
-    from mirror_lib.session import open_session
+    from mirror_lib.session import running_session
     from mirror_lib.state.topic_acls import TopicAclTable
 
-    spark = open_session("mirror plan")
-    try:
+    with running_session("mirror plan") as spark:
         table = TopicAclTable(spark, config.state)
         return {flow.name: table.made(flow.name) for flow in deleting}
-    finally:
-        spark.stop()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror translate-position`: print the translation. 1 if one of the positions has none."""
-    from mirror_lib.session import open_session
+    from mirror_lib.session import running_session
     from mirror_lib.translate.position_output import render
     from mirror_lib.translate.positions import translate_positions
 
@@ -26,11 +26,8 @@ def translate_position_command(arguments: argparse.Namespace, config: MirrorConf
     if len(flows) > 1:
         names = ", ".join(flow.name for flow in flows)
         raise ConfigError("the file has several flows, a position belongs to one", f"name one with --flow: {names}")
-    spark = open_session("mirror translate-position")
-    try:
+    with running_session("mirror translate-position") as spark:
         answers = translate_positions(spark, config, flows[0], given.positions, reverse=arguments.reverse)
-    finally:
-        spark.stop()
     for note in given.notes():
         print(f"note: {note}", file=sys.stderr)
     print_lines([render(given, answers)])

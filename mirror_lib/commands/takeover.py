@@ -23,16 +23,13 @@ def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
 
     A flow that cannot be taken over as a whole is an error, and the others go on.
     """
-    from mirror_lib.session import open_session
+    from mirror_lib.session import running_session
 
     if arguments.compare < 1:
         raise ConfigError("--compare must be 1 or more")
     flows = chosen_flows(arguments, config)
-    spark = open_session("mirror takeover")
-    try:
+    with running_session("mirror takeover") as spark:
         return max(_flow(arguments, config, flow, spark) for flow in flows)
-    finally:
-        spark.stop()
 
 
 def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:

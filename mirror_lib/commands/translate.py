@@ -13,20 +13,17 @@ from mirror_lib.errors import EXIT_OK
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror translate`: one full pass (`availableNow`), or until told to stop."""
-    from mirror_lib.session import open_session
+    from mirror_lib.session import running_session
     from mirror_lib.translate.job import run_translations
     from mirror_lib.translate.passes import pass_json, pass_line
 
     flows = chosen_flows(arguments, config)
     if arguments.once:
         config = replace(config, trigger="availableNow")
-    spark = open_session(f"mirror translate {', '.join(flow.name for flow in flows)}")
-    try:
+    with running_session(f"mirror translate {', '.join(flow.name for flow in flows)}") as spark:
         watch = watcher(arguments.json, pass_line, pass_json)
         stop = stop_on_signals()
         errors = run_translations(config, flows, spark, watch, stop)
-    finally:
-        spark.stop()
     for error in errors:
         print_error(error)
     if errors:

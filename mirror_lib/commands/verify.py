@@ -15,14 +15,11 @@ if TYPE_CHECKING:
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror verify`: compare both sides with ordinary consumers, on Spark."""
-    from mirror_lib.session import open_session
+    from mirror_lib.session import running_session
 
     flows = chosen_flows(arguments, config)
-    spark = open_session("mirror verify")
-    try:
+    with running_session("mirror verify") as spark:
         return max(_verify(flow, config, spark, arguments.json) for flow in flows)
-    finally:
-        spark.stop()
 
 
 def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from tests.lab.brokers import JARS, KafkaBroker, java_command
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, member
-from tests.lab.jvm import kafka_archive, quick_options
+from tests.lab.jvm import kafka_archive, quick_options, quick_spark
 
 Groups = Callable[[str], str]
 
@@ -47,10 +49,29 @@ def lab(
     return made
 
 
-def mirror(lab: GroupLab, *arguments: str, given: Optional[str] = None) -> subprocess.CompletedProcess[str]:
-    """`mirror` in a process of its own; the file comes after the command's name."""
+Done = subprocess.CompletedProcess
+Mirror = Callable[..., "Done[str]"]
+
+
+def own_process(*arguments: str, given: Optional[str] = None) -> Done[str]:
+    """`mirror` in a process and a Spark of its own; the file comes after the command's name."""
     command = [sys.executable, "-m", "mirror_lib.cli", *arguments]
-    return subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, timeout=180)
+    env = {**os.environ, **quick_spark(interpreted=False)}
+    return subprocess.run(command, cwd=ROOT, env=env, input=given, capture_output=True, text=True, timeout=180)
+
+
+@pytest.fixture
+def mirror(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    """The same in this process and in the Spark that is there, as in a notebook."""
+
+    def run(*arguments: str, given: str = "") -> Done[str]:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+        code = main(arguments)
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, printed.out, printed.err)
+
+    return run
 
 
 def documents(text: str) -> List[Dict[str, Any]]:
@@ -60,14 +81,14 @@ def documents(text: str) -> List[Dict[str, Any]]:
 # --- groups plan and rollback ------------------------------------------------------------------------------------
 
 
-def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name: Groups) -> None:
+def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name: Groups, mirror: Mirror) -> None:
     group, config = f"{lab.name} {topic_name('plan')}", str(lab.config)
     commit(lab.source, group, lab.topic("orders"), 30, 0)
     commit(lab.source, group, lab.topic("orders"), 101, 1)
     commit(lab.source, group, lab.topic("uncopied"), 0)
     place = next(o for o, r in lab.read_remote("orders")[0].items() if r.value == b"first 30")
 
-    shown = mirror(lab, "groups", "plan", config, "--group", group)
+    shown = own_process("groups", "plan", config, "--group", group)
     assert shown.returncode == 0, shown.stderr
     head, titles, *rows, summary, last = shown.stdout.splitlines()
     assert head == "source->target, to downstream"
@@ -91,7 +112,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     assert last == "nothing was changed: --execute commits these offsets"
     assert lab.at_target(group, "orders", 2) == {}
 
-    moved = mirror(lab, "groups", "plan", config, "--group", group, "--execute", "--json", "--flow", "source->target")
+    moved = mirror("groups", "plan", config, "--group", group, "--execute", "--json", "--flow", "source->target")
     assert moved.returncode == 0, moved.stderr
     (document,) = documents(moved.stdout)
     assert [row["action"] for row in document["positions"]] == ["committed", "left alone", "left alone"]
@@ -110,7 +131,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     }
     assert lab.at_target(group, "orders", 2) == {0: (place, "")}
 
-    back = mirror(lab, "groups", "rollback", config, "--run", document["run_id"], "--execute")
+    back = mirror("groups", "rollback", config, "--run", document["run_id"], "--execute")
     assert back.returncode == 0, back.stderr
     assert back.stdout.splitlines()[0] == "source->target, groups of target"
     assert "put back" in back.stdout and "to undo this too, mirror groups rollback CONFIG --run " in back.stdout
@@ -215,23 +236,29 @@ def values_of(frame: DataFrame) -> List[Tuple[int, bytes]]:
     return [(row["partition"], bytes(row["value"])) for row in frame.orderBy("partition", "offset").collect()]
 
 
-def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(lab: GroupLab) -> None:
+def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(lab: GroupLab, mirror: Mirror) -> None:
     config, orders = str(lab.config), lab.topic("orders")
     place = next(o for o, r in lab.read_remote("orders")[1].items() if r.value == b"second 10")
-    one = mirror(lab, "translate-position", config, "--topic", orders, "--partition", "1", "--offset", "60")
+    one = mirror("translate-position", config, "--topic", orders, "--partition", "1", "--offset", "60")
     assert one.returncode == 0, one.stderr
     assert one.stdout.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), str(place), "exact"]
     text = f"topic,partition,offset\n{orders},1,60\n{orders},0,4711\nnowhere,0,1\n"
-    many = mirror(lab, "translate-position", config, "--file", "-", given=text)
+    many = own_process("translate-position", config, "--file", "-", given=text)
     assert many.returncode == 1, many.stderr
     assert many.stdout.splitlines()[1:] == [
         f"{orders},1,60,{lab.remote('orders')},{place},exact",
         f"{orders},0,4711,{lab.remote('orders')},,held: ahead of the mirror by 4611",
         "nowhere,0,1,-,,untranslatable: the flow copies no such partition",
     ]
-    unknown = mirror(lab, "translate-position", config, "--file", "-", given=f'{{"{orders}":{{"0":4711}}}}')
+    unknown = mirror("translate-position", config, "--file", "-", given=f'{{"{orders}":{{"0":4711}}}}')
     assert unknown.returncode == 3 and unknown.stdout == ""
     assert f"{orders}-0 at 4711: held: ahead of the mirror by 4611" in unknown.stderr
+
+
+def test_spark_session_that_a_command_found_goes_on_after_it(lab: GroupLab, mirror: Mirror) -> None:
+    asked = ("--topic", "nowhere", "--partition", "0", "--offset", "1")
+    assert mirror("translate-position", str(lab.config), *asked).returncode == 1
+    assert lab.spark.range(3).count() == 3
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["to downstream", "to upstream"])

@@ -120,14 +120,14 @@ class FlowRun:
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
         flow, runs = self._flow, RunTable(self._spark, self._config.state)
-        last = runs.latest(flow.name)
+        last, ended_well = runs.latest_with_end(flow.name)
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, last)
         ends = (self._watcher, self._stop, self._totals, self._until, self._group)
         mirror = FlowMirror(self._config, flow, self._spark, source, target, *ends)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
-        checkpoint = last.checkpoint if last is not None and runs.ended_well(last) else mirror.run_id
+        checkpoint = last.checkpoint if last is not None and ended_well else mirror.run_id
         run = MirrorRun(mirror.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
         runs.started(run)
         error = self._query(mirror, checkpoint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Tuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -47,22 +47,23 @@ class RunTable:
 
     def latest(self, flow: str) -> Optional[MirrorRun]:
         """The run of `flow` that started last. `None` before the first."""
-        rows = self._table.rows()
-        if rows is None:
-            return None
-        with self._table.explained("read"):
-            started = rows.where((F.col("flow") == flow) & (F.col("kind") == "started"))
-            found = started.orderBy(F.col("at").desc()).limit(1).collect()
-        return MirrorRun(**{name: found[0][name] for name in _FACTS}) if found else None
+        return self.latest_with_end(flow)[0]
 
-    def ended_well(self, run: MirrorRun) -> bool:
-        """Whether `run` wrote down that it ended, and with nothing left over."""
+    def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
+        """`latest`, and whether that run wrote down that it ended, and with nothing left over."""
         rows = self._table.rows()
         if rows is None:
-            return False
+            return None, False
+        started = F.when(F.col("kind") == "started", F.struct("at", *_FACTS))
+        ended_well = (F.col("kind") == "ended") & (F.col("outcome") == "ok")
         with self._table.explained("read"):
-            ended = (F.col("run_id") == run.run_id) & (F.col("kind") == "ended") & (F.col("outcome") == "ok")
-            return bool(rows.where(ended).limit(1).collect())
+            of_run = rows.where(F.col("flow") == flow).groupBy("run_id")
+            runs = of_run.agg(F.max(started).alias("run"), F.max(ended_well).alias("ended_well"))
+            # One question for both: a start waits for each.
+            found = runs.where("run is not null").orderBy(F.desc("run.at")).limit(1).collect()
+        if not found:
+            return None, False
+        return MirrorRun(**{name: found[0]["run"][name] for name in _FACTS}), bool(found[0]["ended_well"])
 
 
 _FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")

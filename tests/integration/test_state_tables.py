@@ -17,6 +17,8 @@ from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import Incident, LedgerRow, MirrorRun, OffsetSync, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
 
+pytestmark = pytest.mark.usefixtures("compiled_statements")
+
 FLOW = "primary->backup"
 KEY = PartitionKey("source-id", "remote-id", "orders", 0)
 
@@ -201,21 +203,27 @@ def test_a_state_folder_that_cannot_be_written_is_one_clear_error(spark: SparkSe
 
 def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, state: str) -> None:
     table = RunTable(spark, state)
-    assert table.latest(FLOW) is None
+    assert table.latest(FLOW) is None and table.latest_with_end(FLOW) == (None, False)
     first = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
     second = MirrorRun("run-2", FLOW, 2, "exactly-once", "cluster-a", "cluster-b")
 
     table.started(first)
+    assert table.latest_with_end(FLOW) == (first, False)
     table.ended(first, outcome="ok", records=10, bytes=1000)
+    assert table.latest_with_end(FLOW) == (first, True)
     table.started(second)
 
     assert table.latest(FLOW) == second
+    assert table.latest_with_end(FLOW) == (second, False)
     rows = spark.read.format("delta").load(f"{state}/runs").orderBy("at").collect()
     assert [(r.run_id, r.kind, r.outcome, r.records) for r in rows] == [
         ("run-1", "started", None, None),
         ("run-1", "ended", "ok", 10),
         ("run-2", "started", None, None),
     ]
+    table.ended(second, outcome="a partition stopped", records=0, bytes=0)
+    assert table.latest_with_end(FLOW) == (second, False)
+    assert table.latest_with_end("another->flow") == (None, False)
 
 
 def test_incidents_can_be_looked_up(spark: SparkSession, state: str) -> None:

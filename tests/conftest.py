@@ -16,7 +16,7 @@ import pytest
 
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT
-from tests.lab.jvm import quick_spark
+from tests.lab.jvm import COMPILED, INTERPRETED, quick_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +67,16 @@ def spark(lab_directory: Path) -> Iterator[SparkSession]:
     session = build_session(lab_directory)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def compiled_statements(spark: SparkSession) -> Iterator[None]:
+    """For files about what statements answer, or about many rows: Spark compiles them, as it does for users."""
+    for name in INTERPRETED:
+        spark.conf.set(name, COMPILED[name])
+    yield
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 # Spark's Python workers are new processes that must find mirror_lib and this very Python. No session fetches jars.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import NOON, FlowLab, values
+from tests.lab.jvm import quick_spark
 from tests.lab.readers import differences, read_topic
 
 MakeLab = Callable[..., FlowLab]
@@ -268,7 +270,8 @@ def test_several_flows_may_share_a_remote_topic_where_that_is_said(lab: FlowLab)
 def mirror(lab: FlowLab, command: str, *options: str) -> Tuple[int, List[Dict[str, Any]], str]:
     """The command in a process of its own: exit code, the documents it printed, what it said on standard error."""
     arguments = [sys.executable, "-m", "mirror_lib.cli", command, str(lab.config), *options]
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    env = {**os.environ, **quick_spark(interpreted=False)}
+    done = subprocess.run(arguments, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
 
 

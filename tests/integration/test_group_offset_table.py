@@ -23,6 +23,8 @@ from mirror_lib.state.runs import RunTable
 from mirror_lib.translate.partition_map import PartitionMap, Triple
 from tests.lab.checkout import ROOT
 
+pytestmark = pytest.mark.usefixtures("compiled_statements")
+
 FLOW = "primary->backup"
 KEY = PartitionKey("source-id", "remote-id", "orders", 0)
 MOVE = GroupOffset(

@@ -21,6 +21,7 @@ from tests.lab.crash import CrashPoint, driver
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit
 from tests.lab.job_lab import JobLab
+from tests.lab.jvm import quick_spark
 from tests.lab.one_flow import stopped_process, until
 
 MakeLab = Callable[..., JobLab]
@@ -156,7 +157,7 @@ def submitted(lab: JobLab, *options: str) -> subprocess.Popen[str]:
     command = ["./spark-submit.sh", "--conf", "spark.driver.memory=512m", "jobs/translate_offsets.py", str(lab.config)]
     return subprocess.Popen(
         [*command, "--json", *options],
-        env={**os.environ, "MIRROR_VENV": sys.prefix},
+        env={**os.environ, **quick_spark(interpreted=False), "MIRROR_VENV": sys.prefix},
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -26,6 +26,8 @@ from mirror_lib.verify.flow import verify
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
 from tests.lab.brokers import KafkaBroker
 
+pytestmark = pytest.mark.usefixtures("compiled_statements")
+
 Header = Tuple[str, Optional[bytes]]
 Run = Tuple[int, int, int]
 

@@ -52,7 +52,7 @@ DEFAULTS = {
     "log.initial.task.delay.ms": "500",
     # Test records carry times of their own, often long past: retention would take them while a test reads.
     "log.retention.ms": "-1",
-    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.backoff.ms": "200",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "delete.topic.enable": "true",
 }
@@ -68,6 +68,8 @@ appender.file.layout.pattern = %d %p %c{{1}} %m%n
 """
 
 _running: List[KafkaBroker] = []
+# What formatting a folder writes beside its ids, once a broker of this process has been formatted by Kafka's own tool.
+_bootstrap: Dict[str, bytes] = {}
 
 
 def _random_id() -> str:
@@ -153,6 +155,9 @@ class KafkaBroker:
             if time.monotonic() > deadline:
                 raise LabError(f"broker {self.name} did not answer within {READY_SECONDS:.0f} s (log: {self.log})")
             time.sleep(0.1)
+        checkpoint = self.directory / "data" / "bootstrap.checkpoint"
+        if not _bootstrap and checkpoint.exists():
+            _bootstrap[checkpoint.name] = checkpoint.read_bytes()
         return self
 
     def answers(self) -> bool:
@@ -241,9 +246,22 @@ class KafkaBroker:
         settings = str(self.directory / "server.properties")
         form = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", self.cluster_id, "-c", settings]
         run = [*java[:1], "-Xms128m", "-Xmx768m", *java[1:], "kafka.Kafka", settings]
-        formatted = self.directory / "data" / "meta.properties"
-        first = "" if formatted.exists() else f"{shlex.join(form)} && "
+        first = "" if self._formatted() else f"{shlex.join(form)} && "
         return f"{first}exec {shlex.join(run)}"
+
+    def _formatted(self) -> bool:
+        """Whether the folder is formatted. A new one is formatted here, once another broker has shown how."""
+        data = self.directory / "data"
+        if (data / "meta.properties").exists():
+            return True
+        if not _bootstrap:
+            return False
+        data.mkdir(parents=True, exist_ok=True)
+        for name, content in _bootstrap.items():
+            (data / name).write_bytes(content)
+        ids = {"version": "1", "node.id": "1", "cluster.id": self.cluster_id, "directory.id": _random_id()}
+        (data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in ids.items()))
+        return True
 
     def _reason(self) -> str:
         text = "".join(p.read_text(errors="replace") for p in (self.directory / "console.log", self.log) if p.exists())

@@ -209,7 +209,7 @@ def wait_compacted(broker: KafkaBroker, topic: str, seconds: float = 60.0) -> in
         if len(offsets) <= offsets[-1] and len(offsets) == before:
             return before
         before = len(offsets)
-        time.sleep(1.2)
+        time.sleep(0.7)  # longer than the cleaner rests
     raise LabError(f"the cleaner of {broker.name} did not compact {topic} within {seconds:.0f} s (log: {broker.log})")
 
 

@@ -14,6 +14,9 @@ from tests.lab.checkout import CACHE
 
 # The first compiler alone: what the second one would make is ready when the process ends.
 QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+# Spark writes Java for each statement and compiles it. Over a few rows that takes a third of the whole time.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 # Java would say on standard output that an archive does not fit.
 QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
 
@@ -33,6 +36,7 @@ def quick_options(archive: Path) -> List[str]:
     return [*QUICK, *QUIET, *kept]
 
 
-def quick_spark() -> Dict[str, str]:
-    """The same as environment variables, for whatever starts a Spark driver."""
-    return {"SPARK_SUBMIT_OPTS": " ".join(quick_options(spark_archive()))}
+def quick_spark(interpreted: bool = True) -> Dict[str, str]:
+    """The same as environment variables, for whatever starts a Spark driver; its statements answer the same."""
+    settings = [f"-D{name}={value}" for name, value in INTERPRETED.items()] if interpreted else []
+    return {"SPARK_SUBMIT_OPTS": " ".join([*quick_options(spark_archive()), *settings])}

@@ -52,7 +52,7 @@ DEFAULTS = {
     "log.initial.task.delay.ms": "500",
     # Test records carry times of their own, often long past: retention would take them while a test reads.
     "log.retention.ms": "-1",
-    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.backoff.ms": "1000",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "delete.topic.enable": "true",
 }

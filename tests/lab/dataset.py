@@ -23,6 +23,7 @@ NOON = 1_700_000_000_000
 FOREVER = str(2**63 - 1)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 EXCLUDED = ("audit.*",)
+NOT_LEADER = 6
 
 Header = Tuple[str, Optional[bytes]]
 Row = Tuple[int, Optional[bytes], Optional[bytes], List[Header]]
@@ -101,10 +102,12 @@ def write_batch(broker: KafkaBroker, topic: str, partition: int, rows: Sequence[
     selector = NetworkSelector()
     connections = KafkaConnectionManager(selector, bootstrap_servers=broker.bootstrap)
     connections.bootstrap()
-    answer = connections.send(request, node_id=1)
-    selector.poll(timeout_ms=30_000, future=answer)
+    code, deadline = NOT_LEADER, time.monotonic() + 30
+    while code == NOT_LEADER and time.monotonic() < deadline:  # a moment after the topic was created
+        answer = connections.send(request, node_id=1)
+        selector.poll(timeout_ms=30_000, future=answer)
+        code = answer.value.responses[0].partition_responses[0].error_code
     connections.close()
-    code = answer.value.responses[0].partition_responses[0].error_code
     if code:
         raise LabError(f"{broker.name} refused a batch for {topic}-{partition} with error {code}")
 
@@ -209,7 +212,7 @@ def wait_compacted(broker: KafkaBroker, topic: str, seconds: float = 60.0) -> in
         if len(offsets) <= offsets[-1] and len(offsets) == before:
             return before
         before = len(offsets)
-        time.sleep(0.7)  # longer than the cleaner rests
+        time.sleep(1.2)
     raise LabError(f"the cleaner of {broker.name} did not compact {topic} within {seconds:.0f} s (log: {broker.log})")
 
 

@@ -64,12 +64,16 @@ class CommittedOffset:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """One member of a group and what it is assigned now. `host` is as Kafka prints it, e.g. `/10.0.0.1`."""
+    """One member of a group and what it is assigned now. `host` is as Kafka prints it, e.g. `/10.0.0.1`.
+
+    `other_work` is what a group of another protocol than consumers' assigned to it, in that protocol's bytes.
+    """
 
     member_id: str
     client_id: str
     host: str
     partitions: FrozenSet[TopicPartition]
+    other_work: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ def classic_group(group: Any) -> Optional[ConsumerGroup]:
             each.client_id,
             each.client_host,
             _classic_assignment(each.member_assignment) if is_consumers else frozenset(),
+            b"" if is_consumers else bytes(each.member_assignment or b""),
         )
         for each in group.members
     )

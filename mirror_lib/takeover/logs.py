@@ -59,12 +59,20 @@ class KafkaPartitionLogs:
             raise _away(error) from error
         return found
 
+    def source_record(self, start: int) -> Optional[Record]:
+        """The first record of the source at or after an upstream offset, be it aborted."""
+        return _first(self._source, self._at_source, start, READ_UNCOMMITTED)
+
     def remote_record(self, start: int) -> Optional[Record]:
         """The first record of the remote log at or after a downstream offset."""
-        try:
-            return Records(log_entries(self._target, self._at_target, start, READ_COMMITTED), start).record()
-        except Disconnected as error:
-            raise _away(error) from error
+        return _first(self._target, self._at_target, start, READ_COMMITTED)
+
+
+def _first(client: LogClient, partition: TopicPartition, start: int, isolation: int) -> Optional[Record]:
+    try:
+        return Records(log_entries(client, partition, start, isolation), start).record()
+    except Disconnected as error:
+        raise _away(error) from error
 
 
 def _away(error: Disconnected) -> MirrorError:

@@ -10,7 +10,7 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.whole_topic import whole_topic
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import GroupMember, TopicPartition
 from mirror_lib.policy import policy_for
 from mirror_lib.takeover.positions import (
     DEDICATED_CONNECTOR,
@@ -72,18 +72,28 @@ def parse_origin(text: str, connector: Optional[str] = None, worker_group: Optio
 
 
 def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> None:
-    """Raise RefusedError while the other tool's group has members."""
+    """Raise RefusedError while the other tool's group has members.
+
+    Of a Connect cluster's workers only those count that run the connector, where it is named: others may live on.
+    """
     name = origin.members_group(flow)
     if name is None:
         return
     cluster = source if origin.is_group else target
     found = cluster.describe_groups([name]).get(name)
-    if found is not None and found.has_members:
-        hosts = ", ".join(sorted({member.host for member in found.members})) or "somebody who is about to join"
+    working = [each for each in found.members if _runs(origin, each)] if found is not None else []
+    if working or (found is not None and found.has_members and not found.members):
+        hosts = ", ".join(sorted({member.host for member in working})) or "somebody who is about to join"
         raise RefusedError(
             f"{flow.name}: the other tool still runs: group {name} on {cluster.alias} has members ({hosts})",
             "stop it; after a kill wait until the brokers have noticed, which takes its session timeout",
         )
+
+
+def _runs(origin: Origin, member: GroupMember) -> bool:
+    """Whether a member may be copying. A Connect worker's assignment names its connectors, as text between numbers."""
+    shared = origin.kind == CONNECT_TOPIC and origin.connector is not None and bool(member.other_work)
+    return not shared or str(origin.connector).encode() in member.other_work
 
 
 def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Left:

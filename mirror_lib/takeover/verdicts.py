@@ -30,6 +30,9 @@ class PartitionLogs(Protocol):
     def source_records(self, start: int, until: int) -> Sequence[Record]:
         """The source's records from upstream offset `start` until before `until`."""
 
+    def source_record(self, start: int) -> Optional[Record]:
+        """The first record of the source at or after an upstream offset."""
+
     def remote_record(self, start: int) -> Optional[Record]:
         """The first record of the remote log at or after a downstream offset."""
 
@@ -114,8 +117,8 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
     found = _walked(known, logs)
     kept = None if known.position is None else known.position.next_offset
     if kept is not None and kept > found.upstream_end:
-        uncopied = next(iter(logs.source_records(found.upstream_end, kept)), None)
-        if uncopied is not None:
+        uncopied = logs.source_record(found.upstream_end)
+        if uncopied is not None and uncopied.offset < kept:
             raise RefusedError(
                 f"the kept position is {kept}, but the remote log ends with the source's offset "
                 f"{found.upstream_end - 1}, and offset {uncopied.offset} is not in it"
@@ -204,9 +207,10 @@ def _guesses(known: Known, logs: PartitionLogs) -> List[Anchor]:
 def _first(known: Known, logs: PartitionLogs) -> List[Anchor]:
     """Without a kept position only a comparison of everything shows that no record of the source is missing."""
     copy = logs.remote_record(known.remote.log_start)
-    first = next(iter(logs.source_records(known.source.log_start, known.source.log_start + known.compare)), None)
-    whole = known.remote.log_start == 0 and copy is not None and first is not None
-    return [Anchor(first.offset, copy.offset)] if whole and copy is not None and first is not None else []
+    first = logs.source_record(known.source.log_start)
+    if known.remote.log_start > 0 or copy is None or first is None:
+        return []
+    return [Anchor(first.offset, copy.offset)]
 
 
 def _alike(known: Known, logs: PartitionLogs, downstream_offset: int, start: int, until: int) -> List[Anchor]:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
@@ -36,6 +37,8 @@ from tests.lab.mirrormaker import MirrorMaker
 from tests.lab.readers import LogRecord, read_topic
 
 ALL = 1_000_000
+# As one would say it of a Connect cluster; only the name is that of MirrorMaker's own.
+AS_CONNECT = "connect-topic=mm2-offsets.source.internal"
 NAME = "taken"
 
 
@@ -82,11 +85,20 @@ def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
         thread.join(60)
 
 
+@dataclass
+class Living:
+    """A MirrorMaker at work, and somebody who writes to what it copies."""
+
+    lab: GroupLab
+    mirrormaker: MirrorMaker
+    writing: ExitStack = field(default_factory=ExitStack)
+
+
 @pytest.fixture(scope="module")
-def left(
+def living(
     pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> GroupLab:
-    """What a MirrorMaker leaves that was killed twice while it wrote; the second time its session is not over yet."""
+) -> Iterator[Living]:
+    """A MirrorMaker in its second life; the first one was killed while it wrote."""
     source, target = pair
     lab = made(pair, spark, tmp_path_factory.mktemp("left"), ".*")
     stems = {"orders": 2, "control": 2, "idle": 1, "foreign": 1, "emptied": 1}
@@ -95,25 +107,43 @@ def left(
     for stem in ("idle", "foreign", "emptied"):
         lab.write(stem, values(300))
     dataset.transactions(source, rounds=4, each=20)[1].abort()
-    mirrormaker = MirrorMaker(
-        tmp_path_factory.mktemp("mm2"),
-        {"source": source, "target": target},
-        {
-            "source->target.enabled": "true",
-            "source->target.topics": f"{NAME}[.].*, transactions",
-            "target.offset.flush.interval.ms": "3000",
-            "target.session.timeout.ms": "6000",
-            "target.heartbeat.interval.ms": "1000",
-        },
-    )
-    with busy(source, [lab.topic("orders"), lab.topic("control")]):
-        for _ in range(2):
-            mirrormaker.start()
-            grown(mirrormaker, lambda: kept_sum(lab), "keeping positions")
-            # Just kept, so what is written from now on lies behind these positions.
-            grown(mirrormaker, lambda: written(lab), "writing")
-            mirrormaker.kill()
-    return lab
+    properties = {
+        "source->target.enabled": "true",
+        "source->target.topics": f"{NAME}[.].*, transactions",
+        "target.offset.flush.interval.ms": "3000",
+        "target.session.timeout.ms": "6000",
+        "target.heartbeat.interval.ms": "1000",
+    }
+    mirrormaker = MirrorMaker(tmp_path_factory.mktemp("mm2"), {"source": source, "target": target}, properties)
+    here = Living(lab, mirrormaker)
+    with here.writing:
+        here.writing.enter_context(busy(source, [lab.topic("orders"), lab.topic("control")]))
+        write_behind_positions(here)
+        mirrormaker.kill()
+        write_behind_positions(here)
+        yield here
+    mirrormaker.kill()
+
+
+def write_behind_positions(here: Living) -> None:
+    """Start it, and return soon after it kept positions, while it writes on."""
+    here.mirrormaker.start()
+    grown(here.mirrormaker, lambda: kept_sum(here.lab), "keeping positions")
+
+
+@pytest.fixture(scope="module")
+def left(living: Living) -> GroupLab:
+    """What a MirrorMaker leaves that was killed twice while it wrote, when the brokers have noticed."""
+    grown(living.mirrormaker, lambda: kept_sum(living.lab), "keeping positions")
+    # Just kept, so what is written from now on lies behind these positions.
+    grown(living.mirrormaker, lambda: written(living.lab), "writing")
+    living.mirrormaker.kill()
+    living.writing.close()
+    flow = load(str(living.lab.config)).flows[0]
+    with KafkaCluster(flow.target) as target:
+        while target.describe_groups(["source-mm2"])["source-mm2"].has_members:
+            threading.Event().wait(0.3)
+    return living.lab
 
 
 def grown(mirrormaker: MirrorMaker, count: Callable[[], int], what: str) -> None:
@@ -148,11 +178,13 @@ def written(lab: GroupLab) -> int:
 class Takeover:
     """One look at a flow's take-over, and what was decided by topic (without the lab's name) and partition."""
 
-    def __init__(self, lab: GroupLab, compare: int = ALL, origin: str = "mm2", execute: bool = False) -> None:
+    def __init__(
+        self, lab: GroupLab, compare: int = ALL, origin: str = "mm2", execute: bool = False, **named: str
+    ) -> None:
         config = load(str(lab.config))
         flow = config.flows[0]
         with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
-            takeover = FlowTakeover(config, flow, lab.spark, source, target, parse_origin(origin), compare)
+            takeover = FlowTakeover(config, flow, lab.spark, source, target, parse_origin(origin, **named), compare)
             self.decided = takeover.look()
             self.written = takeover.execute(self.decided) if execute else 0
         self.by_partition: Dict[Tuple[str, int], PartitionTakeover] = {
@@ -174,21 +206,20 @@ def records(log: Mapping[int, LogRecord]) -> List[LogRecord]:
     return list(log.values())
 
 
-def test_killed_mirrormaker_counts_as_running_until_the_brokers_have_noticed(left: GroupLab) -> None:
+def test_mirrormaker_that_runs_is_not_taken_over(living: Living) -> None:
     with pytest.raises(RefusedError, match="still runs: group source-mm2 on target has members"):
-        Takeover(left)
-    wait_for_end(left)
-
-
-def wait_for_end(lab: GroupLab) -> None:
-    config = load(str(lab.config)).flows[0]
-    with KafkaCluster(config.target) as target:
-        while target.describe_groups(["source-mm2"])["source-mm2"].has_members:
-            threading.Event().wait(0.3)
+        Takeover(living.lab)
+    with pytest.raises(RefusedError, match="still runs: group source-mm2 on target has members"):
+        Takeover(living.lab, origin=AS_CONNECT, worker_group="source-mm2", connector="MirrorSourceConnector")
+    # The workers of a Connect cluster may live on with other connectors; then it shows by what it does.
+    with pytest.raises(RefusedError, match=r"still runs: the kept position of .* has changed meanwhile"):
+        for _ in range(5):
+            Takeover(living.lab, compare=1, origin=AS_CONNECT)
+    others = Takeover(living.lab, compare=1, origin=AS_CONNECT, worker_group="source-mm2", connector="Another")
+    assert {each.kept_offset for each in others.decided} == {None}
 
 
 def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab, tmp_path: Path) -> None:
-    wait_for_end(left)
     lab = made((left.source, left.target), left.spark, tmp_path / "taken", "orders", "idle")
     lab.settings["topics"] = json.dumps([lab.topic("orders"), lab.topic("idle"), "transactions"])
     lab.settings["heartbeats.replication.enabled"] = "true"
@@ -243,7 +274,6 @@ def verified(lab: GroupLab) -> List[str]:
 
 
 def test_going_on_at_the_kept_position_itself_doubles_records(left: GroupLab, tmp_path: Path) -> None:
-    wait_for_end(left)
     lab = made((left.source, left.target), left.spark, tmp_path / "control", "control")
     tails = {number: Takeover(lab).by_partition["control", number].verdict.tail for number in (0, 1)}
     before = {number: surplus(lab, "control", number)[0] for number in (0, 1)}
@@ -278,13 +308,11 @@ def believe_kept_positions(lab: GroupLab) -> None:
 
 
 def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab, tmp_path: Path) -> None:
-    wait_for_end(left)
     lab = made((left.source, left.target), left.spark, tmp_path / "refused", "foreign", "emptied", "idle")
     lab.write_to(lab.target, lab.remote("foreign"), [b"a stranger's"])
     lab.delete(lab.target, lab.remote("emptied"))
     lab.target.create_topic(lab.remote("emptied"))
-    # As one would say it of a Connect cluster; only the names are MirrorMaker's own.
-    origin = ["--from", "connect-topic=mm2-offsets.source.internal", "--connector", "MirrorSourceConnector"]
+    origin = ["--from", AS_CONNECT, "--connector", "MirrorSourceConnector", "--worker-group", "source-mm2"]
     done = subprocess.run(
         [sys.executable, "-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute", *origin],
         cwd=ROOT,

@@ -76,6 +76,17 @@ def test_an_assignment_that_cannot_be_read_still_shows_the_member(assignment: by
     assert [(each.member_id, each.partitions) for each in group.members] == [("m", frozenset())]
 
 
+def test_what_another_protocol_assigned_is_kept_as_it_is() -> None:
+    member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(
+        member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"\x00\x06mirror\x00"
+    )
+    worker, reader = (
+        classic_group(described_group(protocol_type=kind, members=[member])) for kind in ("connect", "consumer")
+    )
+    assert worker is not None and worker.members[0].other_work == b"\x00\x06mirror\x00"
+    assert reader is not None and reader.members[0].other_work == b""
+
+
 def test_an_absent_group_is_none_in_every_version_of_the_answer() -> None:
     dead = described_group(group_state="Dead")
     unknown = described_group(group_state="Dead", error_code=69)

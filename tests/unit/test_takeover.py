@@ -79,6 +79,9 @@ class Copied:
     def source_records(self, start: int, until: int) -> List[Record]:
         return [record for record in _all(self.source) if start <= record.offset < until]
 
+    def source_record(self, start: int) -> Optional[Record]:
+        return next((record for record in _all(self.source) if record.offset >= start), None)
+
     def remote_record(self, start: int) -> Optional[Record]:
         return next((record for record in _all(self.remote) if record.offset >= start), None)
 

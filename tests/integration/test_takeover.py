@@ -61,7 +61,7 @@ def made(pair: Sequence[KafkaBroker], spark: SparkSession, directory: Path, *ste
 
 @contextmanager
 def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
-    """Somebody writes to two partitions of each topic all the time, some thousand records a second."""
+    """Somebody writes to two partitions of each topic all the time, about a thousand records a second."""
     stop = threading.Event()
 
     def write() -> None:
@@ -69,7 +69,7 @@ def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
         number = 0
         while not stop.wait(0.02):
             for topic in topics:
-                for _ in range(40):
+                for _ in range(10):
                     number += 1
                     key, value = b"key %d" % (number % 7), b"value %d" % number
                     producer.produce(topic, value, key, number % 2, timestamp=NOON + number, headers=[("n", key)])
@@ -147,8 +147,8 @@ def left(living: Living) -> GroupLab:
 
 
 def grown(mirrormaker: MirrorMaker, count: Callable[[], int], what: str) -> None:
-    """Return when `count` is 500 more than now."""
-    enough = count() + 500
+    """Return when `count` is 300 more than now."""
+    enough = count() + 300
     mirrormaker.wait_until(lambda: count() > enough, what)
 
 

@@ -6,7 +6,7 @@ Pure but for the logs, which `PartitionLogs` reads as they are asked for.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import List, Optional, Protocol, Sequence, Tuple
+from typing import Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
@@ -174,34 +174,61 @@ def told_anchors(known: Known) -> List[Anchor]:
 
 def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
     """Without syncs: find the source record that an older remote record was made from, and compare from there on."""
+    if known.position is None:
+        not_whole = "no position is kept, and one of the logs is not whole any more"
+        return _one_of(_first(known, logs), logs, restarts, not_whole)
+    failure: Optional[Unproven] = None
+    for back in _distances(known):
+        guesses = _guesses(known, known.position.next_offset, logs, back)
+        # What lies farther back would meet the same failure again.
+        if not guesses or (failure is not None and back > known.compare):
+            continue
+        try:
+            return _one_of(guesses, logs, restarts, "")
+        except Unproven as error:
+            failure = error
+    raise failure or RefusedError("no record of the remote log was found in the source before the kept position")
+
+
+def _distances(known: Known) -> Iterator[int]:
+    """How far from its end the remote log is to be entered, in the order to try.
+
+    As asked for; then nearer, since compaction may have changed one log before that; then farther, behind a long tail.
+    """
+    yield known.compare
+    yield from (known.compare // nearer for nearer in (_FARTHER, _FARTHER**2) if known.compare >= nearer)
+    back = known.compare
+    while back < known.remote.end - known.remote.log_start:
+        back *= _FARTHER
+        yield back
+
+
+def _one_of(guesses: Sequence[Anchor], logs: PartitionLogs, restarts: Restarts, why_none: str) -> Proven:
+    """The walk that reaches the end; the failure where none does, or where two reach it differently."""
     found: List[Proven] = []
     failure: Optional[Unproven] = None
-    for anchor in _guesses(known, logs):
+    for anchor in guesses:
         try:
             found.append(logs.walk(anchor, restarts))
         except Unproven as error:
             failure = error
     if len({each.upstream_end for each in found}) > 1:
         raise RefusedError("the end of the remote log could have been made from more than one place of the source")
-    if found:
-        return found[0]
-    if failure is not None or known.position is not None:
-        raise failure or RefusedError("no record of the remote log was found in the source before the kept position")
-    raise RefusedError("no position is kept, and one of the logs is not whole any more")
+    if not found:
+        raise failure or RefusedError(why_none)
+    return found[0]
 
 
-def _guesses(known: Known, logs: PartitionLogs) -> List[Anchor]:
-    source, remote = known.source, known.remote
-    kept = None if known.position is None else known.position.next_offset
-    if kept is None:
-        return _first(known, logs)
-    back = known.compare
-    while True:
-        start = max(remote.log_start, remote.end - back)
-        guesses = _alike(known, logs, start, max(source.log_start, kept - back), kept + 1)
-        if guesses or start == remote.log_start:
-            return guesses
-        back *= _FARTHER
+def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Anchor]:
+    """Where the source may hold the record that lies `back` offsets before the end of the remote log."""
+    copy = logs.remote_record(max(known.remote.log_start, known.remote.end - back))
+    if copy is None:
+        return []
+    # Markers and gaps make the same records spread over more offsets on the source.
+    records = logs.source_records(max(known.source.log_start, kept - _FARTHER * back), kept + 1)
+    # The target's brokers may have stamped their copy.
+    alike = candidates(records, copy, False) or candidates(records, copy, True)
+    return [Anchor(offset, copy.offset) for offset in alike]
 
 
 def _first(known: Known, logs: PartitionLogs) -> List[Anchor]:
@@ -211,13 +238,6 @@ def _first(known: Known, logs: PartitionLogs) -> List[Anchor]:
     if known.remote.log_start > 0 or copy is None or first is None:
         return []
     return [Anchor(first.offset, copy.offset)]
-
-
-def _alike(known: Known, logs: PartitionLogs, downstream_offset: int, start: int, until: int) -> List[Anchor]:
-    copy = logs.remote_record(downstream_offset)
-    if copy is None:
-        return []
-    return [Anchor(offset, copy.offset) for offset in candidates(logs.source_records(start, until), copy, False)]
 
 
 def _behind(runs: Sequence[Match], upstream_offset: int) -> int:

@@ -30,7 +30,7 @@ from mirror_lib.takeover.report import PartitionTakeover, takeover_json, takeove
 from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, moved, told_anchors
 from mirror_lib.takeover.walk import Anchor, Proven, Restarts, walk
 from mirror_lib.translate.mm2_format import PointSync, encode_offset_sync
-from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker
+from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
 ORDERS = ("orders", 0)
 
@@ -196,6 +196,27 @@ def test_without_syncs_the_place_to_begin_is_searched_for() -> None:
     verdict = decide(case.known(380, compare=10), case)
     assert_true(case, verdict)
     assert verdict.goes_on_at == Position(395, 395) and verdict.older and verdict.tail == 15
+
+
+def test_where_compaction_took_older_originals_the_comparison_begins_nearer() -> None:
+    case = Copied(source_of(400), [(0, 395)]).without_syncs()
+    case.source = [batch.without({n for n in range(0, 385, 3)}) for batch in case.source]
+    verdict = decide(case.known(390, compare=64), case)
+    assert_true(case, verdict)
+    assert verdict.goes_on_at == Position(395, 395) and verdict.runs[0].upstream_offset > 384
+
+
+def test_source_offsets_that_are_spread_wider_are_found_too() -> None:
+    source = [batch_of(5 * n, [rec]) for n, rec in enumerate(numbered(300))]
+    case = Copied(source, [(0, 1475)]).without_syncs()
+    assert_true(case, decide(case.known(1441, compare=20), case))
+
+
+def test_target_that_stamps_its_records_keeps_only_their_bytes() -> None:
+    case = Copied(source_of(100), [(0, 90)]).without_syncs()
+    stamped = [replace(batch, attributes=LOG_APPEND_TIME, appended_at=NOON + 77) for batch in case.remote]
+    case.remote = stamped
+    assert_true(case, decide(case.known(85, compare=20), case))
 
 
 def test_what_lies_before_the_comparison_is_said_to_be_there() -> None:

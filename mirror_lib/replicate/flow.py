@@ -83,7 +83,11 @@ class FlowMirror:
         return self._positions.known > 0
 
     def reached(self) -> bool:
-        """Whether nothing is left to wait for: all that can go on is copied up to `until`, or its time is past."""
+        """Whether the last look that was taken found nothing left to wait for: `until` is reached."""
+        return self._reached
+
+    def due(self) -> bool:
+        """Whether one more look may find `until` reached: its time is past."""
         return self._reached or self._positions.bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:

@@ -145,7 +145,9 @@ class FlowRun:
             if available_now and not self._stop.is_set():
                 self._copy(mirror, self._spark, NO_BATCH)
             while self._until is not None and not mirror.not_copied() and not (self._stop.is_set() or mirror.reached()):
-                self._await(mirror, checkpoint, UNTIL_TRIGGER, mirror.reached)
+                if not mirror.due():
+                    self._await(mirror, checkpoint, UNTIL_TRIGGER, mirror.due)
+                # Its time may have passed after the last look: records that came in between belong to the copy.
                 if not self._stop.is_set():
                     self._copy(mirror, self._spark, NO_BATCH)
         except MirrorError as error:

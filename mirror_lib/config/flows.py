@@ -43,6 +43,7 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
     if not scopes:
         raise config_error(f"no flow is enabled; {_TO_ENABLE[document.dialect]}", document.path)
     flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
+    _check_source_groups(flows, document.path)
     pairs = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in _heartbeat_scopes(keys, scopes))
     for (scope, key), entry in keys.custom.items():
         if not scope and not any(key in flow.custom_properties for flow in flows):
@@ -50,6 +51,19 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
     overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
     warnings = dict.fromkeys([*keys.warnings, *overruled, *_passwords_in_clear(flows)])
     return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **_top(document, keys))
+
+
+def _check_source_groups(flows: Sequence[ReplicationFlow], path: str) -> None:
+    """Two flows that commit to one group would wait for each other's turn for ever."""
+    taken: Dict[Tuple[str, str], str] = {}
+    for flow in (each for each in flows if each.commit_source_group):
+        group = (flow.source.bootstrap_servers, flow.commit_source_group)
+        if group in taken:
+            raise config_error(
+                f"{taken[group]} and {flow.name} commit to the same group {group[1]} of one cluster; give each its own",
+                path,
+            )
+        taken[group] = flow.name
 
 
 def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:

@@ -76,17 +76,6 @@ def test_position_of_an_old_mirrormaker_is_gone_on_from_and_survives_a_lost_ledg
     assert committed(lab) == {0: 55, 1: 30}
 
 
-def test_without_an_offset_of_the_group_the_copy_begins_at_the_end_as_a_consumer_would(
-    lab: Mm1Lab, write: Write
-) -> None:
-    lab.consumer = {}
-    write(lab.source, values(10), 0)
-    assert [each.records for each in lab.run()] == [0]
-    write(lab.source, values(5, "later"), 0)
-    assert [each.records for each in lab.run()] == [5]
-    assert lab.copied(0) == values(5, "later") and committed(lab) == {0: 15, 1: 0}
-
-
 def test_two_sources_come_together_in_one_topic_each_record_once(
     lab: Mm1Lab, write: Write
 ) -> None:

@@ -108,6 +108,13 @@ def test_several_sources_are_several_flows_into_one_target(tmp_path: Path) -> No
     assert all(flow.shared_remote_topics and flow.target.bootstrap_servers == "b:1" for flow in config.flows)
 
 
+def test_one_group_of_one_cluster_is_not_for_two_flows(tmp_path: Path) -> None:
+    paths = files(tmp_path, d="bootstrap.servers=a:1\ngroup.id=g\n")
+    consumers = [f"--consumer.config={paths[name]}" for name in ("c", "d")]
+    with pytest.raises(ConfigError, match="source->target and source2->target commit to the same group g"):
+        config_of(*consumers, f"--producer.config={paths['p']}", "--whitelist=a")
+
+
 @pytest.mark.parametrize(
     ("options", "on_error"),
     [

@@ -31,12 +31,14 @@ from mirror_lib.takeover.logs import KafkaPartitionLogs
 from mirror_lib.takeover.origin import Left, Origin, changed, read_left, refuse_live
 from mirror_lib.takeover.positions import SyncHistory
 from mirror_lib.takeover.report import PartitionTakeover
-from mirror_lib.takeover.verdicts import KNOWN, TAKE_OVER, Known, Verdict, decide, moved
+from mirror_lib.takeover.verdicts import KNOWN, REFUSED, TAKE_OVER, Known, Verdict, decide, moved
 
 log = logging.getLogger(__name__)
 
 # Between the two looks at what a living writer would change; a busy one writes more often.
 SETTLE_SECONDS = 2.0
+
+UNLISTED = Verdict(REFUSED, "one of its clusters tells no offsets of it; has it lost its leader?")
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
@@ -99,7 +101,7 @@ class FlowTakeover:
         verdicts.update(self._decided(partitions, left, ranges))
         time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
         verdicts = self._still_true(partitions, verdicts, ranges, left)
-        return [self._takeover(each, left, verdicts[each.key]) for each in partitions if each.key in verdicts]
+        return [self._takeover(each, left, verdicts.get(each.key, UNLISTED)) for each in partitions]
 
     def execute(self, decided: Sequence[PartitionTakeover]) -> int:
         """Write down the partitions to take over; how many these were."""
@@ -136,7 +138,7 @@ class FlowTakeover:
         copied = {each.key.source_topic for each in partitions}
         others = sorted({topic for topic, _ in left.positions} - copied)
         if others:
-            log.warning("%s: copied by the other tool, but not by this flow: %s", self.flow.name, some(others))
+            log.warning("%s: positions of topics that it does not copy or that are gone: %s", self.flow.name, some(others))
 
     def _ranges(self, partitions: Sequence[_Partition]) -> Dict[str, Ranges]:
         return {

@@ -138,7 +138,7 @@ class FlowTakeover:
         copied = {each.key.source_topic for each in partitions}
         others = sorted({topic for topic, _ in left.positions} - copied)
         if others:
-            log.warning("%s: positions of topics that it does not copy or that are gone: %s", self.flow.name, some(others))
+            log.warning("%s: positions of topics not copied here, or gone: %s", self.flow.name, some(others))
 
     def _ranges(self, partitions: Sequence[_Partition]) -> Dict[str, Ranges]:
         return {

@@ -82,6 +82,15 @@ def test_rows_that_contradict_each_other_make_a_partition_untranslatable_and_no_
     assert found[1].translation.verdict == "exact" and maps.contradicted
 
 
+def test_only_a_partition_that_was_taken_over_in_part_holds_groups_before_its_first_run() -> None:
+    flat = array("q", [50, 60, 100])
+    early = {"billing": {HERE: CommittedOffset(40)}}
+    for incomplete, commit in ((frozenset({KEY}), False), (frozenset(), True)):
+        known = Known(FlowMaps({KEY: flat}, incomplete), {}, "B")
+        (found,) = decide(replace(FOUND, positions=early), known, PositionsAhead())
+        assert found.translation.commit is commit
+
+
 def test_summary_counts_positions_by_verdict() -> None:
     ahead = decided(positions={"billing": {HERE: CommittedOffset(121)}})
     moves = [PlannedMove(each, would(each)) for each in (decided(), ahead, decided())]

@@ -75,9 +75,10 @@ beyond ASCII, which only group names can have.
 
 A policy or a filter is a built-in, under its Java name (with or without `org.apache.kafka.connect.mirror.`), or a
 Python class of your own, written `module:Class`. The module is looked for where Python looks, then in the folder of the
-configuration file. The driver alone imports it; it is made once a flow, as `Class(flow, properties)`. `flow` has the
-flow's settings as attributes (`flow.source.alias`, `flow.topics_exclude`). `properties` has the keys that stand behind
-the class's own: `topic.filter.class.teams` comes as `teams`. Built-ins take no such keys.
+configuration file; where Spark starts the driver on another machine, ship it with `--py-files`. Only the driver imports
+it. The class is made once a flow, as `Class(flow, properties)`: `flow` has the flow's settings as attributes
+(`flow.source.alias`, `flow.topics_exclude`), `properties` the keys that stand behind the class's own, so that
+`topic.filter.class.teams` comes as `teams`. Built-ins take no such keys.
 
 | key | methods |
 | --- | --- |

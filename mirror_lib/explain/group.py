@@ -103,7 +103,7 @@ def _target_steps(group: str, flow: ReplicationFlow, facts: GroupFacts, planned:
         return (Step(where, ALWAYS, "does not exist yet"),)
     kind = ", never had members" if there.simple else ""
     says = f"{there.state}, {len(there.members)} member(s){kind}"
-    if planned.status == TRANSLATED:
-        return (Step(where, ALWAYS, says),)
-    place = place_of(flow, "groups.simple") if there.simple and not there.has_members else ALWAYS
-    return (Step(where, place, says, stops=planned.reason),)
+    if planned.status != TRANSLATED:
+        return (Step(where, ALWAYS, says, stops=planned.reason),)
+    told = (Step("groups.simple", place_of(flow, "groups.simple"), planned.reason),) if planned.reason else ()
+    return (Step(where, ALWAYS, says), *told)

@@ -6,7 +6,7 @@ Whether it would, not where to: for that the ledger is needed, and `mirror group
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping, Optional, Sequence, Tuple
+from typing import Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
@@ -35,7 +35,8 @@ class GroupFacts:
 class GroupPlan:
     """One group of the source. `status` is TRANSLATED, LEFT_ALONE (not committed on the target now) or SKIPPED.
 
-    `reason` is `""` where it is translated; `partitions` are those with a committed offset that the flow copies.
+    `reason` says why; where it is translated it is a condition, or `""`. `partitions` are those with a committed offset
+    that the flow copies.
     """
 
     group: str
@@ -66,23 +67,16 @@ def _planned(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPlan:
     partitions = tuple(sorted(at for at in facts.committed.get(group, {}) if at[0] in facts.selected))
     if not partitions:
         return GroupPlan(group, SKIPPED, "no committed offset on a topic that is copied")
-    in_the_way = _in_the_way(flow, group, partitions, facts)
-    if in_the_way is not None:
-        return GroupPlan(group, LEFT_ALONE, in_the_way, partitions)
-    return GroupPlan(group, TRANSLATED, "", partitions)
-
-
-def _in_the_way(
-    flow: ReplicationFlow, group: str, partitions: Sequence[TopicPartition], facts: GroupFacts
-) -> Optional[str]:
-    """What on the target forbids to commit, as `translate.verdicts` has it without the ledger's memory."""
     there = facts.there.get(group)
     if there is None or flow.sync_group_offsets_interval is None:
-        return None
+        return GroupPlan(group, TRANSLATED, "", partitions)
     if there.has_members:
-        return f"active on {flow.target.alias}: it has members there"
+        return GroupPlan(group, LEFT_ALONE, f"active on {flow.target.alias}: it has members there", partitions)
     present = facts.there_committed.get(group, {})
     stands_there = any((facts.selected[topic], number) in present for topic, number in partitions)
-    if there.simple and stands_there and flow.groups_simple == "exclude":
-        return f"has offsets on {flow.target.alias} and never had members there: moved only where this mirror put it"
-    return None
+    # Who put it there only the state tells, and for that Spark would have to be started.
+    is_told = there.simple and stands_there and flow.groups_simple == "exclude"
+    return GroupPlan(group, TRANSLATED, _CONDITION.format(flow.target.alias) if is_told else "", partitions)
+
+
+_CONDITION = "moved only where this mirror put it: it has offsets on {} and never had members there"

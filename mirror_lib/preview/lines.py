@@ -146,6 +146,7 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     names = [each.group for each in found[TRANSLATED]]
     if names:
         yield f"{INDENT}   {_some(names, show_all)}"
+    yield from _by_reason("NOTE", [(each.reason, each.group) for each in found[TRANSLATED] if each.reason], show_all)
     in_the_way = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
     yield from _table(("", "LEFT ALONE", "WHY"), in_the_way, show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], show_all)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.cli import main
@@ -60,6 +60,7 @@ FLOWS = {
 }
 
 
+@settings(max_examples=200, deadline=None)
 @given(
     which=st.sampled_from(sorted(FLOWS)),
     name=st.sampled_from(NAMES) | st.from_regex(r"[ABC]?[._]?[a-z.]{1,8}", fullmatch=True),
@@ -217,8 +218,6 @@ def test_a_group_is_explained_down_to_its_topics() -> None:
          "not translated: sync.group.offsets.enabled and emit.checkpoints.enabled are false"),
         ({}, {"app": ConsumerGroup("app", "PreparingRebalance", False, ())}, "on B",
          "left alone: active on B: it has members there"),
-        ({}, {"app": ConsumerGroup("app", "Empty", True, ())}, "on B",
-         "left alone: has offsets on B and never had members there: moved only where this mirror put it"),
     ],
 )  # fmt: skip
 def test_the_rule_that_leaves_a_group_out_is_named(
@@ -228,6 +227,14 @@ def test_the_rule_that_leaves_a_group_out_is_named(
     assert found.decided_by is not None and found.decided_by.rule == decided_by
     assert (found.taken, found.verdict) == (False, verdict)
     assert found.steps[-1] is found.decided_by
+
+
+def test_a_group_without_membership_on_the_target_is_translated_on_a_condition() -> None:
+    found = explained("app", flow(sync_group_offsets_interval=60.0), {"app": ConsumerGroup("app", "Empty", True, ())})
+    assert found.taken and (found.steps[-2].rule, found.steps[-2].says) == (
+        "on B", "Empty, 0 member(s), never had members",
+    )  # fmt: skip
+    assert found.steps[-1].rule == "groups.simple" and "only where this mirror put it" in found.steps[-1].says
 
 
 def test_a_group_without_offsets_on_copied_topics_says_so() -> None:

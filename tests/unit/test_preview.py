@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError
@@ -235,7 +235,7 @@ def test_the_plan_as_json_is_complete() -> None:
 # --- groups ------------------------------------------------------------------------------------------------------
 
 
-def decided(there: ConsumerGroup, present: bool = True, **settings: Any) -> str:
+def decided(there: ConsumerGroup, present: bool = True, **settings: Any) -> Tuple[str, str]:
     facts = GroupFacts(
         names=["g"],
         committed={"g": {("orders", 0): OFFSET}},
@@ -244,18 +244,23 @@ def decided(there: ConsumerGroup, present: bool = True, **settings: Any) -> str:
         there_committed={"g": {("A.orders", 0): OFFSET} if present else {}},
     )
     (plan,) = plan_groups(flow(**{"sync_group_offsets_interval": 1.0, **settings}), facts)
-    return plan.status
+    return plan.status, plan.reason
 
 
-def test_groups_that_somebody_may_use_on_the_target_are_left_alone() -> None:
-    assert decided(group("g")) == "translated"
-    assert decided(group("g", "Stable", members=1)) == "left alone"
-    assert decided(group("g", "PreparingRebalance")) == "left alone"
-    assert decided(group("g", simple=True)) == "left alone"
-    assert decided(group("g", simple=True), present=False) == "translated"
-    assert decided(group("g", simple=True), groups_simple="include") == "translated"
+def test_groups_that_somebody_uses_on_the_target_are_left_alone() -> None:
+    active = ("left alone", "active on B: it has members there")
+    assert decided(group("g")) == ("translated", "")
+    assert decided(group("g", "Stable", members=1)) == active
+    assert decided(group("g", "PreparingRebalance")) == active
     # Checkpoints are told whoever works there.
-    assert decided(group("g", "Stable", members=1), sync_group_offsets_interval=None) == "translated"
+    assert decided(group("g", "Stable", members=1), sync_group_offsets_interval=None) == ("translated", "")
+
+
+def test_groups_without_membership_on_the_target_are_translated_on_a_condition() -> None:
+    condition = "moved only where this mirror put it: it has offsets on B and never had members there"
+    assert decided(group("g", simple=True)) == ("translated", condition)
+    assert decided(group("g", simple=True), present=False) == ("translated", "")
+    assert decided(group("g", simple=True), groups_simple="include") == ("translated", "")
 
 
 def test_groups_that_the_filter_leaves_out_name_the_pattern() -> None:

@@ -1,4 +1,4 @@
-"""The ledger's rows in, one row a partition out: its offset syncs, joined where they continue each other, on Spark.
+"""The ledger's rows in, the same offset syncs out, joined where they continue each other, on Spark.
 
 A ledger grows with every batch, but most of its rows continue the row before. What is left fits in the driver.
 """
@@ -26,23 +26,25 @@ _IS_IDLE = """coalesce(
 
 
 def merged_syncs(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """One row for each `key`, with a column `triples`: a JSON list of numbers, flat.
+    """Upstream offset, downstream offset and count of each run, by `key`, then in upstream order.
 
-    They are upstream offset, downstream offset, count, and so on, by upstream offset, then downstream offset. Rows that
-    lie on one line and touch are one triple, also if they are stated twice or overlap; a row that lies wholly inside
-    an earlier one may be left. A position stays where it is the first or the last word. Rows that contradict each other
-    or make no sense are all there: nothing is checked here.
+    `begins_key` is true in the first row of a key, which alone has the key's columns: they are long. Rows that lie on
+    one line and touch are one run, also if they are stated twice or overlap; a row that lies wholly inside an earlier
+    one may be left. A position stays where it is the first or the last word. Rows that contradict each other or make
+    no sense are all there: nothing is checked here.
     """
-    in_order = Window.partitionBy(*key).orderBy("upstream_offset", "downstream_offset", "record_count")
+    order = ("upstream_offset", "downstream_offset", "record_count")
+    in_order = Window.partitionBy(*key).orderBy(*order)
     earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
     lines = rows.select(
         *key,
-        *("upstream_offset", "downstream_offset", "record_count"),
+        *order,
         F.expr("upstream_offset + record_count AS upstream_end"),
         F.expr("CASE WHEN record_count >= 0 THEN downstream_offset - upstream_offset END AS shift"),
     )
     beside = lines.select(
         "*",
+        (F.row_number().over(in_order) == 1).alias("begins_key"),
         F.max("upstream_end").over(earlier).alias("reached"),
         F.max(F.expr("downstream_offset + record_count")).over(earlier).alias("reached_downstream"),
         F.lag("shift").over(in_order).alias("last_shift"),
@@ -53,6 +55,10 @@ def merged_syncs(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     # Only first and last rows of runs are left, so the row after a first one that is not its own last is its last.
     end = F.when(F.col("ends"), F.col("upstream_end")).otherwise(F.lead("upstream_end").over(in_order))
     runs = of_runs.withColumn("run_end", end).where("begins")
-    triple = F.array("upstream_offset", "downstream_offset", F.expr("run_end - upstream_offset"))
-    flat = F.flatten(F.sort_array(F.collect_list(triple)))
-    return runs.groupBy(*key).agg(F.to_json(flat).alias("triples"))
+    # They are in this order already, and Spark knows it: this only makes sure that they stay.
+    return runs.sortWithinPartitions(*key, *order).select(
+        "begins_key",
+        *(F.when(F.col("begins_key"), F.col(name)).alias(name) for name in key),
+        *("upstream_offset", "downstream_offset"),
+        F.expr("run_end - upstream_offset").alias("record_count"),
+    )

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import json
-from array import array
 from collections import defaultdict
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -14,12 +12,15 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.state.arrow_rows import arrow_batches, interleaved
 from mirror_lib.state.merged_syncs import merged_syncs
 from mirror_lib.state.offset_map import merge_runs
 from mirror_lib.state.records import LedgerRow, OffsetSync, PartitionKey, Position
 from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
 
 if TYPE_CHECKING:
+    from array import array
+
     # `array` takes no parameter at run time before Python 3.9.
     Offsets = array[int]
 
@@ -133,8 +134,9 @@ class OffsetSyncTable:
         if rows is None:
             return {}
         with self._table.explained("read"):
-            # As text: as Spark's rows or arrays a million of them take the driver several times the time and memory.
-            return {_key(row): array("q", json.loads(row["triples"])) for row in merged_syncs(rows, _KEY).collect()}
+            batches = arrow_batches(merged_syncs(rows, _KEY))
+            numbers = ("upstream_offset", "downstream_offset", "record_count")
+            return {PartitionKey(*key): flat for key, flat in interleaved(batches, "begins_key", _KEY, numbers)}
 
     def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
         """The first upstream offset whose record lies at or beyond `downstream_offset`, or would lie there next.

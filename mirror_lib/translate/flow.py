@@ -52,7 +52,7 @@ class Selection:
 
 
 class FlowTranslation:
-    """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the ledger and the last moves when made.
+    """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the last moves when it is made.
 
     Raises ClusterError and StateError, here and in every method; the next pass mends what was left half done.
     """
@@ -75,7 +75,8 @@ class FlowTranslation:
         self._ledger = OffsetSyncTable(spark, config.state)
         self._incidents = IncidentTable(spark, config.state)
         self._incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
-        self._maps = FlowMaps(self._ledger.triples(flow.name), self._incomplete)
+        self._maps: Optional[FlowMaps] = None
+        self._pairs: Mapping[TopicPartition, Pair] = {}
         self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None
@@ -91,30 +92,36 @@ class FlowTranslation:
                 writer.close()
 
     def read_anew(self) -> None:
-        """Read what others may have changed: the ledger, the last moves and, at the next look, the list of groups."""
-        self._read_ledger()
+        """Read what others may have changed: the last moves now; ledger and groups at the next look."""
+        self._maps = None
         self._mover.read_last()
         self._groups_listed_at = None
 
-    def _read_ledger(self) -> None:
-        self._maps = FlowMaps(self._ledger.triples(self.flow.name), self._incomplete)
-
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
-        """Rows that the ledger gained."""
-        for row in rows:
-            self._maps.add(row)
+        """Rows that the ledger gained. What is not read yet has them already when it is."""
+        maps = self._maps
+        if maps is not None:
+            for row in rows:
+                maps.add(row)
+
+    def _ledger_maps(self) -> FlowMaps:
+        if self._maps is None:
+            self._maps = FlowMaps(self._ledger.triples(self.flow.name), self._incomplete)
+        return self._maps
 
     def look(self, selection: Selection = Selection()) -> Survey:
         """Where the groups stand now. Lists groups anew every `refresh.groups.interval.seconds`."""
-        pairs = self._pairs(selection.topic)
-        return survey(pairs, self._group_names(selection.group), self._here, self._there)
+        # The ledger first: what it says of the remote logs is then on them when they are looked at.
+        self._ledger_maps()
+        self._pairs = self._listed_pairs(selection.topic)
+        return survey(self._pairs, self._group_names(selection.group), self._here, self._there)
 
     def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""
         decisions = decide(found, self._known(rules), self._ahead)
-        if self._maps.contradicted:
+        if self._ledger_maps().contradicted:
             # Rows may have been taken back since they were read: a remote log that lost its tail.
-            self._read_ledger()
+            self._maps = None
             decisions = decide(found, self._known(rules), self._ahead)
         strangers = {_standing(each) for each in decisions if each.translation.verdict == ACTIVE}
         if strangers - self._strangers:
@@ -125,7 +132,7 @@ class FlowTranslation:
         return decisions
 
     def _known(self, rules: TranslationRules) -> Known:
-        return Known(self._maps, self._mover.last, self._there.alias, self._direction, rules)
+        return Known(self._ledger_maps(), self._mover.last, self._there.alias, self._direction, rules)
 
     def execute(self, decisions: Sequence[Decision], own_rows: bool = False) -> List[Outcome]:
         """Write down and make the moves that were decided on; one refused stops no other.
@@ -155,16 +162,21 @@ class FlowTranslation:
         )
 
     def emit_offset_syncs(self) -> int:
-        """Tell MirrorMaker's offset-syncs topic what the ledger has beyond it; how many records that took."""
+        """Tell MirrorMaker's offset-syncs topic what the ledger has beyond it on what was looked at last.
+
+        How many records that took.
+        """
         if self._offset_syncs is None:
             self._offset_syncs = OffsetSyncWriter(self.flow, self._source, self._target)
-        present = {pair.key for pair in self._pairs(None).values()}
+        present = {pair.key for pair in self._pairs.values()}
         maps: Dict[TopicPartition, PartitionMap] = {
-            (key.source_topic, key.partition): a_map for key, a_map in self._maps.items().items() if key in present
+            (key.source_topic, key.partition): a_map
+            for key, a_map in self._ledger_maps().items().items()
+            if key in present
         }
         return self._offset_syncs.write(maps)
 
-    def _pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
+    def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
         found = pairs_of(self.flow, self._flows, self._source.topics(), self._target.topics(), self._direction)
         return {here: pair for here, pair in found.items() if topic in (None, here[0], pair.there[0])}
 

@@ -21,7 +21,7 @@ from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.translate.flow import FlowTranslation
 from mirror_lib.translate.passes import PassReport, is_news, one_pass, remember
-from mirror_lib.translate.query import start_query
+from mirror_lib.translate.query import drop_checkpoint, start_query
 from mirror_lib.translate.timers import CHECKPOINTS, COMMIT, LEDGER, Timers
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,6 @@ class TranslationRun:
         self._failure: Optional[BaseException] = None
         self._told: Optional[PassReport] = None
         self._busy = threading.Lock()
-        self._ledger_unread = False
         self.looked = threading.Event()
         self.error: Optional[MirrorError] = None
         self._thread = threading.Thread(target=self._run, name=f"translate {flow.name}", daemon=True)
@@ -121,13 +120,15 @@ class TranslationRun:
                 return
         name = self._flow.name.replace("->", "-")
         checkpoint = f"{self._config.state.rstrip('/')}/checkpoints/translate-{name}/{translation.run_id}"
-        # The stream begins some time after the query has started. When it calls it has begun, so a ledger that is read
-        # then lacks nothing; rows that are in both change nothing.
-        self._ledger_unread = True
+        # The stream begins some time after the query has started. When it calls it has begun, so the ledger, which is
+        # read at the first look and not before, lacks nothing; rows that are in both change nothing.
         query = start_query(
             self._spark, self._flow.name, ledger, checkpoint, self._due.shortest, self._caller(translation)
         )
-        self._watch(query)
+        try:
+            self._watch(query)
+        finally:
+            drop_checkpoint(self._spark, checkpoint)
 
     def _caller(self, translation: FlowTranslation) -> Callable[[Sequence[LedgerRow]], None]:
         def call(rows: Sequence[LedgerRow]) -> None:
@@ -144,10 +145,9 @@ class TranslationRun:
 
     def _on_trigger(self, translation: FlowTranslation, rows: Sequence[LedgerRow]) -> None:
         translation.add_rows(rows)
-        if self._due.take(LEDGER) or self._ledger_unread:
+        if self._due.take(LEDGER):
             # Rows may also have been taken back, which the stream does not tell.
             translation.read_anew()
-            self._ledger_unread = False
         commit, checkpoints = self._due.take(COMMIT), self._due.take(CHECKPOINTS)
         if rows or commit or checkpoints:
             self._tell(one_pass(translation, self._flow, commit=commit, checkpoints=checkpoints))

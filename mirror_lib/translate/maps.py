@@ -25,39 +25,44 @@ class FlowMaps:
     ) -> None:
         self._incomplete = incomplete
         self._triples: Dict[PartitionKey, Offsets] = dict(triples)
+        self._added: Dict[PartitionKey, Offsets] = {}
         self._maps: Dict[PartitionKey, Union[PartitionMap, str]] = {}
         self._names: Set[Tuple[str, int]] = {(key.source_topic, key.partition) for key in triples}
         self.contradicted = False
 
     def add(self, row: LedgerRow) -> None:
         """A row that the ledger gained. One that is known already changes nothing."""
-        known = self._triples.get(row.key)
-        own = array("q") if known is None else known
-        # A copy: the map that was built from the old column may still be read.
-        self._triples[row.key] = own + array("q", (row.upstream_offset, row.downstream_offset, row.record_count))
+        numbers = (row.upstream_offset, row.downstream_offset, row.record_count)
+        self._added.setdefault(row.key, array("q")).extend(numbers)
         self._names.add((row.source_topic, row.partition))
-        self._maps.pop(row.key, None)
 
     def of(self, key: PartitionKey) -> Union[PartitionMap, str]:
         """The partition's map, or the reason why there is none, a phrase."""
-        if key not in self._maps:
-            self._maps[key] = self._built(key)
-        return self._maps[key]
+        known = self._maps.get(key)
+        if key in self._triples or key in self._added:
+            known = self._maps[key] = self._built(key, known)
+        return known or self._absent(key)
 
     def items(self) -> Mapping[PartitionKey, PartitionMap]:
         """Every map there is."""
-        built = {key: self.of(key) for key in self._triples}
+        built = {key: self.of(key) for key in [*self._maps, *self._triples, *self._added]}
         return {key: a_map for key, a_map in built.items() if isinstance(a_map, PartitionMap)}
 
-    def _built(self, key: PartitionKey) -> Union[PartitionMap, str]:
-        own = self._triples.get(key)
-        if own is None:
-            if (key.source_topic, key.partition) in self._names:
-                return "the topic was created anew and nothing of it is copied yet"
-            return "nothing of this partition is copied yet"
+    def _built(self, key: PartitionKey, known: Union[PartitionMap, str, None]) -> Union[PartitionMap, str]:
+        # The map holds what its rows say, so they are not kept beside it.
+        own, added = self._triples.pop(key, array("q")), self._added.pop(key, array("q"))
+        where = f"{key.source_topic}-{key.partition}"
         try:
-            built = PartitionMap.of_flat(own, f"{key.source_topic}-{key.partition}")
+            if isinstance(known, str):
+                # Rows that contradict each other do so with any number of others.
+                return known
+            built = known.extended(added, where) if known else PartitionMap.of_flat(own + added, where)
             return replace(built, older=True) if key in self._incomplete else built
         except StateError as error:
             self.contradicted = True
             return error.message
+
+    def _absent(self, key: PartitionKey) -> str:
+        if (key.source_topic, key.partition) in self._names:
+            return "the topic was created anew and nothing of it is copied yet"
+        return "nothing of this partition is copied yet"

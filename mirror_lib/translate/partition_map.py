@@ -9,8 +9,8 @@ from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from operator import lt
-from typing import TYPE_CHECKING, Iterable, Iterator, Optional, Tuple
+from operator import add, and_, eq, le
+from typing import TYPE_CHECKING, Iterable, Iterator, Optional, Sequence, Tuple
 
 from mirror_lib.errors import StateError
 
@@ -77,11 +77,22 @@ class PartitionMap:
             raise _damaged(where, "there are no rows" if not len(flat) else "a row is not three whole numbers")
         if min(flat) < 0:
             raise _damaged(where, f"a row has the number {min(flat)}")
-        upstream = flat[0::3]
-        rows: Iterable[Triple] = zip(upstream, flat[1::3], flat[2::3])
-        # The ledger hands rows over in order, mostly: a million of them are not worth sorting again.
-        in_order = all(map(lt, upstream, islice(upstream, 1, None)))
-        return cls(*_merged(rows if in_order else sorted(rows), where))
+        columns = flat[0::3], flat[1::3], flat[2::3]
+        # The ledger hands rows over merged and in order, mostly: a million of them are not worth doing it again.
+        return cls(*(columns if _is_merged(*columns) else _merged(sorted(zip(*columns)), where)))
+
+    def extended(self, flat: Offsets, where: str = "a partition") -> PartitionMap:
+        """This map with more rows, as `of_flat` takes them. Quick where they lie behind what is mapped."""
+        own = self._upstream, self._downstream, self._counts
+        last = len(own[0]) - 1
+        if len(flat) and not len(flat) % 3 and min(flat[0::3]) >= self.upstream_end:
+            tail = self.of_flat(array("q", [column[last] for column in own]) + flat, where)
+            # A position that others follow says nothing that they do not, but it was the first word of `tail` here.
+            idle = last > 0 and not tail._counts[0] and len(tail._counts) > 1
+            tails = tail._upstream, tail._downstream, tail._counts
+            grown = [column[:last] + new[idle:] for column, new in zip(own, tails)]
+            return PartitionMap(grown[0], grown[1], grown[2], self.older)
+        return replace(self.of_flat(_woven(own) + flat, where), older=self.older)
 
     @property
     def upstream_end(self) -> int:
@@ -139,6 +150,22 @@ def _place(own: Offsets, other: Offsets, counts: Offsets, offset: int) -> Place:
         return Place(GAP, end, end, other[i + 1])
     beyond_by = into - counts[i]
     return Place(BEYOND if beyond_by else END, end, end if counts[i] else earliest_start, end, beyond_by)
+
+
+def _is_merged(upstream: Offsets, downstream: Offsets, counts: Offsets) -> bool:
+    """Whether the rows are runs in order that neither touch nor overlap; positions only the first and the last."""
+    ends, ends_downstream = list(map(add, upstream, counts)), list(map(add, downstream, counts))
+    pairs = (ends, upstream[1:]), (ends_downstream, downstream[1:])
+    in_order = all(all(map(le, own_ends, next_starts)) for own_ends, next_starts in pairs)
+    touching = any(map(and_, *(map(eq, own_ends, next_starts) for own_ends, next_starts in pairs)))
+    return in_order and not touching and all(islice(counts, 1, max(len(counts) - 1, 1)))
+
+
+def _woven(columns: Sequence[Offsets]) -> Offsets:
+    flat = array("q", bytes(8 * sum(map(len, columns))))
+    for i, column in enumerate(columns):
+        flat[i::3] = column
+    return flat
 
 
 def _merged(rows: Iterable[Triple], where: str) -> Tuple[Offsets, Offsets, Offsets]:

@@ -64,6 +64,8 @@ def test_group_that_commits_is_followed_while_no_data_moves(lab: JobLab) -> None
         until(lambda: lab.done(lab.name) == 60 and len(lab.checkpoints()) == 2)
     assert errors == []
     assert [each.upstream_offset for each in lab.checkpoints()] == [10, 60]
+    # Each life has a folder of its own, which nobody goes on with.
+    assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
 
 
 def test_rows_that_a_run_beside_adds_are_followed(lab: JobLab) -> None:

@@ -144,6 +144,26 @@ def test_order_and_repetition_of_rows_change_nothing(history: History, random: R
     assert PartitionMap.of_flat(array("q", [number for row in rows for number in row])) == mapped(history)
 
 
+@given(histories(), st.integers(0, 30), st.lists(st.integers(0, 30), max_size=3))
+def test_map_that_grew_row_by_row_is_the_one_that_was_built_at_once(
+    history: History, begun: int, again: List[int]
+) -> None:
+    rows = sorted(history.rows)
+    first, later = rows[: begun + 1], rows[begun + 1 :] + [rows[i] for i in again if i < len(rows)]
+    grown = PartitionMap.of(first)
+    for row in later:
+        grown = grown.extended(array("q", row))
+    assert grown == mapped(history)
+    assert PartitionMap.of(first).extended(array("q", [number for row in later for number in row])) == mapped(history)
+
+
+def test_row_that_contradicts_what_is_mapped_is_refused_when_it_is_added() -> None:
+    grown = PartitionMap.of([(0, 0, 10), (20, 15, 5)])
+    for row in ((25, 19, 5), (22, 40, 9), (5, 6, 1), (30, 30, -1)):
+        with pytest.raises(StateError):
+            grown.extended(array("q", row))
+
+
 @given(histories(), st.data())
 def test_missing_rows_make_nobody_skip_a_record(history: History, data: st.DataObject) -> None:
     """Except before the first row that is left, and there the place says so."""

@@ -1,0 +1,47 @@
+"""The ledger's rows as maps by partition, while rows go on coming."""
+
+from __future__ import annotations
+
+from array import array
+
+from mirror_lib.state.records import LedgerRow, PartitionKey
+from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.partition_map import PartitionMap
+
+KEY = PartitionKey("u1", "u2", "orders", 0)
+
+
+def row(upstream: int, downstream: int, count: int, partition: int = 0, source_id: str = "u1") -> LedgerRow:
+    return LedgerRow("orders", "A.orders", partition, source_id, "u2", upstream, downstream, count)
+
+
+def test_rows_that_come_later_are_in_the_map_whether_it_was_asked_for_before_or_not() -> None:
+    given = {KEY: array("q", [0, 50, 100])}
+    asked, unasked = FlowMaps(given), FlowMaps(given)
+    assert asked.of(KEY) == PartitionMap.of([(0, 50, 100)])
+    for maps in (asked, unasked):
+        for each in (row(100, 150, 5), row(110, 155, 5), row(100, 150, 5)):
+            maps.add(each)
+        assert maps.of(KEY) == PartitionMap.of([(0, 50, 105), (110, 155, 5)])
+    assert given == {KEY: array("q", [0, 50, 100])}
+
+
+def test_partition_that_was_unknown_is_known_with_its_first_row() -> None:
+    maps = FlowMaps({})
+    assert maps.of(KEY) == "nothing of this partition is copied yet"
+    maps.add(row(0, 0, 1, source_id="old"))
+    assert maps.of(KEY) == "the topic was created anew and nothing of it is copied yet"
+    maps.add(row(0, 0, 1))
+    assert maps.of(KEY) == PartitionMap.of([(0, 0, 1)])
+    assert sorted(key.source_topic_id for key in maps.items()) == ["old", "u1"]
+
+
+def test_row_that_contradicts_a_map_asks_for_a_fresh_ledger() -> None:
+    maps = FlowMaps({KEY: array("q", [0, 50, 100])})
+    maps.of(KEY)
+    maps.add(row(90, 20, 5))
+    assert not maps.contradicted
+    assert "contradicts itself on orders-0" in str(maps.of(KEY))
+    assert maps.contradicted and not maps.items()
+    maps.add(row(100, 150, 5))
+    assert "contradicts itself on orders-0" in str(maps.of(KEY))

@@ -11,7 +11,7 @@ from mirror_lib.cluster.whole_topic import whole_topic
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import GroupMember, TopicPartition
-from mirror_lib.policy import policy_for
+from mirror_lib.policy import offset_syncs_topics
 from mirror_lib.takeover.positions import (
     DEDICATED_CONNECTOR,
     KeptPosition,
@@ -116,17 +116,24 @@ def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, targe
     return Left(positions, _syncs(flow, source, target))
 
 
-def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Mapping[TopicPartition, SyncHistory]:
-    """From whichever side holds the topic; the configured one where both do."""
-    policy = policy_for(flow)
-    places: Sequence[Tuple[KafkaCluster, ClusterConfig, str]] = [
-        (source, flow.source, policy.offset_syncs_topic(flow.target.alias)),
-        (target, flow.target, policy.offset_syncs_topic(flow.source.alias)),
+def offset_syncs_places(flow: ReplicationFlow) -> Sequence[Tuple[ClusterConfig, str]]:
+    """Where offset syncs may be: the configured side first, and on each side the flow's own name first.
+
+    The other names are those that other versions of MirrorMaker gave.
+    """
+    places = [
+        *((flow.source, topic) for topic in offset_syncs_topics(flow, flow.target.alias)),
+        *((flow.target, topic) for topic in offset_syncs_topics(flow, flow.source.alias)),
     ]
-    if flow.offset_syncs_topic_location == "target":
-        places = list(reversed(places))
-    for cluster, config, topic in places:
-        if topic in cluster.topics():
+    configured = flow.source.alias if flow.offset_syncs_topic_location == "source" else flow.target.alias
+    return sorted(places, key=lambda place: place[0].alias != configured)
+
+
+def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Mapping[TopicPartition, SyncHistory]:
+    """From the first of the topics that exists."""
+    listed = {flow.source.alias: source.topics(), flow.target.alias: target.topics()}
+    for config, topic in offset_syncs_places(flow):
+        if topic in listed[config.alias]:
             return sync_histories(whole_topic(config, topic, 1))
     log.warning("%s: there is no offset-syncs topic; places to begin a comparison at are searched for", flow.name)
     return {}

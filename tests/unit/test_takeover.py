@@ -18,7 +18,7 @@ from mirror_lib.log.reencode import read_records
 from mirror_lib.log.visible import entries
 from mirror_lib.replicate.reconcile import Match, Records
 from mirror_lib.state.records import PartitionKey, Position
-from mirror_lib.takeover.origin import Origin, parse_origin
+from mirror_lib.takeover.origin import Origin, offset_syncs_places, parse_origin
 from mirror_lib.takeover.positions import (
     KeptPosition,
     SyncHistory,
@@ -453,6 +453,22 @@ def test_position_is_looked_for_where_each_tool_keeps_it() -> None:
     ]
     assert [each.members_group(FLOW) for each in (dedicated, connect, group)] == ["east-mm2", None, "mm1"]
     assert Origin(worker_group="workers").members_group(FLOW) == "workers"
+
+
+def test_offset_syncs_are_looked_for_on_both_sides_and_under_the_names_of_all_versions() -> None:
+    def places(**settings: Any) -> List[str]:
+        return [f"{config.alias}: {topic}" for config, topic in offset_syncs_places(replace(FLOW, **settings))]
+
+    on_source, on_target = "east: mm2-offset-syncs.west.internal", "west: mm2-offset-syncs.east.internal"
+    assert places() == [on_source, on_target]
+    assert places(offset_syncs_topic_location="target") == [on_target, on_source]
+    # Before 3.1 MirrorMaker put a dot there whatever the separator was.
+    assert places(separator="_", internal_separator="_") == [
+        "east: mm2-offset-syncs_west_internal",
+        on_source,
+        "west: mm2-offset-syncs_east_internal",
+        on_target,
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "mm1", "mm2=x", "group", "group=", "connect-topic", "connect-topic="])

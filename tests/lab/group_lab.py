@@ -19,7 +19,7 @@ from mirror_lib.translate.decisions import Decision
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TranslationRules
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab
-from tests.lab.readers import Log, LogRecord
+from tests.lab.readers import FETCH_WAIT_MS, Log, LogRecord
 
 PATIENCE_SECONDS = 60.0
 CLASSIC, KIP_848 = "classic", "consumer"
@@ -40,6 +40,7 @@ def consumer_of(broker: KafkaBroker, group: str, **settings: Any) -> Consumer:
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
             "log_level": 0,
             **properties,
         }
@@ -71,7 +72,7 @@ def _read(consumer: Consumer, count: Optional[int]) -> Read:
     ended: Set[Tuple[str, int]] = set()
     left, deadline = count, time.monotonic() + PATIENCE_SECONDS
     while left is None or left > 0:
-        for message in consumer.consume(min(500, left or 500), timeout=0.1):
+        for message in consumer.consume(min(500, left or 500), timeout=0.05):
             error, where = message.error(), (str(message.topic()), int(message.partition() or 0))
             if error is None:
                 found.setdefault(where, []).append(_record(message))
@@ -96,7 +97,7 @@ def _record(message: Message) -> LogRecord:
 @contextmanager
 def member(broker: KafkaBroker, group: str, topic: str, **settings: Any) -> Iterator[Consumer]:
     """A live member of the group that has partitions of `topic`; it commits nothing by itself."""
-    consumer = consumer_of(broker, group, **settings)
+    consumer = consumer_of(broker, group, fetch_wait_max_ms=500, **settings)
     try:
         consumer.subscribe([topic])
         deadline = time.monotonic() + PATIENCE_SECONDS

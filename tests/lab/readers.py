@@ -15,6 +15,8 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
 
 PATIENCE_SECONDS = 60.0
+# At a log's end a fetch would wait half a second for more, and only then is the end told.
+FETCH_WAIT_MS = 10
 SHOWN = 5
 
 
@@ -46,6 +48,7 @@ def read_topic(
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
             "log_level": 0,
             **(login or {}),
         }
@@ -63,7 +66,7 @@ def _drain(consumer: Consumer, partitions: Sequence[int], name: str) -> Dict[int
     unfinished, patient_until = set(partitions), time.monotonic() + PATIENCE_SECONDS
     while unfinished:
         # Waits its timeout out unless all thousand are there, so that is short and patience is counted here.
-        messages = consumer.consume(1000, timeout=0.1)
+        messages = consumer.consume(1000, timeout=0.03)
         if messages:
             patient_until = time.monotonic() + PATIENCE_SECONDS
         elif time.monotonic() > patient_until:

@@ -1,10 +1,8 @@
-"""`mirror mm1` on two running clusters, in this process or in one of its own; what the source's group shows out."""
+"""`mirror mm1` on two running clusters, in this process; what arrives out."""
 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +12,6 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence
 from mirror_lib.commands.mm1 import add_mm1, mm1_config
 from mirror_lib.config.model import MirrorConfig
 from tests.lab.brokers import KafkaBroker
-from tests.lab.checkout import ROOT
 from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
@@ -79,11 +76,6 @@ class Mm1Lab:
             stop.set()
             thread.join(60)
             assert not thread.is_alive(), "the mirror did not end in time"
-
-    def process(self, state: str) -> subprocess.Popen[bytes]:
-        """`mirror mm1` as an operator starts it."""
-        command = [sys.executable, "-m", "mirror_lib.cli", "mm1", *self.arguments(state)]
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def copied(self, partition: int = 0) -> List[Optional[bytes]]:
         """Values on the target, for the strictest reader; none while there is no such topic."""

@@ -1,0 +1,142 @@
+"""Logging in to a real broker with TLS and SASL: what gets in, and what a refusal says."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Callable, Dict, Iterator
+
+import pytest
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster.connection import log_client
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError, ConfigError, MirrorError
+from tests.lab.secured import PASSWORDS, SecuredBroker, secured_cluster
+
+Properties = Callable[[SecuredBroker], Dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def broker(lab_directory: Path) -> Iterator[SecuredBroker]:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    with secured_cluster(lab_directory / "logins") as started:
+        yield started
+
+
+def cluster_id(properties: Dict[str, str]) -> str:
+    with KafkaCluster(ClusterConfig("A", properties), answer_seconds=20) as cluster:
+        return cluster.cluster_id()
+
+
+def in_place(broker: SecuredBroker) -> Dict[str, str]:
+    """As Kafka has it: PEM text instead of files."""
+    own = (broker.stores.directory / "own.pem").read_text()
+    key, _, chain = own.partition("-----END PRIVATE KEY-----\n")
+    return {
+        "bootstrap.servers": broker.listener("MTLS"), "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM",
+        "ssl.truststore.certificates": (broker.stores.directory / "trusted.pem").read_text().replace("\n", " "),
+        "ssl.keystore.key": f"{key}-----END PRIVATE KEY-----", "ssl.keystore.certificate.chain": chain,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param(lambda broker: broker.tls("PEM"), id="certificate, PEM files"),
+        pytest.param(in_place, id="certificate, PEM text in place"),
+        pytest.param(lambda broker: broker.tls("PKCS12"), id="certificate, PKCS12"),
+        pytest.param(lambda broker: broker.tls("JKS"), id="certificate, JKS with a password for the key"),
+        pytest.param(lambda broker: {**broker.tls(), "ssl.enabled.protocols": "TLSv1.2"}, id="TLS 1.2"),
+        pytest.param(lambda broker: broker.sasl("source", "PLAIN", "PKCS12"), id="PLAIN, PKCS12"),
+        pytest.param(lambda broker: broker.sasl("source", "SCRAM-SHA-256", "JKS"), id="SCRAM-SHA-256, JKS"),
+        pytest.param(lambda broker: broker.sasl("source", "SCRAM-SHA-512"), id="SCRAM-SHA-512, PEM"),
+        pytest.param(
+            lambda broker: {
+                **broker.sasl("source"),
+                "bootstrap.servers": broker.listener("SASL").replace("127.0.0.1", "localhost"),
+                "ssl.endpoint.identification.algorithm": "",
+            },
+            id="a name that is not the certificate's, and is not to be checked",
+        ),
+    ],
+)
+def test_the_right_properties_get_in(broker: SecuredBroker, properties: Properties) -> None:
+    assert cluster_id(properties(broker)) == broker.cluster_id
+
+
+@pytest.mark.parametrize(
+    ("properties", "sentence"),
+    [
+        (lambda broker: broker.sasl("source", password="nope"), "the broker refused the login: "),
+        (lambda broker: broker.sasl("source", "PLAIN", password="nope"), "the broker refused the login: "),
+        (lambda broker: {**broker.sasl("source"), "ssl.truststore.location": ""}, "the broker's certificate is not "
+                                                                                   "trusted: "),
+        (lambda broker: {**broker.tls(), "ssl.keystore.location": ""}, "the broker refused our certificate, or that "
+                                                                        "there is none"),
+        (
+            lambda broker: {
+                **broker.sasl("source"),
+                "bootstrap.servers": broker.listener("SASL").replace("127.0.0.1", "localhost"),
+            },
+            "the broker's certificate is not trusted: Hostname mismatch",
+        ),
+    ],
+)  # fmt: skip
+def test_a_refusal_that_stays_is_told_and_not_waited_out(
+    broker: SecuredBroker, properties: Properties, sentence: str
+) -> None:
+    # Only what is told at once is called a login: what times out is a cluster that cannot be reached.
+    with pytest.raises(ClusterError) as caught:
+        cluster_id(properties(broker))
+    assert str(caught.value).startswith("cannot log in to the cluster A at ")
+    assert sentence in str(caught.value)
+
+
+def test_a_lane_says_so_as_well(broker: SecuredBroker) -> None:
+    config, refused = ClusterConfig("A", broker.sasl("source", password="nope")), "A: the broker refused the login: "
+    with pytest.raises(ClusterError, match=refused), log_client(config, "consumer", time.monotonic() + 20):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "sentence"),
+    [
+        ("JKS", {"ssl.keystore.password": "nope-1"}, "own.jks cannot be opened: "),
+        ("JKS", {"ssl.key.password": "nope-2"}, "own.jks cannot be opened: "),
+        ("PKCS12", {"ssl.truststore.password": "nope-3"}, "trusted.p12 cannot be opened: "),
+        ("PKCS12", {"ssl.keystore.location": "/no/such.p12"}, "/no/such.p12 does not exist on this machine"),
+        ("PEM", {"ssl.truststore.location": "/etc/hostname"}, "holds no certificate"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_named_without_its_password(
+    broker: SecuredBroker, kind: str, changes: Dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        cluster_id({**broker.tls(kind), **changes})
+    assert sentence in str(caught.value)
+    assert "nope" not in str(caught.value)
+
+
+def test_a_renewed_store_is_opened_again(broker: SecuredBroker, tmp_path: Path) -> None:
+    path = tmp_path / "trusted.pem"
+    properties = {**broker.sasl("source"), "ssl.truststore.location": str(path)}
+    key_and_own, end, _ = (broker.stores.directory / "own.pem").read_text().partition("-----END CERTIFICATE-----\n")
+    path.write_text(key_and_own + end)  # a certificate, but not the one that vouches for the broker's
+    with pytest.raises(MirrorError, match="is not trusted"):
+        cluster_id(properties)
+    path.write_text((broker.stores.directory / "trusted.pem").read_text())
+    assert cluster_id(properties) == broker.cluster_id
+
+
+def test_passwords_are_in_no_message(broker: SecuredBroker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("kafka").setLevel(logging.NOTSET)
+    try:
+        cluster_id(broker.sasl("source", "PLAIN", "JKS"))
+    finally:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    assert "kafka" in caplog.text
+    assert not [secret for secret in (*PASSWORDS.values(), "canary") if secret in caplog.text]

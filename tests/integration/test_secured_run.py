@@ -1,0 +1,282 @@
+"""A whole mirror under guard: exactly the rights of docs/rights.md, stores of all kinds, secrets that stay secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Set
+
+import pytest
+from confluent_kafka import Producer
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster.connection import log_client
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import MirrorError
+from mirror_lib.facts import CommittedOffset, NewTopic
+from mirror_lib.log.fence import fence
+from tests.lab.brokers import end_with_parent
+from tests.lab.checkout import ROOT
+from tests.lab.group_lab import read_on
+from tests.lab.jvm import quick_spark
+from tests.lab.readers import read_topic
+from tests.lab.rights_page import grant, granted, rights, take
+from tests.lab.secured import KEY_PASSWORD, PASSWORDS, STORE_PASSWORD, SecuredBroker, acl, secured_cluster
+
+USERS = {"A": "source", "B": "CN=mirror"}
+# One process for all commands: Java starts once. At DEBUG everything that any library says is searched.
+COMMANDS = """
+import json, logging, sys
+logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+from mirror_lib.cli import main
+for command in json.loads(sys.argv[1]):
+    print("RAN", json.dumps([command[0], main(command)]), flush=True)
+"""
+CONFIG = """\
+clusters:
+{clusters}
+flows:
+  A->B:
+    topics: [orders]
+    groups: [billing]
+    replication.factor: 1
+    heartbeats.topic.replication.factor: 1
+    checkpoints.topic.replication.factor: 1
+    sync.group.offsets.enabled: true
+state: {state}
+"""
+
+
+@dataclass
+class Guarded:
+    """What was run, what it said, and every place where a secret could have been left."""
+
+    broker: SecuredBroker
+    directory: Path
+    secrets: List[bytes] = field(default_factory=list)
+    codes: List[List[object]] = field(default_factory=list)
+    output: str = ""
+    processes: Set[str] = field(default_factory=set)
+    leaking: Set[str] = field(default_factory=set)
+
+    def config(self) -> Path:
+        """The file, with every secret in another one."""
+        pem = (self.broker.stores.directory / "own.pem").read_text()
+        key, _, chain = pem.partition("-----END PRIVATE KEY-----\n")
+        # The source asks for no certificate; it is given one all the same, to have a private key among the options.
+        own = {"ssl.keystore.type": "PEM", "ssl.keystore.key": f"{key}-----END PRIVATE KEY-----",
+               "ssl.keystore.certificate.chain": chain}  # fmt: skip
+        clusters = {"A": {**self.broker.sasl("source", kind="JKS"), **own}, "B": self.broker.tls("JKS")}
+        self.secrets = [word.encode() for word in (STORE_PASSWORD, KEY_PASSWORD, *PASSWORDS.values())]
+        self.secrets.append(key.splitlines()[1].encode())
+        elsewhere, lines = self.directory / "secrets.properties", []
+        with elsewhere.open("w") as file:
+            for alias, properties in clusters.items():
+                lines.append(f"  {alias}:")
+                for name, value in properties.items():
+                    secret = any(word.decode() in value for word in self.secrets)
+                    file.write(f"{alias}.{name}={value.encode('unicode_escape').decode()}\n" if secret else "")
+                    shown = f"${{file:{elsewhere}:{alias}.{name}}}" if secret else value
+                    lines.append(f"    {name}: {json.dumps(shown)}")
+        path = self.directory / "mirror.yaml"
+        path.write_text(CONFIG.format(clusters="\n".join(lines), state=self.directory / "state"))
+        return path
+
+    def run(self, *commands: List[str]) -> None:
+        """`mirror` with each of `commands`, its processes watched."""
+        command = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
+        with (self.directory / "output").open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=self.directory, env=self._environment(), stdout=output, stderr=output,
+                start_new_session=True, preexec_fn=end_with_parent,
+            )  # fmt: skip
+        watching = threading.Thread(target=self._watch, args=(process,))
+        watching.start()
+        try:
+            process.wait(240)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+            watching.join()
+        self.output = (self.directory / "output").read_text(errors="replace")
+        self.codes = [json.loads(line[4:]) for line in self.output.splitlines() if line.startswith("RAN ")]
+
+    def _environment(self) -> Dict[str, str]:
+        for folder in ("events", "tmp", "conf"):
+            (self.directory / folder).mkdir(exist_ok=True)
+        (self.directory / "conf" / "spark-defaults.conf").write_text(
+            f"spark.eventLog.enabled true\nspark.eventLog.dir {self.directory / 'events'}\n"
+        )
+        tmp = str(self.directory / "tmp")
+        options = f"{quick_spark()['SPARK_SUBMIT_OPTS']} -Djava.io.tmpdir={tmp}"
+        own = {"SPARK_CONF_DIR": str(self.directory / "conf"), "SPARK_LOCAL_DIRS": tmp, "TMPDIR": tmp,
+               "SPARK_SUBMIT_OPTS": options, "PYTHONPATH": str(ROOT)}  # fmt: skip
+        return {**os.environ, **own}
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None:
+            for folder in Path("/proc").glob("[0-9]*"):
+                try:
+                    session = (folder / "stat").read_text().rpartition(")")[2].split()[3]
+                    if int(session) == process.pid:
+                        seen = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+                        self.processes.add((folder / "comm").read_text().strip())
+                        self.leaking |= {folder.name for word in self.secrets if word in seen}
+                except OSError:
+                    continue  # it has ended
+            self.leaking |= self.holding("tmp")
+            time.sleep(0.2)
+
+    def holding(self, *folders: str) -> Set[str]:
+        """Files below that hold a secret."""
+        found = set()
+        for path in (path for folder in folders for path in (self.directory / folder).rglob("*")):
+            try:
+                if path.is_file() and path.suffix != ".jar":
+                    content = path.read_bytes()
+                    found |= {str(path) for word in self.secrets if word in content}
+            except OSError:
+                continue  # deleted meanwhile
+        return found
+
+
+@pytest.fixture(scope="module")
+def guarded(lab_directory: Path) -> Iterator[Guarded]:
+    """Everything once: plan, run, verify and the move of a group, and before them a run with a wrong password."""
+    directory = lab_directory / "guarded"
+    with secured_cluster(directory) as broker:
+        made = Guarded(broker, directory)
+        fill(broker)
+        admin = broker.acl_admin()
+        # Somebody else's rights on the source's topic, for the copy of ACLs.
+        grant(admin, [acl("reader", "Read", "Topic", "orders"), *(each.acl(USERS[each.cluster]) for each in rights())])
+        admin.close()
+        config = made.config()
+        wrong = directory / "wrong.yaml"
+        (directory / "wrong.properties").write_text(
+            (directory / "secrets.properties").read_text().replace(PASSWORDS["source"], PASSWORDS["source"] + "-not")
+        )
+        wrong.write_text(config.read_text().replace("secrets.properties", "wrong.properties"))
+        made.run(
+            ["plan", str(wrong)], ["plan", str(config)], ["run", str(config), "--once"], ["verify", str(config)],
+            ["groups", "plan", str(config), "--execute"],
+        )  # fmt: skip
+        yield made
+
+
+def fill(broker: SecuredBroker) -> None:
+    broker.create_topic("orders", 2)
+    broker.create_topic("heartbeats")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number in range(500):
+        producer.produce("orders", b"%d" % number, partition=number % 2)
+    assert producer.flush(30) == 0
+    read_on(broker, "billing", ["orders"], 300)
+
+
+def test_exactly_the_rights_of_the_page_are_enough(guarded: Guarded) -> None:
+    done = [["plan", 0], ["run", 0], ["verify", 0], ["groups", 0]]
+    assert guarded.codes[1:] == done, guarded.output[-5000:]
+    assert "not allowed" not in guarded.output
+    assert sum(len(log) for log in read_topic(guarded.broker, "A.orders").values()) == 500
+    assert any(read_topic(guarded.broker, "heartbeats").values())
+    admin = guarded.broker.acl_admin()
+    assert {one.resource_pattern.resource_name for one in granted(admin, "reader")} == {"orders", "A.orders"}
+    admin.close()
+    with KafkaCluster(config_of(guarded.broker, "A")) as source:
+        committed = source.committed_offsets(["billing"])["billing"]
+    assert {topic for topic, _ in committed} == {"orders", "A.orders"}
+
+
+def test_a_wrong_password_is_told_in_one_sentence(guarded: Guarded) -> None:
+    assert guarded.codes[0] == ["plan", 1]
+    (told,) = [line for line in guarded.output.splitlines() if line.startswith("error: ")]
+    assert told.startswith("error: cannot log in to the cluster A at ")
+    assert "the broker refused the login: " in told
+
+
+def config_of(broker: SecuredBroker, cluster: str) -> ClusterConfig:
+    return ClusterConfig(cluster, broker.sasl("source") if cluster == "A" else broker.tls())
+
+
+def read_configs(broker: SecuredBroker) -> object:
+    with KafkaCluster(config_of(broker, "A")) as source:
+        return source.topic_configs(["orders"])
+
+
+def create(broker: SecuredBroker) -> object:
+    with KafkaCluster(config_of(broker, "B")) as target:
+        return target.create_topics([NewTopic("A.another", 1, 1)])
+
+
+def grow(broker: SecuredBroker) -> object:
+    with KafkaCluster(config_of(broker, "B")) as target:
+        return target.create_partitions({"A.orders": 2})
+
+
+def take_a_lane(broker: SecuredBroker) -> object:
+    deadline = time.monotonic() + 20
+    with log_client(config_of(broker, "B"), "producer", deadline) as client:
+        return fence(client, "mirror.A->B.99", {"A.orders": [0]}, deadline)
+
+
+def move(broker: SecuredBroker) -> object:
+    with KafkaCluster(config_of(broker, "B")) as target:
+        return target.commit_offsets("billing", {("A.orders", 0): CommittedOffset(1)})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name", "operation", "act", "sentence"),
+    [
+        ("A", "orders", "DescribeConfigs", read_configs, "grant DescribeConfigs on these topics"),
+        ("B", "A.*", "Create", create, "grant Create on the topic or the cluster"),
+        ("B", "A.*", "Alter", grow, "grant Alter on the topic"),
+        ("B", "A.*", "Write", take_a_lane, "needs Write on this transactional id and on the remote topics"),
+        ("B", "mirror.A->B.*", "Write", take_a_lane, "needs Write on this transactional id and on the remote topics"),
+        ("B", "A.*", "Read", move, "grant Read on the topic"),
+        ("B", "billing", "Read", move, "grant Read on the group"),
+    ],
+)
+def test_a_missing_right_is_named(
+    guarded: Guarded, cluster: str, name: str, operation: str, act: Callable[[SecuredBroker], object], sentence: str
+) -> None:
+    asked = (cluster, name, operation)
+    (right,) = [each for each in rights() if (each.cluster, each.name, each.operation) == asked]
+    assert sentence not in answer(act, guarded.broker)
+    admin = guarded.broker.acl_admin()
+    one = right.acl(USERS[cluster])
+    take(admin, one)
+    try:
+        deadline = time.monotonic() + 20  # the authorizer learns of it a moment later
+        while sentence not in (told := answer(act, guarded.broker)):
+            assert time.monotonic() < deadline, told
+    finally:
+        grant(admin, [one])
+        admin.close()
+
+
+def answer(act: Callable[[SecuredBroker], object], broker: SecuredBroker) -> str:
+    try:
+        return str(act(broker))
+    except MirrorError as error:
+        return str(error)
+
+
+def test_no_secret_is_left_anywhere(guarded: Guarded) -> None:
+    told = guarded.output.encode()
+    assert not [word for word in guarded.secrets if word in told]
+    assert guarded.leaking == set()
+    assert guarded.holding("state", "events", "tmp") == set()
+
+
+def test_the_search_for_secrets_sees_them(guarded: Guarded) -> None:
+    assert {Path(path).name for path in guarded.holding("")} >= {"secrets.properties", "own.pem"}
+    assert guarded.processes >= {"java"}
+    events = b"".join(path.read_bytes() for path in (guarded.directory / "events").rglob("*") if path.is_file())
+    assert b"kafka.sasl.jaas.config" in events or b"KafkaV2" in events

@@ -1,0 +1,69 @@
+"""docs/rights.md as rows, and as ACLs for the principals that use them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import List
+
+from kafka import KafkaAdminClient
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePatternFilter,
+    ResourceType,
+)
+
+from tests.lab.checkout import ROOT
+from tests.lab.secured import acl
+
+_ROW = re.compile(r"\| ([^|]+) \| ([AB]) \| (\w+) `([^`]+)` \| ([\w, ]+) \| [^|]* \|")
+
+
+@dataclass(frozen=True)
+class Right:
+    """One operation of a row of the first table."""
+
+    feature: str
+    cluster: str
+    kind: str
+    name: str
+    operation: str
+
+    def acl(self, user: str) -> ACL:
+        return acl(user, self.operation, self.kind, self.name.rstrip("*"), prefixed=self.name.endswith("*"))
+
+
+def rights() -> List[Right]:
+    """Every operation of the page's first table."""
+    table = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8").split("\n\n")[3]
+    found = [_ROW.fullmatch(line) for line in table.splitlines()[2:]]
+    assert all(found), table
+    return [
+        Right(row.group(1), row.group(2), row.group(3), row.group(4), operation.strip())
+        for row in found if row is not None for operation in row.group(5).split(",")
+    ]  # fmt: skip
+
+
+def grant(admin: KafkaAdminClient, acls: List[ACL]) -> None:
+    """Grant, or raise."""
+    assert admin.create_acls(acls)["failed"] == []
+
+
+def take(admin: KafkaAdminClient, one: ACL) -> None:
+    """Take one away again; it must have been there."""
+    same = ACLFilter(one.principal, "*", ACLOperation(one.operation), ACLPermissionType.ALLOW, one.resource_pattern)
+    ((_, matched, _),) = admin.delete_acls([same])
+    assert len(matched) == 1
+
+
+def granted(admin: KafkaAdminClient, user: str) -> List[ACL]:
+    """Everything that a user may do."""
+    anything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
+    found, _ = admin.describe_acls(
+        ACLFilter(f"User:{user}", None, ACLOperation.ANY, ACLPermissionType.ANY, anything)
+    )
+    return list(found)

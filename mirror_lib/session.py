@@ -29,6 +29,13 @@ _LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
     (4, 2): ("2.13", "delta-spark_4.2_2.13", "4.4.0"),
 }
 
+_OPTIONS = "spark.sql.redaction.options.regex"
+# An option that holds a secret, as a plan's text has it: up to the next option or the end of them.
+PRINTED_SECRET = (
+    r"(?is)\b(?:kafka\.)?(?:sasl\.jaas\.config|(?:sasl|ssl)\.[a-z.]*(?:password|secret)|ssl\.keystore\.key) -> "
+    r".*?(?=, [\w.]+ -> |\),None|\),Some|$)"
+)
+
 # Small tables, small stages: Spark's defaults for these are made for warehouses.
 SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -39,7 +46,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     # Options hold what clients need to log in; Spark prints options in plans and in its UI.
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential",
-    "spark.sql.redaction.options.regex": r"(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential",
+    _OPTIONS: r"(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential",
 }
 # The same that spark-submit.sh gives: the mirror's own lines are what an operator wants to see.
 LOGGING = Path(__file__).resolve().with_name("log4j2.properties")
@@ -106,11 +113,11 @@ def running_session(name: str) -> Iterator[SparkSession]:
 
 
 def _redact(session: SparkSession) -> None:
-    """A session that was made elsewhere would print private keys in its plans: Spark's own pattern knows passwords."""
-    name = "spark.sql.redaction.options.regex"
-    present, own = str(session.conf.get(name, "")), SETTINGS[name]
-    if own not in present:
-        session.conf.set(name, f"{present}|{own}" if present else own)
+    """Spark hides options by its own pattern, which knows no private keys, and in logical plans it hides none."""
+    for name, own in {_OPTIONS: SETTINGS[_OPTIONS], "spark.sql.redaction.string.regex": PRINTED_SECRET}.items():
+        present = str(session.conf.get(name, ""))
+        if own not in present:
+            session.conf.set(name, f"{present}|{own}" if present else own)
 
 
 def refuse_settings(spark: SparkSession) -> None:

@@ -105,7 +105,7 @@ def refusal(error: BaseException) -> Optional[str]:
         return f"the broker's certificate is not trusted: {inner.verify_message}"
     if not isinstance(inner, ssl.SSLError) or isinstance(inner, _BROKEN):
         return None
-    reason = str(inner.reason or "")
+    reason = str(getattr(inner, "reason", None) or "")
     if "ALERT" in reason:
         return f"the broker refused our certificate, or that there is none ({reason})"
     return f"no TLS connection: {reason or 'no reason given'}"

@@ -152,9 +152,18 @@ class LogClient:
         return complete
 
     def coordinator(self, transactional_id: str, deadline: float) -> int:
-        """Node id of the coordinator. On a fresh cluster this call is what creates `__transaction_state`."""
+        """Node id of the coordinator. On a fresh cluster this call is what creates `__transaction_state`.
+
+        Raises `ClusterError` where there is none until the deadline, or this principal may not know.
+        """
         request = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION_KEY, max_version=3)
-        return int(self.retry(request, lambda: None, lambda answer: int(answer.error_code), deadline).node_id)
+        answer = self.retry(request, lambda: None, lambda answer: int(answer.error_code), deadline)
+        if answer.error_code:
+            raise ClusterError(
+                f"{self.alias}: no coordinator for {transactional_id}: {error_name(answer.error_code)}",
+                "the target principal needs Write on this transactional id",
+            )
+        return int(answer.node_id)
 
     def retry(
         self,

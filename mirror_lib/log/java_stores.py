@@ -13,7 +13,7 @@ import textwrap
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.tls import Store
 from mirror_lib.errors import ConfigError
@@ -34,13 +34,16 @@ class Opened:
     chain: str = ""
 
 
-def open_java_store(store: Store, with_key: bool) -> Opened:
-    """Read `store`; a private key only where asked for. Raises `ConfigError`, without the password, where the store
-    cannot be opened, or holds several keys and one is wanted."""
-    if not Path(str(store.location)).is_file():
-        raise ConfigError(f"the {store.kind} store {store.location} does not exist on this machine")
+def open_java_stores(stores: Sequence[Tuple[Store, bool]]) -> List[Opened]:
+    """Read stores; a private key only where the second of a pair says so. Raises `ConfigError`, without the password,
+    where a store cannot be opened, or holds several keys and one is wanted."""
+    for store, _ in stores:
+        if not Path(str(store.location)).is_file():
+            raise ConfigError(f"the {store.kind} store {store.location} does not exist on this machine")
+    if not stores:
+        return []
     with _gateway() as gateway:
-        return _read(gateway, store, with_key)
+        return [_read(gateway, store, with_key) for store, with_key in stores]
 
 
 def _read(gateway: Any, store: Store, with_key: bool) -> Opened:

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.jaas import KerberosLogin
 from mirror_lib.config.tls import PEM, Store, TlsSettings, pem_blocks
 from mirror_lib.errors import ConfigError
-from mirror_lib.log.java_stores import Opened, open_java_store
+from mirror_lib.log.java_stores import Opened, open_java_stores
 
 log = logging.getLogger(__name__)
 
@@ -58,26 +58,26 @@ def _context(settings: TlsSettings, ages: Tuple[float, ...]) -> ssl.SSLContext:
             context.set_ciphers(":".join(settings.ciphers))
         except ssl.SSLError:
             raise ConfigError("ssl.cipher.suites: this machine's OpenSSL knows none of them") from None
-    _trust(context, settings.trusted)
+    opened = _opened([(each, each is settings.own) for each in (settings.trusted, settings.own) if each is not None])
+    if settings.trusted is None:
+        context.load_default_certs()
+    else:
+        _trust(context, settings.trusted, opened[settings.trusted, False])
     if settings.own is not None:
-        _prove(context, settings.own)
+        _prove(context, settings.own, opened[settings.own, True])
     return context
 
 
-def _trust(context: ssl.SSLContext, store: Optional[Store]) -> None:
-    if store is None:
-        context.load_default_certs()
-        return
+def _trust(context: ssl.SSLContext, store: Store, opened: Opened) -> None:
     try:
-        context.load_verify_locations(cadata=_opened(store, with_key=False).trusted)
+        context.load_verify_locations(cadata=opened.trusted)
     except ssl.SSLError as error:
         raise ConfigError(f"the trust store {_named(store)} cannot be used: {error.reason}") from None
     except ValueError:  # Python's word for no text at all
         raise ConfigError(f"the trust store {_named(store)} holds no certificate (is its password right?)") from None
 
 
-def _prove(context: ssl.SSLContext, store: Store) -> None:
-    opened = _opened(store, with_key=True)
+def _prove(context: ssl.SSLContext, store: Store, opened: Opened) -> None:
     if opened.key is None or not opened.chain:
         raise ConfigError(f"the key store {_named(store)} holds no private key with its certificate")
     # A key out of a Java store is in clear by now. A password must be given in any case: OpenSSL would ask for one.
@@ -90,9 +90,14 @@ def _prove(context: ssl.SSLContext, store: Store) -> None:
         raise ConfigError(f"the key store {_named(store)} cannot be used: {reason}", "check ssl.key.password") from None
 
 
-def _opened(store: Store, with_key: bool) -> Opened:
-    if store.kind != PEM:
-        return open_java_store(store, with_key)
+def _opened(stores: Sequence[Tuple[Store, bool]]) -> Mapping[Tuple[Store, bool], Opened]:
+    """Each store, with its key where the second of the pair says so. Java starts once for all that are its own."""
+    in_java = [(store, with_key) for store, with_key in stores if store.kind != PEM]
+    in_pem = [(store, with_key) for store, with_key in stores if store.kind == PEM]
+    return {**dict(zip(in_java, open_java_stores(in_java))), **{each: _open_pem(*each) for each in in_pem}}
+
+
+def _open_pem(store: Store, with_key: bool) -> Opened:
     certificates, key = store.certificates, store.key
     if store.location is not None:
         try:

@@ -19,7 +19,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern, ResourceType
 
 from mirror_lib.config.tls import Store
-from mirror_lib.log.java_stores import open_java_store
+from mirror_lib.log.java_stores import open_java_stores
 from tests.lab.brokers import KafkaBroker, java_command
 from tests.lab.jvm import QUICK
 from tests.lab.ports import free_ports
@@ -55,7 +55,7 @@ class Stores:
             self._copy_key(name, alias, password)
         for name in ("trusted.p12", "trusted.jks"):
             keytool("-importcert", "-noprompt", *self._stored(name), *authority)
-        opened = open_java_store(Store("PKCS12", str(self.directory / "own.p12"), STORE_PASSWORD), with_key=True)
+        (opened,) = open_java_stores([(Store("PKCS12", str(self.directory / "own.p12"), STORE_PASSWORD), True)])
         (self.directory / "own.pem").write_text(f"{opened.key}{opened.chain}")
 
     def client(self, kind: str, own: bool = False) -> Dict[str, str]:

@@ -1,6 +1,6 @@
 """Options from `config.clients` in, kafka-python's own keyword arguments out: stores opened, a Kerberos login ready.
 
-Each process opens the stores itself, as Java's client does, so no private key travels with a Spark task.
+Each process opens store files itself, as Java's client does, so no private key out of one travels with a Spark task.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 POLL_MS = 300
 AGAIN_SECONDS = 2.0
 COMMIT_SECONDS = 30.0
+# A job must end within 30 s of SIGTERM, most of which its last pass may take.
+CLOSING_SECONDS = 4.0
 # How long a process may be silent before another one takes over: less than a consumer's 45 s, as a copy waits for it.
 SESSION_MS = 10_000
 OTHERS = "another process of the group copies"
@@ -60,7 +62,7 @@ class GroupMember:
     ) -> None:
         """Commit what is left and leave the group, so that the next process need not wait."""
         self._closing.set()
-        self._thread.join(COMMIT_SECONDS)
+        self._thread.join(2 * CLOSING_SECONDS)
 
     def has_turn(self) -> bool:
         """Whether this process is the one that copies."""
@@ -132,7 +134,7 @@ class GroupMember:
             self._commit(consumer)
         finally:
             # Leaves the group; a turn that was not ended by the group stays until somebody else is given it.
-            consumer.close(autocommit=False, timeout_ms=5000)
+            consumer.close(autocommit=False, timeout_ms=int(1000 * CLOSING_SECONDS))
 
     def _consumer(self) -> Any:
         properties = self._config.client_properties("consumer")
@@ -182,8 +184,9 @@ class GroupMember:
         if not due:
             return
         orders = {KafkaPartition(*each): OffsetAndMetadata(at.offset, at.metadata, -1) for each, at in due.items()}
+        seconds = CLOSING_SECONDS if self._closing.is_set() else COMMIT_SECONDS
         try:
-            consumer.commit(orders, timeout_ms=int(1000 * COMMIT_SECONDS))
+            consumer.commit(orders, timeout_ms=int(1000 * seconds))
         except AuthorizationError:
             raise
         except KafkaError as error:

@@ -45,8 +45,9 @@ class Mm1Lab:
         producer = {"bootstrap.servers": self.target.bootstrap}
         for name, settings in (("consumer", consumer), ("producer", producer)):
             text = "".join(f"{key}={value}\n" for key, value in settings.items())
-            (self.directory / f"{name}.properties").write_text(text)
-        files = [f"--{name}.config={self.directory / name}.properties" for name in ("consumer", "producer")]
+            # Files of their own, since several processes may be started at once.
+            (self.directory / f"{state}-{name}.properties").write_text(text)
+        files = [f"--{name}.config={self.directory / state}-{name}.properties" for name in ("consumer", "producer")]
         return [*files, f"--whitelist={self.topic}", f"--state={self.directory / state}", *more]
 
     def run(

@@ -12,10 +12,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
+from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import Incident, LedgerRow, MirrorRun, OffsetSync, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
+from mirror_lib.state.topic_acls import TopicAclTable
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
@@ -236,3 +238,16 @@ def test_incidents_can_be_looked_up(spark: SparkSession, state: str) -> None:
     assert (found.kind, found.topic, found.partition, found.from_offset, found.until_offset) == (
         "data lost", "orders", 3, 100, 250,
     )
+
+
+def test_flow_knows_the_acls_that_it_created_and_did_not_give_up(spark: SparkSession, state: str) -> None:
+    table = TopicAclTable(spark, state)
+    kept, given_up, back = (AclBinding(name, PREFIXED, "User:a", "*", "READ", "ALLOW") for name in ("A.", "A.b", "A.c"))
+    assert table.made(FLOW) == frozenset()
+
+    table.created(FLOW, [kept, given_up, back])
+    table.given_up(FLOW, [given_up, back])
+    table.created(FLOW, [back])
+    table.created("backup->primary", [given_up])
+
+    assert table.made(FLOW) == {kept, back}

@@ -16,8 +16,9 @@ from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_
 from mirror_lib.cluster.group_turns import Turns
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError, RefusedError, cause_of
+from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.log.login import ready_options
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class GroupMember:
         self._changed = threading.Condition()
         self._copies_since = 0
         self._waits_for: Optional[str] = None
-        self._error: Optional[ClusterError] = None
+        self._error: Optional[MirrorError] = None
         self._offered: Dict[TopicPartition, CommittedOffset] = {}
         self._committed: Dict[TopicPartition, CommittedOffset] = {}
         self._commit_at = 0.0
@@ -114,7 +115,10 @@ class GroupMember:
             try:
                 self._in_group()
             except AuthorizationError:
-                self._fail(f"not allowed to join group {self._group}", "grant Read on the group to this principal")
+                hint = "grant Read on the group to this principal"
+                self._fail(ClusterError(f"{self._config.alias}: not allowed to join group {self._group}", hint))
+            except MirrorError as error:
+                self._fail(error)
             except InconsistentGroupProtocolError:
                 self._wait(STRANGERS)
             except Exception as error:
@@ -142,7 +146,7 @@ class GroupMember:
         options = {
             "client_id": f"mirror-{self._config.alias}-group",
             "reconnect_backoff_max_ms": LONGEST_BACKOFF_MS,
-            **kafka_python_options(properties),
+            **ready_options(kafka_python_options(properties)),
             "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
             "group_id": self._group,
             "enable_auto_commit": False,
@@ -168,10 +172,10 @@ class GroupMember:
             self._waits_for = why
             self._changed.notify_all()
 
-    def _fail(self, what: str, hint: str) -> None:
+    def _fail(self, error: MirrorError) -> None:
         with self._changed:
-            self._error = ClusterError(f"{self._config.alias}: {what}", hint)
-            log.error("%s", self._error)
+            self._error = error
+            log.error("%s", error)
             self._changed.notify_all()
 
     def _due(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> Dict[TopicPartition, CommittedOffset]:

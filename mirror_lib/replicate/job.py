@@ -103,6 +103,8 @@ class FlowRun:
         try:
             if not self._flow.commit_source_group:
                 return self._look_and_mirror()
+            with clusters_of(self._flow):
+                pass  # who cannot log in is told so at once, and not while it waits for its turn
             with _member_for(self._flow) as self._group:
                 if not self._group.wait_for_turn(self._stop, patient=self._config.trigger != AVAILABLE_NOW):
                     return None

@@ -119,6 +119,7 @@ def living(
     with here.writing:
         here.writing.enter_context(busy(source, [lab.topic("orders"), lab.topic("control")]))
         write_behind_positions(here)
+        grown(mirrormaker, lambda: written(lab), "writing")  # what the second life writes once more
         mirrormaker.kill()
         write_behind_positions(here)
         yield here

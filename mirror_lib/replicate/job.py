@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple, Type
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, cause_of
 from mirror_lib.filters import subscribe_pattern
+from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef
 from mirror_lib.replicate.query import AVAILABLE_NOW, start_query
@@ -33,7 +32,6 @@ NO_BATCH = BatchRef("", -1)
 # SIGTERM must end the job within 30 s: a pass ends by itself in `batch.max.seconds`, else its stage is cancelled.
 GRACE_SECONDS = 20.0
 STOP_SECONDS = 4.0
-RESTART_SECONDS = 5.0
 # How often Spark looks for records that a run with an end still waits for.
 UNTIL_TRIGGER = "1 seconds"
 
@@ -49,7 +47,7 @@ class FlowOutcome:
     error: Optional[MirrorError]
 
 
-class FlowRun:
+class FlowRun(FlowLife):
     """One flow of the job, from its first look at the clusters to its outcome."""
 
     def __init__(
@@ -61,60 +59,37 @@ class FlowRun:
         stop: threading.Event,
         until: Optional[OffsetChoice] = None,
     ) -> None:
+        super().__init__(flow.name, stop)
         self._config = config
         self._until = until
         self._flow = flow
         self._spark = spark
         self._watcher = watcher
-        self._stop = stop
         self._totals = Totals()
-        self._busy = threading.Lock()
-        self._failure: Optional[BaseException] = None
         self._group: Optional[GroupMember] = None
         self.outcome: Optional[FlowOutcome] = None
-        self._thread = threading.Thread(target=self._run, name=flow.name, daemon=True)
 
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread.start()
+    def _passing(self) -> Tuple[Type[MirrorError], ...]:
+        if self._config.trigger == AVAILABLE_NOW and self._until is None:
+            return ()
+        # Who was fenced by another process of its group stands by until that one ends.
+        return (ClusterError, FencedError) if self._flow.commit_source_group else (ClusterError,)
 
-    def wait(self, seconds: float) -> bool:
-        """True when the flow has ended."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while True:
-            error = self._life()
-            goes_on = self._config.trigger != AVAILABLE_NOW or self._until is not None
-            # Who was fenced by another process of its group stands by until that one ends.
-            passing = (ClusterError, FencedError) if self._flow.commit_source_group else ClusterError
-            again = isinstance(error, passing) and goes_on
-            if not again or self._stop.wait(RESTART_SECONDS):
-                break
-            log.warning("%s; starting the flow again", error)
-        error = None if again and self._stop.is_set() else error
+    def _over(self, error: Optional[MirrorError]) -> None:
         self.outcome = FlowOutcome(
             self._flow.name, self._totals.records, self._totals.bytes, self._totals.topics(), error
         )
 
-    def _life(self) -> Optional[MirrorError]:
+    def _live(self) -> Optional[MirrorError]:
         """One driver's life of the flow: looks at the clusters, copies, and returns why it ended if it is not done."""
-        try:
-            if not self._flow.commit_source_group:
-                return self._look_and_mirror()
-            with clusters_of(self._flow):
-                pass  # who cannot log in is told so at once, and not while it waits for its turn
-            with _member_for(self._flow) as self._group:
-                if not self._group.wait_for_turn(self._stop, patient=self._config.trigger != AVAILABLE_NOW):
-                    return None
-                return self._look_and_mirror()
-        except MirrorError as error:
-            return error
-        except Exception as error:
-            # The thread's last resort: without it a flow could end without an outcome and the job with exit code 0.
-            log.debug("%s failed", self._flow.name, exc_info=True)
-            return ClusterError(f"{self._flow.name}: {type(error).__name__}: {_first_line(str(error))}")
+        if not self._flow.commit_source_group:
+            return self._look_and_mirror()
+        with clusters_of(self._flow):
+            pass  # who cannot log in is told so at once, and not while it waits for its turn
+        with _member_for(self._flow) as self._group:
+            if not self._group.wait_for_turn(self._stop, patient=self._config.trigger != AVAILABLE_NOW):
+                return None
+            return self._look_and_mirror()
 
     def _look_and_mirror(self) -> Optional[MirrorError]:
         with clusters_of(self._flow) as (source, target):
@@ -162,39 +137,22 @@ class FlowRun:
         state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
 
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
-            try:
-                self._copy(mirror, spark, BatchRef(query_id, batch_id))
-            except BaseException as error:
-                self._failure = error
-                raise
+            mirror.copy_batch(spark, BatchRef(query_id, batch_id))
 
-        query = start_query(
-            self._spark, self._flow, f"{state}/checkpoints/{name}/{checkpoint}", trigger, copy_batch
-        )
-        self._watch(query, done)
+        watched = WatchedQuery(self._stop, self._busy)
+        folder = f"{state}/checkpoints/{name}/{checkpoint}"
+        query = start_query(self._spark, self._flow, folder, trigger, watched.guarded(copy_batch))
+        failure = watched.until_end(query, GRACE_SECONDS, lambda: done() or self._lost_turn())
+        if isinstance(failure, MirrorError):
+            raise failure
+        if failure is not None:
+            raise ClusterError(f"{self._flow.name}: the query failed: {cause_of(failure)}")
+        if self._lost_turn():
+            raise FencedError(f"{self._flow.name}: another process of its group copies by now")
 
     def _copy(self, mirror: FlowMirror, spark: SparkSession, batch: BatchRef) -> None:
         with self._busy:
             mirror.copy_batch(spark, batch)
-
-    def _watch(self, query: StreamingQuery, done: Callable[[], bool]) -> None:
-        while query.isActive and not self._stop.wait(0.2) and not done() and not self._lost_turn():
-            pass
-        if query.isActive:
-            idle = self._busy.acquire(timeout=GRACE_SECONDS)
-            query.stop()
-            if idle:
-                self._busy.release()
-            if self._lost_turn():
-                raise FencedError(f"{self._flow.name}: another process of its group copies by now")
-            return
-        failure, self._failure = self._failure, None
-        if isinstance(failure, MirrorError):
-            raise failure
-        error = query.exception()
-        if error is not None:
-            raise ClusterError(f"{self._flow.name}: the query failed: {_first_line(str(failure or error))}")
-
 
     def _lost_turn(self) -> bool:
         return self._group is not None and not self._group.has_turn()
@@ -221,13 +179,8 @@ def run_flows(
     runs = [FlowRun(config, flow, spark, watcher, stop, until) for flow in flows]
     for run in runs:
         run.start()
-    given_up_at: Optional[float] = None
-    while not all([run.wait(0.1) for run in runs]):
-        if stop.is_set() and given_up_at is None:
-            given_up_at = time.monotonic() + GRACE_SECONDS + STOP_SECONDS
-        if given_up_at is not None and time.monotonic() > given_up_at:
-            log.warning("a flow did not end in time; what it was doing is found and finished by the next run")
-            break
+    patience = GRACE_SECONDS + STOP_SECONDS
+    await_end(runs, stop, patience, "what it was doing is found and finished by the next run")
     return [run.outcome for run in runs if run.outcome is not None]
 
 
@@ -249,8 +202,3 @@ def _left_over(mirror: FlowMirror) -> Optional[MirrorError]:
     if any(part.refused for part in mirror.stopped()):
         return RefusedError(reason)
     return MirrorError(reason)
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "no reason given"

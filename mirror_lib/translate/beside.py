@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
+from mirror_lib.flow_life import await_end
 from mirror_lib.replicate.query import AVAILABLE_NOW
-from mirror_lib.translate.job import TranslationRun, Watcher, await_end
+from mirror_lib.translate.job import LEFT, STOP_SECONDS, TranslationRun, Watcher
 
 
 class TranslationBeside:
@@ -52,5 +53,5 @@ class TranslationBeside:
         if error is not None or not self._at_the_end:
             self._stop.set()
         self._copied.set()
-        await_end(self._runs, self._stop)
+        await_end(self._runs, self._stop, STOP_SECONDS, LEFT)
         self.errors = [run.error for run in self._runs if run.error is not None]

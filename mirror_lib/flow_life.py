@@ -1,0 +1,126 @@
+"""What both jobs do with a flow: a thread, lives one after the other in it, a query that is watched, and a patient end.
+
+In: what one life is and which errors may pass. Out: the error that stayed, if any.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Callable, Optional, Sequence, Tuple, Type
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, cause_of
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS = 5.0
+
+
+class FlowLife:
+    """A flow in a thread of its own. `_live` is one life of it, `_over` is called with what became of the last.
+
+    After an error of the kinds in `_passing()` it lives again, until `stop` is set.
+    """
+
+    def __init__(self, name: str, stop: threading.Event) -> None:
+        self._name = name
+        self._stop = stop
+        self._busy = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """True when it has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _live(self) -> Optional[MirrorError]:
+        raise NotImplementedError
+
+    def _passing(self) -> Tuple[Type[MirrorError], ...]:
+        raise NotImplementedError
+
+    def _over(self, error: Optional[MirrorError]) -> None:
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        while True:
+            error = self._life()
+            again = isinstance(error, self._passing())
+            if not again or self._stop.wait(RESTART_SECONDS):
+                break
+            log.warning("%s; %s starts again", error, self._name)
+        # What was told to end while it waited for a cluster, or for its turn, has not failed.
+        waited = again and self._stop.is_set() and isinstance(error, (ClusterError, FencedError))
+        self._over(None if waited else error)
+
+    def _life(self) -> Optional[MirrorError]:
+        try:
+            return self._live()
+        except MirrorError as error:
+            return error
+        except Exception as error:
+            # The thread's last resort: without it a flow could end in silence and the job with exit code 0.
+            log.debug("%s failed", self._name, exc_info=True)
+            return ClusterError(f"{self._name}: {type(error).__name__}: {cause_of(error)}")
+
+
+class WatchedQuery:
+    """The calls that one streaming query makes into Python, and its end. `busy` is held while one runs."""
+
+    def __init__(self, stop: threading.Event, busy: threading.Lock) -> None:
+        self._stop, self._busy = stop, busy
+        self._closed = False
+        self._failure: Optional[BaseException] = None
+
+    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+        """`call`, one at a time. One that begins when the query is to end does nothing: else it would never end."""
+
+        def guarded_call(*given: Any) -> None:
+            with self._busy:
+                if self._closed or self._stop.is_set():
+                    return
+                try:
+                    call(*given)
+                except BaseException as error:
+                    self._failure = error
+                    raise
+
+        return guarded_call
+
+    def until_end(
+        self, query: StreamingQuery, grace_seconds: float, done: Callable[[], bool] = lambda: False
+    ) -> Optional[BaseException]:
+        """Return when `query` has ended: why it failed, if so. It is stopped when `stop` is set or `done` says so.
+
+        A call that is under way may take `grace_seconds` then.
+        """
+        while query.isActive and not self._stop.wait(0.2) and not done():
+            pass
+        if query.isActive:
+            self._closed = True
+            if self._busy.acquire(timeout=grace_seconds):
+                self._busy.release()
+            query.stop()
+            return None
+        return self._failure or query.exception()
+
+
+def await_end(runs: Sequence[FlowLife], stop: threading.Event, patience_seconds: float, left: str) -> None:
+    """Return when all `runs` have ended, or so long after `stop`: one may hang on a cluster that does not answer.
+
+    `left` says what becomes of one that did not end.
+    """
+    given_up_at: Optional[float] = None
+    while not all([run.wait(0.1) for run in runs]):
+        if stop.is_set() and given_up_at is None:
+            given_up_at = time.monotonic() + patience_seconds
+        if given_up_at is not None and time.monotonic() > given_up_at:
+            log.warning("a flow did not end in time; %s", left)
+            return

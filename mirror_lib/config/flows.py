@@ -44,7 +44,8 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
         raise config_error(f"no flow is enabled; {_TO_ENABLE[document.dialect]}", document.path)
     flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
     _check_source_groups(flows, document.path)
-    pairs = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in _heartbeat_scopes(keys, scopes))
+    beating = _heartbeat_scopes(document, keys, scopes)
+    pairs = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in beating)
     for (scope, key), entry in keys.custom.items():
         if not scope and not any(key in flow.custom_properties for flow in flows):
             raise _no_class_for(entry, class_key(key) or key)
@@ -76,15 +77,18 @@ def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
             yield scope
 
 
-def _heartbeat_scopes(keys: Keys, enabled: Sequence[str]) -> Iterator[str]:
+def _heartbeat_scopes(document: Document, keys: Keys, enabled: Sequence[str]) -> Iterator[str]:
     """Pairs that are not copied but asked for heartbeats, where an enabled flow would copy these on.
 
-    MirrorMaker writes them unless told otherwise. Here a source is written to only where the file says so.
+    MirrorMaker writes them unless told otherwise. Here a source is written to only where the file says so: of a pair by
+    its name, or of all pairs, which means those of the clusters that an enabled flow has.
     """
-    aliases = dict.fromkeys(alias for scope in enabled for alias in scope.split("->"))
+    in_use = dict.fromkeys(alias for scope in enabled for alias in scope.split("->"))
     sources = dict.fromkeys(scope.split("->")[0] for scope in enabled)
-    for scope in (f"{a}->{b}" for b in sources for a in aliases if a != b):
-        entry = _find(keys, scope, EMIT_HEARTBEATS)
+    for a, b in ((a, b) for b in sources for a in dict.fromkeys([*in_use, *document.aliases]) if a != b):
+        scope = f"{a}->{b}"
+        own = (scope, EMIT_HEARTBEATS)
+        entry = _find(keys, *own) if a in in_use else keys.settings.get(own)
         if scope not in enabled and entry is not None and _value(BY_NAME[EMIT_HEARTBEATS], entry):
             yield scope
 

@@ -124,6 +124,19 @@ def test_store_keeps_the_syncs_that_mirrormakers_own_test_names(forget: bool, ke
     assert {sync.upstream_offset for sync in store.syncs} == kept
 
 
+def test_store_translates_as_mirrormakers_own_test_says() -> None:
+    store = OffsetSyncStore()
+    assert store.translate(0) == -1
+    for told, asked in (
+        ((100, 200), {150: 201, 5: -1}),
+        ((150, 251), {150: 251, 5: -1}),
+        ((200, 10), {200: 10}),
+        ((20, 20), {20: 20}),
+    ):
+        store.add(PointSync("t", 0, *told))
+        assert {upstream: store.translate(upstream) for upstream in asked} == asked
+
+
 class Topic:
     """The offset syncs topic as its reader meets it: every record, and the last of each key after compaction."""
 

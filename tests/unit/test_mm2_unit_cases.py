@@ -1,0 +1,240 @@
+"""Cases of MirrorMaker 2's own unit tests that no other test here has; docs/parity.md says which answers which."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import pytest
+
+from mirror_lib.cluster.internal_topic import InternalTopic
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.errors import ClusterError, ConfigError
+from mirror_lib.facts import CommittedOffset, NewTopic, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.policy import DefaultReplicationPolicy
+from mirror_lib.selection import why_skipped
+from mirror_lib.state.records import PartitionKey
+from mirror_lib.translate.ahead import PositionsAhead
+from mirror_lib.translate.decisions import Known, decide
+from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.survey import group_names, pairs_of, survey
+from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM
+
+
+def flow(source: str = "source", target: str = "target", **settings: Any) -> ReplicationFlow:
+    return ReplicationFlow(ClusterConfig(source, {}), ClusterConfig(target, {}), **settings)
+
+
+def topics(*names: str, partitions: int = 1) -> Dict[str, TopicDescription]:
+    return {name: TopicDescription(name, f"id-{name}", partitions) for name in names}
+
+
+# --- MirrorSourceConnectorTest: which topics are copied -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", ["heartbeats", "us-west.heartbeats"])
+def test_heartbeats_are_topics_like_others_where_their_replication_is_off(topic: str) -> None:
+    off: Dict[str, Any] = {"heartbeats_replication": False}
+    assert why_skipped(topic, flow(topics=(".*",), **off)) is None
+    assert why_skipped(topic, flow(topics=("orders",), **off)) == "no include pattern matches"
+
+
+def test_what_are_heartbeats_of_others_is_told_by_the_separator() -> None:
+    nothing: Dict[str, Any] = {"topics": (), "separator": "_"}
+    assert why_skipped("heartbeats", flow(**nothing)) is None
+    assert why_skipped("us-west_heartbeats", flow(**nothing)) is None
+    assert why_skipped("us-west.heartbeats", flow(**nothing)) == "no include pattern matches"
+
+
+LOOPS = ("target.{}", "target.source.{}", "source.target.{}", "target.source.target.{}", "source.target.source.{}")
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_every_loop_is_a_cycle_and_under_identity_only_one_of_heartbeats(name: str) -> None:
+    same_names = flow(replication_policy=IDENTITY_POLICY)
+    for topic in ("topic1", "heartbeats"):
+        assert why_skipped(name.format(topic), flow()) == "would be copied back to target: cycle"
+    assert why_skipped(name.format("heartbeats"), same_names) == "would be copied back to target: cycle"
+    assert why_skipped(name.format("topic1"), same_names) is None
+
+
+@pytest.mark.parametrize("topic", ["topic1", "othersource.topic1", "heartbeats", "othersource.heartbeats"])
+def test_what_came_from_elsewhere_is_copied_under_either_policy(topic: str) -> None:
+    assert why_skipped(topic, flow()) is None
+    assert why_skipped(topic, flow(replication_policy=IDENTITY_POLICY)) is None
+
+
+def test_search_for_cycles_ends_where_a_policy_names_no_upstream_topic() -> None:
+    class Forgetful(DefaultReplicationPolicy):
+        def upstream_topic(self, topic: str) -> Optional[str]:
+            return None
+
+    assert not Forgetful().is_cycle(".b", "source", "target")
+    assert not Forgetful().is_cycle("other.target.b", "source", "target")
+    assert Forgetful().is_cycle("target.b", "source", "target")
+
+
+# --- MirrorCheckpointTaskTest and MirrorCheckpointConnectorTest: which positions are translated to what ------------
+
+
+class Told:
+    """A cluster that tells of topics, groups and their offsets."""
+
+    alias = "told"
+
+    def __init__(
+        self, names: Sequence[str] = (), committed: Optional[Mapping[str, Mapping[TopicPartition, int]]] = None
+    ) -> None:
+        self.described = topics(*names, partitions=10)
+        self.committed = committed or {}
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return self.described
+
+    def group_names(self) -> Sequence[str]:
+        return sorted(self.committed)
+
+    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, Any]:
+        return {}
+
+    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
+        return {g: {at: CommittedOffset(to) for at, to in self.committed.get(g, {}).items()} for g in groups}
+
+    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Mapping[Any, OffsetRange]:
+        return {at: OffsetRange(0, 1000) for at in partitions}
+
+
+def renamed(chosen: ReplicationFlow, here: Told, there: Told, direction: str) -> Dict[str, str]:
+    ends = (here, there) if direction == TO_DOWNSTREAM else (there, here)
+    pairs = pairs_of(chosen, (chosen,), ends[0].topics(), ends[1].topics(), direction)
+    return {pair.here[0]: pair.there[0] for pair in pairs.values()}
+
+
+def test_positions_are_translated_to_the_remote_topic_and_on_a_copy_to_its_original() -> None:
+    source1 = Told(["topic3", "source6.topic7", "target2.topic3"])
+    target2 = Told(["topic3", "source1.topic3", "source1.source6.topic7"])
+    there, back = flow("source1", "target2"), flow("target2", "source1")
+    assert renamed(there, source1, target2, TO_DOWNSTREAM) == {
+        "topic3": "source1.topic3",
+        "source6.topic7": "source1.source6.topic7",
+    }
+    # MirrorMaker has this rule too, and never a sync for it; here the flow of the other way has the ledger for it.
+    assert renamed(back, source1, target2, TO_UPSTREAM) == {"target2.topic3": "topic3"}
+
+
+def committed_to(groups: Mapping[str, Mapping[TopicPartition, int]], maps: FlowMaps) -> Dict[str, Dict[Any, int]]:
+    """The offsets that would be committed on the target, by group and remote partition."""
+    here, there = Told(["t1", "t2", "t3"], groups), Told(["source.t1", "source.t2", "source.t3"])
+    chosen = flow(topics=("t1", "t2"), groups_exclude=("g4",))
+    pairs = pairs_of(chosen, (chosen,), here.topics(), there.topics(), TO_DOWNSTREAM)
+    both: Any = (here, there)
+    found = survey(pairs, group_names(chosen, both[0]), *both)
+    moves: Dict[str, Dict[Any, int]] = {}
+    for each in decide(found, Known(maps, {}, "target"), PositionsAhead()):
+        if each.translation.new_offset is not None:
+            moves.setdefault(each.group, {})[each.there] = each.translation.new_offset
+    return moves
+
+
+def copied(topic: str, partition: int, *rows: int) -> Dict[Any, Any]:
+    return {PartitionKey(f"id-{topic}", f"id-source.{topic}", topic, partition): array("q", rows)}
+
+
+def test_groups_are_found_by_both_filters() -> None:
+    maps = FlowMaps({**copied("t1", 0, 0, 0, 100), **copied("t2", 0, 0, 0, 100), **copied("t3", 0, 0, 0, 100)})
+    groups = {
+        "g1": {("t3", 0): 1, ("t2", 0): 2},
+        "g2": {("t1", 0): 3, ("t2", 0): 4},
+        "g3": {("t3", 0): 5},
+        "g4": {("t1", 0): 6},
+    }
+    assert committed_to(groups, maps) == {
+        "g1": {("source.t2", 0): 2},
+        "g2": {("source.t1", 0): 3, ("source.t2", 0): 4},
+    }
+
+
+def test_partition_that_nothing_was_copied_of_is_told_nothing_of_and_the_others_are() -> None:
+    # Neither a commit nor a checkpoint: both are made of decisions with an offset.
+    groups = {"g1": {("t1", 0): 10, ("t1", 1): 0, ("t2", 0): 0}}
+    maps = FlowMaps(copied("t1", 0, 3, 4, 7))
+    assert committed_to(groups, maps) == {"g1": {("source.t1", 0): 11}}
+
+
+# --- MirrorMakerConfigTest: which pairs run -----------------------------------------------------------------------
+
+
+def pairs(folder: Path, aliases: str, lines: str) -> List[List[str]]:
+    """Flows that copy, and pairs with heartbeats alone."""
+    text = f"clusters = {aliases}\n" + "".join(f"{one}.bootstrap.servers = h:1\n" for one in aliases.split(", "))
+    path = folder / "mm2.properties"
+    path.write_text(text + lines)
+    config = load(str(path), {})
+    return [[each.name for each in found] for found in (config.flows, config.heartbeat_pairs)]
+
+
+def test_without_heartbeats_only_enabled_pairs_run(tmp_path: Path) -> None:
+    lines = "emit.heartbeats.enabled = false\n"
+    lines += "".join(f"a->{to}.enabled = {str(to in 'bcd').lower()}\n" for to in "bcdef")
+    assert pairs(tmp_path, "a, b, c, d, e, f", lines) == [["a->b", "a->c", "a->d"], []]
+
+
+def test_one_pair_may_have_heartbeats_alone(tmp_path: Path) -> None:
+    lines = (
+        "emit.heartbeats.enabled = false\ncentral->local_one.enabled = true\ncentral->local_two.enabled = true\n"
+        "beats_emitter->central.emit.heartbeats.enabled = true\n"
+    )
+    assert pairs(tmp_path, "central, local_one, local_two, beats_emitter", lines) == [
+        ["central->local_one", "central->local_two"],
+        ["beats_emitter->central"],
+    ]
+
+
+@pytest.mark.parametrize("lines", ["", "emit.heartbeats.enabled = false\n", "a->b.emit.heartbeats.enabled = false\n"])
+def test_file_that_enables_no_pair_is_refused_where_mirrormaker_runs_heartbeats(lines: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no flow is enabled"):
+        pairs(tmp_path, "a, b, c", lines)
+
+
+# --- MirrorUtilsTest: the topics that MirrorMaker makes for itself ------------------------------------------------
+
+
+class Creating(Told):
+    """A target whose broker gives `answer` to every order for a topic."""
+
+    def __init__(self, answer: Optional[str], names: Sequence[str] = ()) -> None:
+        super().__init__(names)
+        self.answer = answer
+        self.ordered: List[NewTopic] = []
+
+    def broker_count(self) -> int:
+        return 3
+
+    def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
+        self.ordered += specs
+        return {spec.name: self.answer for spec in specs}
+
+
+def ensured(cluster: Any) -> List[NewTopic]:
+    InternalTopic(ClusterConfig("told", {"bootstrap.servers": "h:1"}), "topic", 2).ensure(cluster)
+    return list(cluster.ordered)
+
+
+def test_internal_topic_is_created_compacted_with_one_partition() -> None:
+    assert ensured(Creating(None)) == [NewTopic("topic", 1, 2, {"cleanup.policy": "compact"})]
+
+
+def test_internal_topic_that_is_there_needs_no_right_to_create_it() -> None:
+    assert ensured(Creating("TOPIC_AUTHORIZATION_FAILED", ["topic"])) == []
+
+
+REFUSALS = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION", "INVALID_CONFIG")
+
+
+@pytest.mark.parametrize("answer", [*REFUSALS, "timed out"])
+def test_internal_topic_that_is_missing_and_refused_is_an_error_whatever_the_reason(answer: str) -> None:
+    with pytest.raises(ClusterError, match=f"told: cannot create topic: {answer}") as refused:
+        ensured(Creating(answer))
+    assert "create it by hand, compacted" in str(refused.value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Iterable, List, Mapping, Tuple
 
+from mirror_lib.config import mm2_tests
 from mirror_lib.config.mm1_options import CLIENT_KEYS, OPTIONS, RENAMED, Option
 from mirror_lib.config.mm2_keys import CLIENTS, SECTIONS
 from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES, Unused, unused
@@ -60,25 +61,6 @@ _CONNECT: Tuple[Row, ...] = (
     ("pause, resume, restart, status, offsets by REST", "differs", "SIGTERM and a new start, the status line, the "
      "tables"),
 )
-# Tests of MirrorMaker that ask for something which is not here on purpose.
-_ITS_TESTS: Tuple[Row, ...] = (
-    ("`testConnectorMetricsNew`, `…Legacy`, `…Default`, `…NewAndLegacy`", "none", "there are no JMX metrics; the "
-     "status line, `--json` and the table `runs` tell more, and in one place"),
-    ("`MirrorConnectorsWithCustomForwardingAdminIntegrationTest`", "in part", "no Java class runs on the way to the "
-     "admin client; what it sees of topics, growth, configs and ACLs is tested with the mirror's own"),
-    ("`DedicatedMirrorIntegrationTest.testMultiNodeCluster`", "in part", "Spark has the nodes, so there is no REST "
-     "between them; two drivers at once and new topics are tested; an alias of any characters is refused, as it is "
-     "part of topic names"),
-    ("`MirrorConnectorsIntegrationExactlyOnceTest`: offsets altered and reset by REST", "none", "there is no REST; "
-     "`start.position` says where a copy begins, and a copied partition never jumps"),
-    ("`MirrorSourceTaskTest.testOffsetSync`, `testZeroOffsetSync`, `OffsetSyncWriterTest`", "none", "both ends of "
-     "every run are told, so none waits, is late or is left out"),
-    ("`OffsetSyncStoreTest`: the sparse lists", "none", "the ledger keeps every run, and translation is exact at any "
-     "distance"),
-    ("`MirrorSourceConnectorTest`: tasks in turn, exactly-once support, `alterOffsets`", "none", "lanes are dealt out "
-     "by name, exactly-once is the default, there is no REST"),
-    ("`MirrorMakerConfigTest`: unknown keys dropped", "none", "an unknown key is refused"),
-)
 _CLIENT_NOTE = "serves Spark's client and the mirror's own; settings.md, Clients, says which stores and mechanisms"
 # What the tables of settings cannot say, since there the key is read by its reader, or is another one.
 _READ_ELSEWHERE: Mapping[str, Tuple[str, str]] = {
@@ -100,7 +82,7 @@ def page() -> str:
     for file, rows in CLIENT_KEYS.items():
         renamed = [(f"`{old}`", "supported", f"read as `{new}`") for old, new in RENAMED[file].items()]
         parts.append(_section(f"MirrorMaker 1: --{file}", "key", [*renamed, *map(_unused, rows)]))
-    parts.append(_section("MirrorMaker 2's own tests that have no counterpart", "test", _ITS_TESTS))
+    parts.append(mm2_tests.section())
     return "\n".join(parts)
 
 

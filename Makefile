@@ -30,8 +30,9 @@ check: setup ## lint, types, import rules, syntax floor
 	@$(PY) -m mypy
 	@$(PY) -m pytest -q tests/test_architecture.py
 
+# Three at once on two cores, because tests wait for brokers a part of their time.
 test: check ## everything, against real brokers
-	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 bench: setup ## records/s and MB/s on this machine
 	@$(PY) -m tests.lab.bench

@@ -20,7 +20,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaTCPTransport
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from mirror_lib.config.jaas import KerberosLogin
 
@@ -50,6 +50,14 @@ class _BulkTransport(KafkaTCPTransport):  # type: ignore[misc]  # kafka-python h
         return (data, None) if data else (data, KafkaConnectionError("socket disconnected"))
 
 
+class LastWordsTransport(KafkaSSLTransport):  # type: ignore[misc]  # kafka-python has no types
+    """Hands on what came right before a connection's end; the library drops it, and with it why a login was refused."""
+
+    def _sock_recv(self) -> Tuple[bytes, Optional[Exception]]:
+        data, error = super()._sock_recv()
+        return (data, None) if data else (data, error)  # the end is met again by the next call
+
+
 class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
     """The library keeps trying with a wrong password or certificate until its time is up. This one raises
     `LoginRefused` from the next use of the broker on; `last_failure` is what the latest attempt ended with."""
@@ -74,8 +82,8 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
 
     async def _build_transport(self, node: Any, timeout_at: Optional[float] = None) -> Any:
         transport = await super()._build_transport(node, timeout_at=timeout_at)
-        if type(transport) is KafkaTCPTransport:  # TLS reads record by record anyway
-            transport.__class__ = _BulkTransport
+        own = {KafkaTCPTransport: _BulkTransport, KafkaSSLTransport: LastWordsTransport}
+        transport.__class__ = own.get(type(transport), type(transport))
         return transport
 
     def _failed(self, node_id: Any, error: BaseException) -> None:

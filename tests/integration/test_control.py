@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -65,6 +65,14 @@ class TwoTopics:
         """Change the source topic's configs, `_` for `.`; `None` removes one."""
         changes = {key.replace("_", "."): value for key, value in configs.items()}
         assert self.source.alter_topic_configs({self.name: changes}) == {self.name: None}
+        deadline = time.monotonic() + 30
+        while not self._shows(changes):  # each broker learns of it in its own time
+            assert time.monotonic() < deadline, f"{self.name} does not show {changes}"
+
+    def _shows(self, changes: Mapping[str, Optional[str]]) -> bool:
+        found = self.source.topic_configs([self.name], list(changes))[self.name]
+        own = {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
+        return all(own.get(key) == value for key, value in changes.items())
 
     def sync(self, **settings: Any) -> int:
         """How many configs were changed. None must be refused."""
@@ -73,6 +81,13 @@ class TwoTopics:
         synced = sync_topic_configs(flow, (flow,), self.source, self.target)
         assert synced.problems == ()
         return synced.changed
+
+    def remote_becomes(self, configs: Dict[str, str]) -> bool:
+        """Whether these, within a time, are the remote topic's own configs: a broker learns of them in its own time."""
+        deadline = time.monotonic() + 10
+        while self.remote() != configs and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return self.remote() == configs
 
     def remote(self) -> Dict[str, Optional[str]]:
         """The remote topic's own configs, without what it has by default."""
@@ -90,7 +105,7 @@ def test_config_changed_on_the_source_arrives_and_is_not_sent_again(topics: TwoT
     assert topics.sync() == 0
     topics.set(retention_ms="2000", cleanup_policy="compact")
     assert topics.sync() == 2
-    assert topics.remote() == {"retention.ms": "2000", "cleanup.policy": "compact"}
+    assert topics.remote_becomes({"retention.ms": "2000", "cleanup.policy": "compact"})
     assert topics.sync() == 0
 
 
@@ -99,20 +114,20 @@ def test_override_removed_on_the_source_is_removed_from_the_remote_topic(topics:
     topics.create({"retention.ms": "1000", "segment.ms": "5000"}, {"retention.ms": "1000", "segment.ms": "5000"})
     topics.set(retention_ms=None, segment_ms=None)
     assert topics.sync() == 2
-    assert topics.remote() == {}
+    assert topics.remote_becomes({})
 
 
 def test_excluded_config_set_by_hand_survives_and_another_returns_to_the_sources(topics: TwoTopics) -> None:
     by_hand = {"delete.retention.ms": "1000", "retention.bytes": "1000", "min.insync.replicas": "1"}
     topics.create({"delete.retention.ms": "2000", "retention.bytes": "2000"}, by_hand)
     assert topics.sync(config_properties_exclude=(r"delete\.retention\.ms", r"min\.insync\.replicas")) == 1
-    assert topics.remote() == {**by_hand, "retention.bytes": "2000"}
+    assert topics.remote_becomes({**by_hand, "retention.bytes": "2000"})
 
 
 def test_source_default_is_set_where_defaults_come_from_the_source(topics: TwoTopics) -> None:
     topics.create({}, {"segment.ms": "5000"})
     assert topics.sync(use_defaults_from="source") == 1
-    assert topics.remote() == {"segment.ms": str(7 * 24 * 3600 * 1000)}
+    assert topics.remote_becomes({"segment.ms": str(7 * 24 * 3600 * 1000)})
 
 
 def test_what_lets_the_remote_topic_admit_every_record_is_not_undone(topics: TwoTopics) -> None:
@@ -125,7 +140,7 @@ def test_what_lets_the_remote_topic_admit_every_record_is_not_undone(topics: Two
     assert topics.sync(config_properties_exclude=()) == 0
     topics.set(max_message_bytes="4000000")
     assert topics.sync(config_properties_exclude=()) == 1
-    assert topics.remote() == {**exact, "max.message.bytes": "4000000"}
+    assert topics.remote_becomes({**exact, "max.message.bytes": "4000000"})
 
 
 @pytest.fixture(scope="module")
@@ -351,5 +366,5 @@ def test_running_flow_follows_the_source_in_its_intervals(
     with ControlBeside(config, config.flows, Book(), watch, threading.Event()):
         topics.set(retention_ms="2000")
         assert changed.wait(60)
-        assert topics.remote() == {"retention.ms": "2000"}
+        assert topics.remote_becomes({"retention.ms": "2000"})
     assert seen[-1].topic_configs == 1

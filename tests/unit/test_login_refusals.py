@@ -7,7 +7,7 @@ import ssl
 import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
-from mirror_lib.log.brokers import refusal
+from mirror_lib.log.brokers import LastWordsTransport, refusal
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,25 @@ def test_a_connection_that_breaks_is_tried_again(error: Exception) -> None:
 )  # fmt: skip
 def test_a_refusal_is_told_in_the_brokers_words(error: Exception, sentence: str) -> None:
     assert refusal(error) == sentence
+
+
+class Said:
+    """A TLS socket from which all of `parts` can be read at once; the last, empty one is its end."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = list(parts)
+
+    def recv(self, _: int) -> bytes:
+        return self._parts.pop(0) if len(self._parts) > 1 else self._parts[0]
+
+    def getpeername(self) -> str:
+        raise OSError("the other side has gone")
+
+
+def test_what_a_broker_says_before_it_hangs_up_is_heard() -> None:
+    transport = object.__new__(LastWordsTransport)
+    transport._closed, transport._sock = True, Said(b"refused: ", b"wrong password", b"")
+    assert transport._sock_recv() == (b"refused: wrong password", None)
+    words, end = transport._sock_recv()
+    assert words == b""
+    assert isinstance(end, KafkaConnectionError)

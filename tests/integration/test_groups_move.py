@@ -211,6 +211,22 @@ def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and
     assert [record.value for record in lab.rest_of(group, "orders")[0]] == values(100)[60:]
 
 
+def test_group_of_a_partition_that_was_never_written_starts_at_its_first_record(lab: GroupLab) -> None:
+    group, topic = lab.name, lab.create("orders", 2)
+    lab.write("orders", values(100))
+    first = of_topic(read_on(lab.source, group, [topic]), topic)
+    commit(lab.source, group, topic, 0, 1)
+    lab.copy()
+    empty = "untranslatable: nothing of this partition is copied yet"
+    assert lab.translate() == {(group, "orders", 0): "exact", (group, "orders", 1): empty}
+    assert list(lab.at_target(group, "orders", 2)) == [0]
+    lab.write("orders", values(5, "first ever"), 1)
+    lab.copy()
+    assert set(lab.translate().values()) == {"exact"}
+    assert lab.at_target(group, "orders", 2)[1] == (min(lab.read_remote("orders")[1]), "")
+    assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
+
+
 # --- groups that live, groups that nobody can see living, and rewinds ---------------------------------------------
 
 Places = Dict[int, int]

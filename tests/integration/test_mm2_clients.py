@@ -193,7 +193,11 @@ def test_source_is_only_read_unless_it_is_asked_to_hold_the_offset_syncs(lab: Jo
     lab.pass_once()
     assert set(topics_of(lab.source)) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
 
-    lab.settings["emit.offset-syncs.enabled"] = "true"
+    lab.settings["offset-syncs.topic.location"] = "target"
+    assert lab.pass_once().offset_syncs == len(lab.offset_syncs(lab.target, SYNCS_ON_TARGET)) == 2
+    assert set(topics_of(lab.source)) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
+
+    lab.settings.update({"offset-syncs.topic.location": "source", "emit.offset-syncs.enabled": "true"})
     assert lab.pass_once().offset_syncs == len(lab.offset_syncs(lab.source, SYNCS_ON_SOURCE)) == 2
 
 
@@ -236,3 +240,14 @@ def test_checkpoints_rise_over_restarts_and_fall_only_where_a_group_was_reset(la
     commit(lab.source, lab.name, lab.topic("orders"), 55)
     assert lab.pass_once().checkpoints == 0
     assert [each.upstream_offset for each in lab.checkpoints()] == told
+
+
+def test_topic_without_a_mirrored_record_has_no_checkpoint_until_its_first(lab: JobLab) -> None:
+    commit(lab.source, lab.name, lab.create("orders"), 0)
+    lab.copy()
+    report = lab.pass_once()
+    assert (report.checkpoints, report.verdicts, lab.checkpoints()) == (0, {"untranslatable": 1}, [])
+    lab.write("orders", values(10))
+    lab.copy()
+    assert lab.pass_once().checkpoints == 1
+    assert [each.upstream_offset for each in lab.checkpoints()] == [0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Any, Callable, Optional, Sequence, Tuple, Type
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 RESTART_SECONDS = 5.0
 
 
-class FlowLife:
+class FlowLife(ABC):
     """A flow in a thread of its own. `_live` is one life of it, `_over` is called with what became of the last.
 
     After an error of the kinds in `_passing()` it lives again, until `stop` is set.
@@ -40,14 +41,14 @@ class FlowLife:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _live(self) -> Optional[MirrorError]:
-        raise NotImplementedError
+    @abstractmethod
+    def _live(self) -> Optional[MirrorError]: ...
 
-    def _passing(self) -> Tuple[Type[MirrorError], ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def _passing(self) -> Tuple[Type[MirrorError], ...]: ...
 
-    def _over(self, error: Optional[MirrorError]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _over(self, error: Optional[MirrorError]) -> None: ...
 
     def _run(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Dict, Iterator
@@ -44,9 +45,10 @@ class GuardedBroker(KafkaBroker):
 
 @contextmanager
 def guarded_cluster(directory: Path) -> Iterator[GuardedBroker]:
-    """One such broker, killed on the way out."""
+    """One such broker, in a folder of its own below `directory`, killed on the way out."""
     port, controller_port = free_ports(2)
-    broker = GuardedBroker("guarded", directory / "guarded", port, controller_port, PROPERTIES)
+    # Two files of tests may ask for one in the same folder: what the first left is of another cluster.
+    broker = GuardedBroker("guarded", Path(tempfile.mkdtemp(prefix="guarded-", dir=directory)), port, controller_port, PROPERTIES)
     broker.start()
     try:
         yield broker

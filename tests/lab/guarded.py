@@ -48,7 +48,8 @@ def guarded_cluster(directory: Path) -> Iterator[GuardedBroker]:
     """One such broker, in a folder of its own below `directory`, killed on the way out."""
     port, controller_port = free_ports(2)
     # Two files of tests may ask for one in the same folder: what the first left is of another cluster.
-    broker = GuardedBroker("guarded", Path(tempfile.mkdtemp(prefix="guarded-", dir=directory)), port, controller_port, PROPERTIES)
+    own = Path(tempfile.mkdtemp(prefix="guarded-", dir=directory))
+    broker = GuardedBroker("guarded", own, port, controller_port, PROPERTIES)
     broker.start()
     try:
         yield broker

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, watcher
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.offset_choice import OffsetChoice, until
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_OK, ConfigError, MirrorError
 from mirror_lib.progress import snapshot_json, status_line
 
@@ -33,7 +34,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     flows = chosen_flows(arguments, config)
     end = wanted_end(arguments)
     if arguments.once or arguments.until is not None:
-        config = replace(config, trigger="availableNow")
+        config = replace(config, trigger=AVAILABLE_NOW)
     with running_session(f"mirror {', '.join(flow.name for flow in flows)}") as spark:
         refuse_settings(spark)
         stop = stop_on_signals()
@@ -45,7 +46,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     _show(outcomes, errors, arguments.json)
     if errors:
         return max(error.exit_code for error in errors)
-    return EXIT_STOPPED if stop.is_set() and config.trigger == "availableNow" else EXIT_OK
+    return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK
 
 
 def wanted_end(arguments: argparse.Namespace) -> Optional[OffsetChoice]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from mirror_lib.commands.output import chosen_flows, print_error, watcher
 from mirror_lib.commands.run import EXIT_STOPPED, stop_on_signals
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_OK
 
 
@@ -19,7 +20,7 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
 
     flows = chosen_flows(arguments, config)
     if arguments.once:
-        config = replace(config, trigger="availableNow")
+        config = replace(config, trigger=AVAILABLE_NOW)
     with running_session(f"mirror translate {', '.join(flow.name for flow in flows)}") as spark:
         watch = watcher(arguments.json, pass_line, pass_json)
         stop = stop_on_signals()
@@ -28,4 +29,4 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
         print_error(error)
     if errors:
         return max(error.exit_code for error in errors)
-    return EXIT_STOPPED if stop.is_set() and config.trigger == "availableNow" else EXIT_OK
+    return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK

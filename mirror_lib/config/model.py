@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.offset_choice import LATEST, OffsetChoice
+from mirror_lib.config.values import AVAILABLE_NOW
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
@@ -112,6 +113,16 @@ class ReplicationFlow:
         return f"{self.source.alias}->{self.target.alias}"
 
     @property
+    def translates(self) -> bool:
+        """Whether it has any use for the offsets of groups."""
+        return self.sync_group_offsets_interval is not None or self.emit_checkpoints_interval is not None
+
+    @property
+    def translates_beside(self) -> bool:
+        """Whether `mirror run` translates them too, and not `mirror translate` alone."""
+        return self.sync_group_offsets_interval is not None or self.checkpoints_beside
+
+    @property
     def starts_at_earliest(self) -> bool:
         """Whether a partition that was never copied is copied from the start of its log."""
         return self.start_position is None and self.auto_offset_reset != LATEST
@@ -129,7 +140,7 @@ class MirrorConfig:
 
     flows: Tuple[ReplicationFlow, ...]
     state: str
-    trigger: str = "availableNow"
+    trigger: str = AVAILABLE_NOW
     name: str = "mirror"
     heartbeat_pairs: Tuple[ReplicationFlow, ...] = ()
     warnings: Tuple[str, ...] = ()

@@ -10,6 +10,9 @@ from typing import Callable, Mapping, Optional, Tuple
 
 from mirror_lib.config.entries import Value
 
+# The trigger of a run that ends by itself, by Spark's name.
+AVAILABLE_NOW = "availableNow"
+
 _TRIGGER = re.compile(r"(\d+)\s*(millisecond|second|minute|hour)s?", re.IGNORECASE)
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _TOPIC_CHARACTERS = re.compile(r"[A-Za-z0-9._-]+")
@@ -169,7 +172,7 @@ def _text(value: Value) -> str:
 def _trigger(value: Value) -> str:
     text = one(value)
     if text.lower() == "availablenow":
-        return "availableNow"
+        return AVAILABLE_NOW
     match = _TRIGGER.fullmatch(text)
     if not match or int(match.group(1)) == 0:
         raise ValueError("must be availableNow or a time such as '10 seconds'")

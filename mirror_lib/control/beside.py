@@ -15,6 +15,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple, Type
 
 from mirror_lib.cluster import clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.control.duty import Duty
 from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.control.report import ControlReport
@@ -22,7 +23,6 @@ from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topi
 
 log = logging.getLogger(__name__)
 
-AVAILABLE_NOW = "availableNow"
 # The copy waits for the first turns: a limit that was raised on the source is raised before a record needs it, and the
 # heartbeat of a run that ends is copied in it.
 LOOK_SECONDS = 30.0

@@ -14,14 +14,7 @@ from mirror_lib.custom_classes import GROUP_FILTER_KEY
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.filters import group_filter_for
 from mirror_lib.policy import policy_for
-from mirror_lib.preview.groups import (
-    TRANSLATED,
-    GroupFacts,
-    GroupPlan,
-    is_translating,
-    is_translating_beside,
-    plan_groups,
-)
+from mirror_lib.preview.groups import TRANSLATED, GroupFacts, GroupPlan, plan_groups
 
 COMMIT_KEY, CHECKPOINTS_KEY = "sync.group.offsets.enabled", "emit.checkpoints.enabled"
 
@@ -48,7 +41,7 @@ def explain_group(
 
 def _use(flow: ReplicationFlow) -> str:
     if flow.sync_group_offsets_interval is None:
-        by = "" if is_translating_beside(flow) else " by mirror translate alone"
+        by = "" if flow.translates_beside else " by mirror translate alone"
         return f"translated for {policy_for(flow).checkpoints_topic(flow.source.alias)}{by}, not committed"
     return f"translated, and committed on {flow.target.alias}"
 
@@ -74,7 +67,7 @@ def _steps(
     intervals = {COMMIT_KEY: flow.sync_group_offsets_interval, CHECKPOINTS_KEY: flow.emit_checkpoints_interval}
     for key, interval in intervals.items():
         yield Step(key, place_of(flow, key), "off" if interval is None else f"on, every {interval:g} s")
-    if not is_translating(flow):
+    if not flow.translates:
         reason = f"{COMMIT_KEY} and {CHECKPOINTS_KEY} are false"
         yield Step("translation", place_of(flow, COMMIT_KEY), "nothing asks for it", stops=reason)
     if flow.sync_group_offsets_interval is not None:

@@ -45,16 +45,6 @@ class GroupPlan:
     partitions: Tuple[TopicPartition, ...] = ()
 
 
-def is_translating(flow: ReplicationFlow) -> bool:
-    """Whether `flow` has any use for group offsets."""
-    return flow.sync_group_offsets_interval is not None or flow.emit_checkpoints_interval is not None
-
-
-def is_translating_beside(flow: ReplicationFlow) -> bool:
-    """Whether `mirror run` translates too, and not `mirror translate` alone."""
-    return flow.sync_group_offsets_interval is not None or flow.checkpoints_beside
-
-
 def plan_groups(flow: ReplicationFlow, facts: GroupFacts) -> Tuple[GroupPlan, ...]:
     """Decide on every group of the source, in the order of names. CustomClassError where the user's filter fails."""
     return tuple(_planned(flow, group, facts) for group in sorted(facts.names))

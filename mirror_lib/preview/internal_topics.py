@@ -8,7 +8,6 @@ from typing import Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import TopicDescription
 from mirror_lib.policy import checkpoints_topics, offset_syncs_topics, policy_for
-from mirror_lib.preview.groups import is_translating_beside
 
 CREATE, EXISTS, OFF = "create", "exists", "off"
 RUN = "written by mirror run"
@@ -44,7 +43,7 @@ def plan_internal_topics(
     here, there = (flow.source, source_topics), (flow.target, target_topics)
     at_source = flow.offset_syncs_topic_location == "source"
     other = flow.target if at_source else flow.source
-    writers = f"{RUN} and mirror translate" if is_translating_beside(flow) else TRANSLATE
+    writers = f"{RUN} and mirror translate" if flow.translates_beside else TRANSLATE
     checkpoints = None if flow.emit_checkpoints_interval is None else writers
     syncs = writers if flow.emit_offset_syncs else None
     heartbeats = None if flow.emit_heartbeats_interval is None else RUN

@@ -12,7 +12,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.facts import AclBinding
 from mirror_lib.plan import CopiedTopic
-from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED, is_translating_beside
+from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED
 from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE
 from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview
 from mirror_lib.remote_configs import TIMESTAMP_CONFIGS
@@ -155,7 +155,7 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
 def _use(flow: ReplicationFlow) -> str:
     if flow.sync_group_offsets_interval is not None:
         return ""
-    by = "" if is_translating_beside(flow) else " and by mirror translate alone"
+    by = "" if flow.translates_beside else " and by mirror translate alone"
     return f"; for checkpoints{by}, not committed: sync.group.offsets.enabled is false"
 
 

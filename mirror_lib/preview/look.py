@@ -15,7 +15,7 @@ from mirror_lib.errors import ClusterError, CustomClassError
 from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
 from mirror_lib.filters import group_filter_for
 from mirror_lib.plan import TopicFacts, TopicPlan, select_topics
-from mirror_lib.preview.groups import GroupFacts, GroupPlan, is_translating, plan_groups
+from mirror_lib.preview.groups import GroupFacts, GroupPlan, plan_groups
 from mirror_lib.preview.internal_topics import InternalTopicPlan, plan_internal_topics
 from mirror_lib.remote_topics import plan_and_facts
 
@@ -120,7 +120,7 @@ def _acls(
 def _groups(
     flow: ReplicationFlow, selected: Mapping[str, str], source: GroupCluster, target: GroupCluster
 ) -> Tuple[GroupPlan, ...]:
-    if not is_translating(flow):
+    if not flow.translates:
         raise _Silent("off: sync.group.offsets.enabled and emit.checkpoints.enabled are false")
     names, chosen = source.group_names(), group_filter_for(flow)
     taken = [name for name in names if chosen.why_not(name) is None]

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.filters import subscribe_pattern
 
 CopyBatch = Callable[[SparkSession, str, int], None]
-AVAILABLE_NOW = "availableNow"
 
 
 def start_query(

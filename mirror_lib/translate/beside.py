@@ -14,9 +14,9 @@ from typing import List, Optional, Sequence, Type
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import MirrorError
 from mirror_lib.flow_life import await_end
-from mirror_lib.replicate.query import AVAILABLE_NOW
 from mirror_lib.translate.job import LEFT, STOP_SECONDS, TranslationRun, Watcher
 
 
@@ -31,7 +31,7 @@ class TranslationBeside:
         watcher: Watcher,
         stop: threading.Event,
     ) -> None:
-        syncing = [flow for flow in flows if flow.sync_group_offsets_interval is not None or flow.checkpoints_beside]
+        syncing = [flow for flow in flows if flow.translates_beside]
         self._at_the_end = config.trigger == AVAILABLE_NOW
         self._copied = threading.Event()
         self._stop = stop

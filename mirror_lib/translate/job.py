@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.flow_life import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
-from mirror_lib.replicate.query import AVAILABLE_NOW
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.translate.flow import FlowTranslation

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.state.arrow_rows import arrow_batches, interleaved
+from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
 from mirror_lib.state.merged_syncs import merged_syncs
 from mirror_lib.state.offset_map import merge_runs
 from mirror_lib.state.records import LedgerRow, OffsetSync, PartitionKey, Position
@@ -28,12 +29,7 @@ OFFSET_SYNCS = TableSchema(
     name="offset_syncs",
     comment="record_count records from upstream_offset on lie at downstream_offset on, with no gap on either side",
     columns=(
-        Column("flow", "string", "A->B"),
-        Column("source_topic", "string", "topic on A"),
-        Column("remote_topic", "string", "its copy on B"),
-        Column("partition", "int", "the same on both sides"),
-        Column("source_topic_id", "string", "Kafka's id of the source topic, empty where brokers have none"),
-        Column("remote_topic_id", "string", "Kafka's id of the remote topic, empty where brokers have none"),
+        *COPIED_PARTITION,
         Column("upstream_offset", "bigint", "offset on A of the first record"),
         Column("downstream_offset", "bigint", "offset on B of the first record"),
         Column("record_count", "bigint", "records in the run; 0 is a position: what comes next, comes here"),
@@ -44,7 +40,6 @@ OFFSET_SYNCS = TableSchema(
     ),
     stamp="committed_at",
 )
-_KEY = ("source_topic_id", "remote_topic_id", "source_topic", "partition")
 _UPSTREAM_END = "upstream_offset + record_count"
 _DOWNSTREAM_END = "downstream_offset + record_count"
 
@@ -91,8 +86,8 @@ class OffsetSyncTable:
         )
         last = F.max(F.struct(*ends))
         with self._table.explained("read"):
-            found = rows.groupBy(*_KEY).agg(last.alias("last")).collect()
-        return {_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}
+            found = rows.groupBy(*PARTITION_KEY).agg(last.alias("last")).collect()
+        return {partition_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}
 
     def runs(self, flow: str, source_topic: str, partition: int) -> Tuple[OffsetSync, ...]:
         """One partition's syncs, merged and in order; of its present topics only, if one was ever created anew.
@@ -107,20 +102,20 @@ class OffsetSyncTable:
             found = rows.where(wanted).collect()
         if not found:
             return ()
-        present = _key(max(found, key=lambda row: row["committed_at"]))
-        return merge_runs([_sync(row) for row in found if _key(row) == present])
+        present = partition_key(max(found, key=lambda row: row["committed_at"]))
+        return merge_runs([_sync(row) for row in found if partition_key(row) == present])
 
     def syncs(self, flow: str) -> Mapping[PartitionKey, Tuple[OffsetSync, ...]]:
         """Every partition's syncs, as stored: neither merged nor checked."""
         rows = self._of_flow(flow)
         if rows is None:
             return {}
-        columns = (*_KEY, "upstream_offset", "downstream_offset", "record_count")
+        columns = (*PARTITION_KEY, "upstream_offset", "downstream_offset", "record_count")
         with self._table.explained("read"):
             found = rows.select(*columns).collect()
         by_key: Dict[PartitionKey, List[OffsetSync]] = defaultdict(list)
         for row in found:
-            by_key[_key(row)].append(_sync(row))
+            by_key[partition_key(row)].append(_sync(row))
         return {key: tuple(syncs) for key, syncs in by_key.items()}
 
     def triples(self, flow: str) -> Mapping[PartitionKey, Offsets]:
@@ -134,9 +129,10 @@ class OffsetSyncTable:
         if rows is None:
             return {}
         with self._table.explained("read"):
-            batches = arrow_batches(merged_syncs(rows, _KEY))
+            batches = arrow_batches(merged_syncs(rows, PARTITION_KEY))
             numbers = ("upstream_offset", "downstream_offset", "record_count")
-            return {PartitionKey(*key): flat for key, flat in interleaved(batches, "begins_key", _KEY, numbers)}
+            by_key = interleaved(batches, "begins_key", PARTITION_KEY, numbers)
+            return {PartitionKey(*key): flat for key, flat in by_key}
 
     def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
         """The first upstream offset whose record lies at or beyond `downstream_offset`, or would lie there next.
@@ -184,10 +180,6 @@ def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int
     topics = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
     offsets = (row.upstream_offset, row.downstream_offset, row.record_count)
     return (flow, *topics, *offsets, run_id, query_id, batch_id)
-
-
-def _key(row: Row) -> PartitionKey:
-    return PartitionKey(*(row[name] for name in _KEY))
 
 
 def _sync(row: Row) -> OffsetSync:

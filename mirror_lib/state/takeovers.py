@@ -7,6 +7,7 @@ from typing import FrozenSet, Sequence, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
 from mirror_lib.state.records import PartitionKey, TakenOver
 from mirror_lib.state.tables import Column, StateTable, TableSchema
 
@@ -14,12 +15,7 @@ TAKEOVERS = TableSchema(
     name="takeovers",
     comment="one row for each partition that was taken over from another tool",
     columns=(
-        Column("flow", "string", "A->B"),
-        Column("source_topic", "string", "topic on A"),
-        Column("remote_topic", "string", "its copy on B"),
-        Column("partition", "int", "the same on both sides"),
-        Column("source_topic_id", "string", "Kafka's id of the source topic, empty where brokers have none"),
-        Column("remote_topic_id", "string", "Kafka's id of the remote topic, empty where brokers have none"),
+        *COPIED_PARTITION,
         Column("taken_from", "string", "where the position was kept: a topic on B, or a group on A"),
         Column("kept_offset", "bigint", "the next upstream offset by that position; -1 where none was kept"),
         Column("upstream_offset", "bigint", "where the mirror goes on"),
@@ -32,7 +28,6 @@ TAKEOVERS = TableSchema(
     ),
     stamp="at",
 )
-_KEY = ("source_topic_id", "remote_topic_id", "source_topic", "partition")
 
 
 class TakeoverTable:
@@ -51,8 +46,9 @@ class TakeoverTable:
         if rows is None:
             return frozenset()
         with self._table.explained("read"):
-            found = rows.where((F.col("flow") == flow) & F.col("older_records")).select(*_KEY).distinct().collect()
-        return frozenset(PartitionKey(*(row[name] for name in _KEY)) for row in found)
+            older = rows.where((F.col("flow") == flow) & F.col("older_records"))
+            found = older.select(*PARTITION_KEY).distinct().collect()
+        return frozenset(map(partition_key, found))
 
 
 def _values(flow: str, row: TakenOver, run_id: str) -> Tuple[object, ...]:

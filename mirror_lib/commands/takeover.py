@@ -56,12 +56,12 @@ def _taken_over(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession
 ) -> Tuple[List[PartitionTakeover], int, str]:
     """The decisions, how many were written down, and the run's id."""
-    from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.cluster import clusters_of
     from mirror_lib.takeover.flow import FlowTakeover
     from mirror_lib.takeover.origin import parse_origin
 
     origin = parse_origin(arguments.origin, arguments.connector, arguments.worker_group)
-    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
+    with clusters_of(flow) as (source, target):
         takeover = FlowTakeover(config, flow, spark, source, target, origin, arguments.compare)
         decided = takeover.look()
         taken = takeover.execute(decided) if arguments.execute else 0

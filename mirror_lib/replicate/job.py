@@ -83,18 +83,14 @@ class FlowRun(FlowLife):
 
     def _live(self) -> Optional[MirrorError]:
         """One driver's life of the flow: looks at the clusters, copies, and returns why it ended if it is not done."""
-        if not self._flow.commit_source_group:
-            return self._look_and_mirror()
-        with clusters_of(self._flow):
-            pass  # who cannot log in is told so at once, and not while it waits for its turn
-        with _member_for(self._flow) as self._group:
-            if not self._group.wait_for_turn(self._stop, patient=self._config.trigger != AVAILABLE_NOW):
-                return None
-            return self._look_and_mirror()
-
-    def _look_and_mirror(self) -> Optional[MirrorError]:
+        # Connected first: who cannot log in is told so at once, and not while it waits for its turn.
         with clusters_of(self._flow) as (source, target):
-            return self._mirror(source, target)
+            if not self._flow.commit_source_group:
+                return self._mirror(source, target)
+            with _member_for(self._flow) as self._group:
+                if not self._group.wait_for_turn(self._stop, patient=self._config.trigger != AVAILABLE_NOW):
+                    return None
+                return self._mirror(source, target)
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
         flow, runs = self._flow, RunTable(self._spark, self._config.state)

@@ -6,16 +6,16 @@ Its topics and its mirror have names of their own, so many tests can share the c
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from mirror_lib.config.loader import load
 from tests.lab.brokers import KafkaBroker
+from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import Log, differences, read_topic
 
 if TYPE_CHECKING:
@@ -107,18 +107,9 @@ class FlowLab:
         assert outcome.error is None, outcome.error
         return outcome
 
-    @contextmanager
-    def running(self) -> Iterator[List[FlowOutcome]]:
+    def running(self) -> ContextManager[List[FlowOutcome]]:
         """The flow runs while the block does; its outcomes are there afterwards."""
-        stop, outcomes = threading.Event(), []  # type: Tuple[threading.Event, List[FlowOutcome]]
-        thread = threading.Thread(target=lambda: outcomes.extend(self.run_all(stop)))
-        thread.start()
-        try:
-            yield outcomes
-        finally:
-            stop.set()
-            thread.join(60)
-            assert not thread.is_alive(), "the flow did not end in time"
+        return meanwhile(self.run_all)
 
     def read(self, stem: str, isolation: str = "read_committed") -> Dict[int, Log]:
         return read_topic(self.source, f"{self.name}.{stem}", isolation)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 from confluent_kafka import KafkaException
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
@@ -15,6 +15,7 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.translate.mm2_format import Checkpoint, PointSync, decode_checkpoint, decode_offset_sync
 from tests.lab.brokers import KafkaBroker
 from tests.lab.group_lab import GroupLab
+from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
@@ -55,18 +56,9 @@ class JobLab(GroupLab):
         assert errors == [], errors
         return self.reports[-1]
 
-    @contextmanager
-    def translating(self) -> Iterator[List[MirrorError]]:
+    def translating(self) -> ContextManager[List[MirrorError]]:
         """The job goes on while the block does; its errors are there afterwards."""
-        stop, errors = threading.Event(), []  # type: Tuple[threading.Event, List[MirrorError]]
-        thread = threading.Thread(target=lambda: errors.extend(self.job("1 second", stop)))
-        thread.start()
-        try:
-            yield errors
-        finally:
-            stop.set()
-            thread.join(60)
-            assert not thread.is_alive(), "the job did not end in time"
+        return meanwhile(partial(self.job, "1 second"))
 
     def offset(self, group: str, stem: str = "orders", partition: int = 0) -> Optional[int]:
         """The group's offset on the remote topic; `None` while it has none, or no coordinator answers."""

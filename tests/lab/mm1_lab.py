@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, ContextManager, Dict, List, Optional, Sequence
 
 from mirror_lib.commands.mm1 import add_mm1, mm1_config
 from mirror_lib.config.model import MirrorConfig
 from tests.lab.brokers import KafkaBroker
+from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
@@ -65,18 +65,9 @@ class Mm1Lab:
         config = replace(config_of(*arguments), trigger=trigger)
         return run_flows(config, config.flows, self.spark, lambda _: None, stop or threading.Event())
 
-    @contextmanager
-    def running(self, state: str) -> Iterator[List[FlowOutcome]]:
+    def running(self, state: str) -> ContextManager[List[FlowOutcome]]:
         """In this process, while the block does; its outcomes are there afterwards."""
-        stop, outcomes = threading.Event(), []  # type: threading.Event, List[FlowOutcome]
-        thread = threading.Thread(target=lambda: outcomes.extend(self.run(state, trigger="1 second", stop=stop)))
-        thread.start()
-        try:
-            yield outcomes
-        finally:
-            stop.set()
-            thread.join(60)
-            assert not thread.is_alive(), "the mirror did not end in time"
+        return meanwhile(lambda stop: self.run(state, trigger="1 second", stop=stop))
 
     def copied(self, partition: int = 0) -> List[Optional[bytes]]:
         """Values on the target, for the strictest reader; none while there is no such topic."""

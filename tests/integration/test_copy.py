@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from tests.integration.conftest import Ground
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
@@ -24,14 +24,8 @@ MakeLab = Callable[..., FlowLab]
 
 
 @pytest.fixture
-def lab(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-) -> FlowLab:
-    return FlowLab(source_cluster, target_cluster, spark, tmp_path, topic_name("copy"))
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+    return FlowLab(*ground, topic_name("copy"))
 
 
 HARD = {

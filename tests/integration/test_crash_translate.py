@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Callable, Dict, List, Tuple
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.lab.brokers import KafkaBroker
+from tests.integration.conftest import Ground
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit
@@ -24,15 +23,9 @@ CHECKPOINTS = "mirror_lib.translate.mm2_topics:CheckpointWriter.write"
 
 
 @pytest.fixture
-def lab(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-) -> JobLab:
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> JobLab:
     """Three groups on two partitions; copied, and never translated."""
-    lab = JobLab(source_cluster, target_cluster, spark, tmp_path, topic_name("crash"))
+    lab = JobLab(*ground, topic_name("crash"))
     lab.settings["offset-syncs.topic.location"] = "target"
     lab.create("orders", 2)
     for partition in range(2):

@@ -9,8 +9,8 @@ from typing import Callable, Dict, List
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from pyspark.sql import SparkSession
 
+from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, driver
@@ -25,15 +25,9 @@ Write = Callable[..., None]
 
 
 @pytest.fixture
-def lab(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-) -> Mm1Lab:
-    topic = source_cluster.create_topic(topic_name("mm1"), 2, retention_ms="-1")
-    return Mm1Lab(source_cluster, target_cluster, spark, tmp_path, f"group-{topic}", topic)
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> Mm1Lab:
+    topic = ground[0].create_topic(topic_name("mm1"), 2, retention_ms="-1")
+    return Mm1Lab(*ground, f"group-{topic}", topic)
 
 
 @pytest.fixture

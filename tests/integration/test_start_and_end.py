@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Callable, List, Optional
 
 import pytest
-from pyspark.sql import SparkSession
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.offset_choice import until
 from mirror_lib.replicate.job import FlowOutcome, run_flows
-from tests.lab.brokers import KafkaBroker
+from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.group_lab import commit
 from tests.lab.one_flow import until as wait_until
@@ -22,14 +20,8 @@ AT_20 = "2023-11-14T22:13:20.020Z"  # the time of record 20 of a lab's topic
 
 
 @pytest.fixture
-def lab(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-) -> FlowLab:
-    made = FlowLab(source_cluster, target_cluster, spark, tmp_path, topic_name("starts"))
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+    made = FlowLab(*ground, topic_name("starts"))
     made.create("orders", 2, retention_ms="-1")
     for partition in (0, 1):
         made.write("orders", values(50), partition)

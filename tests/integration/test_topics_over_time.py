@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Callable, List
 
 import pytest
-from pyspark.sql import SparkSession
 
+from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.one_flow import until
@@ -16,14 +15,8 @@ from tests.lab.readers import differences, read_topic
 
 
 @pytest.fixture
-def lab(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-) -> FlowLab:
-    return FlowLab(source_cluster, target_cluster, spark, tmp_path, topic_name("time"))
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+    return FlowLab(*ground, topic_name("time"))
 
 
 def recreate_source(lab: FlowLab, stem: str = "orders") -> None:

@@ -13,7 +13,7 @@ from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from mirror_lib.explain.steps import Explanation
-    from mirror_lib.plan import TopicFacts
+    from mirror_lib.topics.plan import TopicFacts
 
 
 def read_explained(arguments: argparse.Namespace) -> MirrorConfig:
@@ -51,7 +51,7 @@ def _topic(arguments: argparse.Namespace) -> Optional[str]:
 
 def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicFacts]:
     from mirror_lib.cluster import clusters_of
-    from mirror_lib.remote_topics import read_facts
+    from mirror_lib.topics.remote_topics import read_facts
 
     try:
         with clusters_of(flow) as (source, target):
@@ -66,7 +66,7 @@ def _group(group: str, flow: ReplicationFlow, config: MirrorConfig) -> Explanati
     from mirror_lib.explain.group import explain_group
     from mirror_lib.preview.groups import GroupFacts
     from mirror_lib.preview.look import existing_groups
-    from mirror_lib.remote_topics import plan_flow
+    from mirror_lib.topics.remote_topics import plan_flow
 
     with clusters_of(flow) as (source, target):
         plan = plan_flow(flow, source, target, config.flows)

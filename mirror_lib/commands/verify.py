@@ -24,9 +24,9 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> int:
     from mirror_lib.cluster import clusters_of
-    from mirror_lib.remote_topics import plan_flow
     from mirror_lib.state.offset_syncs import OffsetSyncTable
     from mirror_lib.state.takeovers import TakeoverTable
+    from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import verify
     from mirror_lib.verify.verdicts import report_json, report_lines
 

@@ -22,8 +22,8 @@ from mirror_lib.config.settings import (
     class_key,
 )
 from mirror_lib.config.values import is_entry_point, items
-from mirror_lib.custom_classes import check_custom_classes
 from mirror_lib.errors import ConfigError
+from mirror_lib.topics.custom_classes import check_custom_classes
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")

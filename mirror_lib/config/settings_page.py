@@ -82,7 +82,7 @@ it. The class is made once a flow, as `Class(flow, properties)`: `flow` has the 
 
 | key | methods |
 | --- | --- |
-| `replication.policy.class` | those of `DefaultReplicationPolicy` in `mirror_lib/policy.py`. Extend it; then \
+| `replication.policy.class` | those of `DefaultReplicationPolicy` in `mirror_lib/topics/policy.py`. Extend it; then \
 `format_remote_topic(alias, topic)`, `topic_source(topic)` and `upstream_topic(topic)` are enough |
 | `topic.filter.class` | `why_not(topic)`: a reason, or `None` where the topic is to be copied |
 | `group.filter.class` | `why_not(group)`: a reason, or `None` where the group's offsets are to be translated |

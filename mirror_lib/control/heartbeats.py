@@ -11,7 +11,7 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.internal_topic import InternalTopic
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import MirrorError
-from mirror_lib.policy import policy_for
+from mirror_lib.topics.policy import policy_for
 from mirror_lib.translate.mm2_format import Heartbeat, encode_heartbeat
 
 

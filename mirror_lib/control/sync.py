@@ -13,7 +13,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.facts import AclBinding, AclCluster, Cluster
-from mirror_lib.plan import select_topics
+from mirror_lib.topics.plan import select_topics
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding
-from mirror_lib.policy import policy_for
-from mirror_lib.selection import copied_back, why_skipped
+from mirror_lib.topics.policy import policy_for
+from mirror_lib.topics.selection import copied_back, why_skipped
 
 
 @dataclass(frozen=True)

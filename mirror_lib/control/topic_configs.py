@@ -10,7 +10,7 @@ from typing import Iterator, Mapping, Optional, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicConfigEntry, TopicConfigs
-from mirror_lib.remote_configs import MAX_MESSAGE_BYTES, TIMESTAMP_CONFIGS, config_excluded
+from mirror_lib.topics.remote_configs import MAX_MESSAGE_BYTES, TIMESTAMP_CONFIGS, config_excluded
 
 SET, DELETE, KEEP = "set", "delete", "keep"
 TOPIC_LEVEL, STATIC = "DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG"

@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.columns import aligned
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.filters import first_match
+from mirror_lib.topics.filters import first_match
 
 ALWAYS = "always"
 DEFAULT = "default"

@@ -10,14 +10,14 @@ from typing import Iterator, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import is_entry_point
-from mirror_lib.custom_classes import POLICY_KEY, TOPIC_FILTER_KEY
 from mirror_lib.errors import CustomClassError
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.facts import TopicDescription
-from mirror_lib.filters import topic_filter_for
-from mirror_lib.plan import CopiedTopic, SkippedTopic, TopicFacts, plan_topics
-from mirror_lib.policy import policy_for
-from mirror_lib.selection import copied_back
+from mirror_lib.topics.custom_classes import POLICY_KEY, TOPIC_FILTER_KEY
+from mirror_lib.topics.filters import topic_filter_for
+from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicFacts, plan_topics
+from mirror_lib.topics.policy import policy_for
+from mirror_lib.topics.selection import copied_back
 
 HEARTBEATS_KEY = "heartbeats.replication.enabled"
 

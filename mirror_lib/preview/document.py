@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from mirror_lib.plan import CopiedTopic
 from mirror_lib.preview.lines import changes
 from mirror_lib.preview.look import FlowPreview
+from mirror_lib.topics.plan import CopiedTopic
 
 
 def preview_json(preview: FlowPreview) -> Dict[str, object]:

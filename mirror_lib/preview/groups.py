@@ -10,7 +10,7 @@ from typing import Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
-from mirror_lib.filters import group_filter_for
+from mirror_lib.topics.filters import group_filter_for
 
 TRANSLATED, LEFT_ALONE, SKIPPED = "translated", "left alone", "skipped"
 

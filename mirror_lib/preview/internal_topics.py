@@ -7,7 +7,7 @@ from typing import Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import TopicDescription
-from mirror_lib.policy import checkpoints_topics, offset_syncs_topics, policy_for
+from mirror_lib.topics.policy import checkpoints_topics, offset_syncs_topics, policy_for
 
 CREATE, EXISTS, OFF = "create", "exists", "off"
 RUN = "written by mirror run"

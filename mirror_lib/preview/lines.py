@@ -11,11 +11,11 @@ from mirror_lib.columns import aligned
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.facts import AclBinding
-from mirror_lib.plan import CopiedTopic
 from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED
 from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE
 from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview
-from mirror_lib.remote_configs import TIMESTAMP_CONFIGS
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
 
 MADE, CHANGED, DELETED, SAME, BLOCKED, LEFT = "+", "~", "-", "=", "!", " "
 NAMES_SHOWN = 5

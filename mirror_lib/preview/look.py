@@ -13,11 +13,11 @@ from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
 from mirror_lib.errors import ClusterError, CustomClassError
 from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
-from mirror_lib.filters import group_filter_for
-from mirror_lib.plan import TopicFacts, TopicPlan, select_topics
 from mirror_lib.preview.groups import GroupFacts, GroupPlan, plan_groups
 from mirror_lib.preview.internal_topics import InternalTopicPlan, plan_internal_topics
-from mirror_lib.remote_topics import plan_and_facts
+from mirror_lib.topics.filters import group_filter_for
+from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
+from mirror_lib.topics.remote_topics import plan_and_facts
 
 CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"
 

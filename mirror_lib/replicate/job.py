@@ -18,7 +18,6 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, cause_of
-from mirror_lib.filters import subscribe_pattern
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef
@@ -26,6 +25,7 @@ from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.state.runs import RunTable
+from mirror_lib.topics.filters import subscribe_pattern
 
 log = logging.getLogger(__name__)
 

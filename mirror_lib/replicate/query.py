@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.filters import subscribe_pattern
+from mirror_lib.topics.filters import subscribe_pattern
 
 CopyBatch = Callable[[SparkSession, str, int], None]
 

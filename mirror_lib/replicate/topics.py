@@ -8,10 +8,10 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import Cluster, TopicDescription
-from mirror_lib.plan import TopicPlan
-from mirror_lib.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
-from mirror_lib.remote_topics import apply_plan, plan_flow
 from mirror_lib.state.records import LedgerRow, PartitionKey
+from mirror_lib.topics.plan import TopicPlan
+from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+from mirror_lib.topics.remote_topics import apply_plan, plan_flow
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.log.connection import LogClient
-from mirror_lib.plan import CopiedTopic
-from mirror_lib.remote_topics import plan_flow
 from mirror_lib.replicate.job import same_clusters
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
@@ -32,6 +30,8 @@ from mirror_lib.takeover.origin import Left, Origin, changed, read_left, refuse_
 from mirror_lib.takeover.positions import SyncHistory
 from mirror_lib.takeover.report import PartitionTakeover
 from mirror_lib.takeover.verdicts import KNOWN, REFUSED, TAKE_OVER, Known, Verdict, decide, moved
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.topics.remote_topics import plan_flow
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from mirror_lib.cluster.whole_topic import whole_topic
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import GroupMember, TopicPartition
-from mirror_lib.policy import offset_syncs_topics
 from mirror_lib.takeover.positions import (
     DEDICATED_CONNECTOR,
     KeptPosition,
@@ -20,6 +19,7 @@ from mirror_lib.takeover.positions import (
     group_positions,
     sync_histories,
 )
+from mirror_lib.topics.policy import offset_syncs_topics
 
 log = logging.getLogger(__name__)
 

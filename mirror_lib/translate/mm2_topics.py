@@ -13,7 +13,7 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.internal_topic import InternalTopic
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicPartition
-from mirror_lib.policy import policy_for
+from mirror_lib.topics.policy import policy_for
 from mirror_lib.translate.checkpoints import CheckpointBook, OffsetSyncBook
 from mirror_lib.translate.mm2_format import Checkpoint, encode_checkpoint, encode_offset_sync
 from mirror_lib.translate.partition_map import PartitionMap

@@ -18,9 +18,9 @@ from mirror_lib.facts import (
     TopicDescription,
     TopicPartition,
 )
-from mirror_lib.filters import group_filter_for
-from mirror_lib.plan import select_topics
 from mirror_lib.state.records import PartitionKey
+from mirror_lib.topics.filters import group_filter_for
+from mirror_lib.topics.plan import select_topics
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM
 
 Committed = Mapping[str, Mapping[TopicPartition, CommittedOffset]]

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, MirrorError, cause_of
 from mirror_lib.facts import Cluster
-from mirror_lib.plan import CopiedTopic
 from mirror_lib.state.offset_map import downstream_end, downstream_of, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import OffsetSync, PartitionKey
+from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.digests import DigestReader

@@ -12,7 +12,7 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import NewTopic, OffsetRange
-from mirror_lib.remote_topics import apply_plan, plan_flow
+from mirror_lib.topics.remote_topics import apply_plan, plan_flow
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, guarded_cluster, login
 from tests.lab.ports import free_ports

@@ -19,14 +19,14 @@ from pyspark.sql import SparkSession
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.loader import load
 from mirror_lib.errors import RefusedError
-from mirror_lib.plan import CopiedTopic
-from mirror_lib.remote_topics import plan_flow
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.state.takeovers import TakeoverTable
 from mirror_lib.takeover.flow import FlowTakeover
 from mirror_lib.takeover.origin import parse_origin
 from mirror_lib.takeover.report import PartitionTakeover
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import verify
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, clusters

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError
-from mirror_lib.plan import CopiedTopic
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
+from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import verify
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
 from tests.lab.brokers import KafkaBroker

@@ -10,7 +10,9 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.custom_classes import (
+from mirror_lib.errors import ConfigError, CustomClassError
+from mirror_lib.facts import TopicConfigEntry, TopicDescription
+from mirror_lib.topics.custom_classes import (
     CONFIG_FILTER_KEY,
     GROUP_FILTER_KEY,
     METHODS,
@@ -18,18 +20,22 @@ from mirror_lib.custom_classes import (
     TOPIC_FILTER_KEY,
     custom_class,
 )
-from mirror_lib.errors import ConfigError, CustomClassError
-from mirror_lib.facts import TopicConfigEntry, TopicDescription
-from mirror_lib.filters import ConfigPropertyFilter, GroupFilter, TopicFilter, group_filter_for, subscribe_pattern
-from mirror_lib.plan import TopicFacts, TopicPlan, plan_topics
-from mirror_lib.policy import DefaultReplicationPolicy, ReplicationPolicy, policy_for
+from mirror_lib.topics.filters import (
+    ConfigPropertyFilter,
+    GroupFilter,
+    TopicFilter,
+    group_filter_for,
+    subscribe_pattern,
+)
+from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
+from mirror_lib.topics.policy import DefaultReplicationPolicy, ReplicationPolicy, policy_for
 from mirror_lib.translate.survey import group_names
 from tests.lab.checkout import ROOT
 
 EXAMPLE = ROOT / "conf" / "examples" / "custom" / "mirror.yaml"
 
 CLASSES = """\
-from mirror_lib.policy import DefaultReplicationPolicy
+from mirror_lib.topics.policy import DefaultReplicationPolicy
 
 
 class Plain(DefaultReplicationPolicy):

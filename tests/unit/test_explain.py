@@ -15,8 +15,8 @@ from mirror_lib.explain.group import explain_group
 from mirror_lib.explain.steps import Explanation, explanation_json, explanation_lines
 from mirror_lib.explain.topic import explain_topic
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicDescription
-from mirror_lib.plan import TopicFacts, plan_topics
 from mirror_lib.preview.groups import GroupFacts
+from mirror_lib.topics.plan import TopicFacts, plan_topics
 
 NAMES = ("orders", "A.orders", "B.orders", "C.B.orders", "x", "heartbeats", "B.heartbeats", "__consumer_offsets", ".x",
          "A.checkpoints.internal", "mm2-offsets.A.internal", "a b", "o" * 249, "loop", "raises")  # fmt: skip

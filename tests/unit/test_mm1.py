@@ -18,8 +18,8 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.plan import select_topics
 from mirror_lib.replicate.starts import note_of, read_note
+from mirror_lib.topics.plan import select_topics
 from tests.lab.checkout import ROOT
 from tests.lab.mm1_lab import config_of
 

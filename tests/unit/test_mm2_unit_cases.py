@@ -13,9 +13,9 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, ConfigError
 from mirror_lib.facts import CommittedOffset, NewTopic, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.policy import DefaultReplicationPolicy
-from mirror_lib.selection import why_skipped
 from mirror_lib.state.records import PartitionKey
+from mirror_lib.topics.policy import DefaultReplicationPolicy
+from mirror_lib.topics.selection import why_skipped
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Known, decide
 from mirror_lib.translate.maps import FlowMaps

@@ -6,7 +6,7 @@ import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
-from mirror_lib.plan import CopiedTopic, TopicFacts, TopicPlan, plan_topics
+from mirror_lib.topics.plan import CopiedTopic, TopicFacts, TopicPlan, plan_topics
 
 NO_LIMIT = "9223372036854775807"
 NEW_BOUNDS = {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}

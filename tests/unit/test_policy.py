@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
-from mirror_lib.filters import PatternFilter, subscribe_pattern
-from mirror_lib.policy import (
+from mirror_lib.topics.filters import PatternFilter, subscribe_pattern
+from mirror_lib.topics.policy import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
     ReplicationPolicy,
@@ -15,7 +15,7 @@ from mirror_lib.policy import (
     offset_syncs_topics,
     policy_for,
 )
-from mirror_lib.selection import copied_back, name_fault, why_skipped
+from mirror_lib.topics.selection import copied_back, name_fault, why_skipped
 
 
 def flow(source: str = "A", target: str = "B", **settings: Any) -> ReplicationFlow:

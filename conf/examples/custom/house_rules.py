@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Mapping, Optional
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.filters import PatternConfigFilter, PatternFilter
-from mirror_lib.policy import DefaultReplicationPolicy
+from mirror_lib.topics.filters import PatternConfigFilter, PatternFilter
+from mirror_lib.topics.policy import DefaultReplicationPolicy
 
 MARK = ".from-"
 

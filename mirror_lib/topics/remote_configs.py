@@ -9,7 +9,7 @@ from typing import FrozenSet, Iterable, Mapping
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicConfigs
-from mirror_lib.filters import config_property_filter_for
+from mirror_lib.topics.filters import config_property_filter_for
 
 NO_LIMIT = str(2**63 - 1)
 KAFKA_DEFAULT_MAX_MESSAGE_BYTES = 1048588

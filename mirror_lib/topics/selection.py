@@ -6,8 +6,8 @@ import re
 from typing import Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.filters import topic_filter_for
-from mirror_lib.policy import policy_for
+from mirror_lib.topics.filters import topic_filter_for
+from mirror_lib.topics.policy import policy_for
 
 LONGEST_NAME = 249
 

@@ -40,7 +40,7 @@ METHODS: Mapping[str, Tuple[str, ...]] = {
     GROUP_FILTER_KEY: ("why_not",),
     CONFIG_FILTER_KEY: ("excludes",),
 }
-_HINTS = {POLICY_KEY: "the easy way is to extend mirror_lib.policy.DefaultReplicationPolicy"}
+_HINTS = {POLICY_KEY: "the easy way is to extend mirror_lib.topics.policy.DefaultReplicationPolicy"}
 
 
 def named_class(flow: ReplicationFlow, key: str) -> str:

@@ -13,8 +13,8 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster, TopicDescription
-from mirror_lib.plan import CopiedTopic, SkippedTopic, TopicFacts, TopicPlan, plan_topics, select_topics
-from mirror_lib.remote_configs import ADMISSION_CONFIGS
+from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicFacts, TopicPlan, plan_topics, select_topics
+from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import is_entry_point
-from mirror_lib.custom_classes import (
+from mirror_lib.topics.custom_classes import (
     CONFIG_FILTER_KEY,
     GROUP_FILTER_KEY,
     POLICY_KEY,
@@ -20,7 +20,7 @@ from mirror_lib.custom_classes import (
     custom_class,
     named_class,
 )
-from mirror_lib.policy import HEARTBEATS
+from mirror_lib.topics.policy import HEARTBEATS
 
 
 class TopicFilter(Protocol):

@@ -1,6 +1,6 @@
 """Facts about both clusters in, a TopicPlan out: which topics are copied, under which name, created or grown how.
 
-Pure: `mirror plan` shows it, `mirror_lib.remote_topics` carries it out.
+Pure: `mirror plan` shows it, `mirror_lib.topics.remote_topics` carries it out.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
-from mirror_lib.filters import topic_filter_for
-from mirror_lib.policy import policy_for
-from mirror_lib.remote_configs import admission_configs, admission_notes, creation_configs
-from mirror_lib.selection import copied_back, name_fault, why_skipped
+from mirror_lib.topics.filters import topic_filter_for
+from mirror_lib.topics.policy import policy_for
+from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
+from mirror_lib.topics.selection import copied_back, name_fault, why_skipped
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Which topics a flow copies, under which names and with which configs; and remote topics made so."""

@@ -35,10 +35,10 @@ test: check ## everything, against real brokers
 	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 bench: setup ## records/s and MB/s on this machine
-	@$(PY) -m tests.lab.bench
+	@$(PY) -m tests.bench.beside_loop
 
 bench-groups: setup ## how long it takes to translate many groups, and how stale they are
-	@$(PY) -m tests.lab.bench_groups
+	@$(PY) -m tests.bench.groups
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-spark* .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts

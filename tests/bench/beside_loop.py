@@ -136,7 +136,7 @@ def measure(source: KafkaBroker, target: KafkaBroker, case: Case, folder: Path) 
 def java_loop(source: KafkaBroker, target: KafkaBroker, case: Case, folder: Path) -> Measured:
     """One plain KafkaConsumer that hands each record to one KafkaProducer."""
     target.create_topic(f"loop.{case.topic}", PARTITIONS)
-    program = str(ROOT / "tests" / "lab" / "CopyLoop.java")
+    program = str(ROOT / "tests" / "bench" / "CopyLoop.java")
     arguments = [source.bootstrap, target.bootstrap, case.topic, f"loop.{case.topic}", str(case.records), case.codec]
     done = subprocess.run(
         [java_command(), "-cp", str(JARS / "*"), program, *arguments], capture_output=True, text=True, check=False

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Iterator, List, Mapping
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.log.connection import Disconnected, LogClient, Partition, error_name, is_retriable
+from mirror_lib.log.connection import REQUEST_TIMEOUT_MS, Disconnected, LogClient, Partition, error_name, is_retriable
 from mirror_lib.log.fetch import Fetched, fetch_request, fetched
 from mirror_lib.log.visible import Entry, entries
 
 TAIL_FETCH_BYTES = 4 * 1024 * 1024
+# What most logs hold behind a position is one marker of 78 bytes; the rest is asked for log by log.
+GLANCE_BYTES = 4 * 1024
+GLANCES_PER_REQUEST = 1000
 OFFSET_OUT_OF_RANGE = 1
 EARLIEST = -2
 LATEST = -1
@@ -25,19 +28,23 @@ class LostTail(RefusedError):
 class LogEntries(Iterator[Entry]):
     """Iterates over the entries from `start` on; `end` is the end of the log as the last answer gave it.
 
+    `first` is an answer from `start` on that is there already; one that reaches its `end` is the only one.
     Where retention has removed `start`, it begins at the first offset still there, and `expired` is true.
     Raises `Disconnected` where the leader does not answer, `LostTail` where the log ends before `start`,
     `ClusterError` where the broker refuses.
     """
 
-    def __init__(self, client: LogClient, partition: Partition, start: int, isolation: int) -> None:
+    def __init__(
+        self, client: LogClient, partition: Partition, start: int, isolation: int, first: Optional[Fetched] = None
+    ) -> None:
         self._client = client
         self._partition = partition
         self._isolation = isolation
         self._position = start
-        self._fetched: Iterator[Entry] = iter(())
+        self._fetched: Iterator[Entry] = iter(()) if first is None else entries(first)
+        self._first_end = None if first is None else first.end
         self.start = start
-        self.end = start
+        self.end = start if first is None else first.end
         self.expired = False
 
     def __next__(self) -> Entry:
@@ -51,6 +58,9 @@ class LogEntries(Iterator[Entry]):
                 raise StopIteration
 
     def _fetch(self) -> bool:
+        first_end, self._first_end = self._first_end, None
+        if first_end is not None and self._position >= first_end:
+            return False
         found = self._ask()
         self.end = found.end
         if self._position >= found.end:
@@ -97,9 +107,40 @@ class LogEntries(Iterator[Entry]):
         self.expired = True
 
 
-def log_entries(client: LogClient, partition: Partition, start: int, isolation: int) -> LogEntries:
-    """Entries of `partition` from `start` on, as a reader of `isolation` would see them."""
-    return LogEntries(client, partition, start, isolation)
+def log_entries(
+    client: LogClient, partition: Partition, start: int, isolation: int, first: Optional[Fetched] = None
+) -> LogEntries:
+    """Entries of `partition` from `start` on, as a reader of `isolation` would see them. `first` is of `glances`."""
+    return LogEntries(client, partition, start, isolation, first)
+
+
+def glances(client: LogClient, positions: Mapping[Partition, int], isolation: int) -> Dict[Partition, Fetched]:
+    """What many logs hold from these positions on, the first few KB of each, in few requests sent at once.
+
+    Left out where an answer settles nothing: an error, or a log that has more than there was room for.
+    """
+    by_node: Dict[Optional[int], List[Partition]] = {}
+    for partition in positions:
+        by_node.setdefault(client.leader(partition), []).append(partition)
+    by_node.pop(None, None)
+    sent = [
+        client.send(node, _glance({each: positions[each] for each in asked[at : at + GLANCES_PER_REQUEST]}, isolation))
+        for node, asked in by_node.items()
+        for at in range(0, len(asked), GLANCES_PER_REQUEST)
+    ]
+    found: Dict[Partition, Fetched] = {}
+    for future in sent:
+        client.network.wait(future, REQUEST_TIMEOUT_MS)
+        found.update(fetched(future.value, isolation) if future.succeeded() else {})
+    return {
+        each: answer
+        for each, answer in found.items()
+        if not answer.error_code and (len(answer.data) or answer.end <= positions[each])
+    }
+
+
+def _glance(positions: Mapping[Partition, int], isolation: int) -> Any:
+    return fetch_request(positions, isolation, len(positions) * GLANCE_BYTES, GLANCE_BYTES, max_wait_ms=0)
 
 
 def log_ends(client: LogClient, partitions: Iterable[Partition]) -> Mapping[Partition, int]:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, Iterable, Iterator, List, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 from mirror_lib.errors import ClusterError, FencedError, RefusedError
 from mirror_lib.log.append import Appender
 from mirror_lib.log.connection import Disconnected, LogClient, Network, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
-from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
+from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetched, Fetcher
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
-from mirror_lib.log.tail import LostTail, log_ends, log_entries
+from mirror_lib.log.tail import LostTail, glances, log_ends, log_entries
 from mirror_lib.log.visible import Entry
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.partition import PartitionCopy
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024
+MARKER_BYTES = 78
 # However many partitions a lane has and however long their backlog is, its worker stays small.
 LANE_QUEUE_BYTES = 32 * 1024 * 1024
 # Kafka's default delivery.timeout.ms: how long a lane fights for a cluster before its task fails.
@@ -113,11 +114,7 @@ class LaneCopier:
                 self._producers[lane] = self._held[lane] = self._fence(lane, copies, deadline)
                 for copy in lanes[lane]:
                     copy.sequence = 0  # a new epoch counts from 0 in every partition
-        for copies in fresh.values():
-            for copy in copies:
-                if copy.stopped is None:
-                    copy.fenced()
-                    self._reconcile(copy)
+        self._reconcile_all([copy for copies in fresh.values() for copy in copies if copy.stopped is None])
         for copy in self._copies.values():
             copy.start(self._producers[copy.task.lane])
 
@@ -146,10 +143,21 @@ class LaneCopier:
         except LostTail as error:
             copy.lose_tail(str(error))
 
-    def _reconcile(self, copy: PartitionCopy) -> None:
-        remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED)
+    def _reconcile_all(self, copies: List[PartitionCopy]) -> None:
+        """Most remote logs hold nothing but the marker, so all are glanced at before any is read by itself."""
+        written = glances(self._target, {copy.remote: copy.downstream for copy in copies}, READ_UNCOMMITTED)
+        suspect = [copy for copy in copies if copy.remote in written and len(written[copy.remote].data) > MARKER_BYTES]
+        ours = glances(self._source, {copy.source: copy.acknowledged for copy in suspect}, self._isolation)
+        for copy in copies:
+            copy.fenced()
+            self._reconcile(copy, written.get(copy.remote), ours.get(copy.source))
+
+    def _reconcile(
+        self, copy: PartitionCopy, seen: Optional[Fetched] = None, seen_source: Optional[Fetched] = None
+    ) -> None:
+        remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED, seen)
         written: Iterator[Entry] = self._ours(remote, copy.task.lane) if copy.task.shared else remote
-        source = log_entries(self._source, copy.source, copy.acknowledged, self._isolation)
+        source = log_entries(self._source, copy.source, copy.acknowledged, self._isolation, seen_source)
         name = f"{copy.remote[0]}-{copy.remote[1]}"
         try:
             for match in reconcile(

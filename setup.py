@@ -21,8 +21,6 @@ setup(
     install_requires=["kafka-python>=3.0.12,<4", "google-crc32c", "cramjam", "pyyaml", "javaproperties"],
     extras_require={
         "spark": ["pyspark>=3.3,<5", "delta-spark>=2.3,<5", "pyarrow>=11", "pandas"],
-        # GSSAPI on the Python side; built from source, so it needs a compiler and libkrb5-dev.
-        "kerberos": ["gssapi>=1.8,<2"],
         # zstandard, lz4 and python-snappy read back what cramjam wrote. Linters are pinned: each version finds more.
         "dev": [
             *("pytest", "pytest-xdist", "hypothesis", "confluent-kafka", "zstandard", "lz4", "python-snappy"),

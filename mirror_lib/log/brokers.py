@@ -18,11 +18,10 @@ from kafka.errors import (
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl import register_sasl_mechanism
-from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from mirror_lib.config.jaas import KerberosLogin
+from mirror_lib.log.kerberos import KerberosError, KerberosMechanism
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +106,8 @@ def refusal(error: BaseException) -> Optional[str]:
         return f"the broker refused the login: {said.partition(': ')[2] or said or 'no reason given'}"
     if isinstance(error, UnsupportedSaslMechanismError):
         return "the broker does not take this sasl.mechanism"
-    if type(error).__module__.startswith("gssapi"):
-        return f"Kerberos gave no ticket: {' '.join(str(error).split())}"
+    if isinstance(error, KerberosError):
+        return f"Kerberos gave no ticket: {error}"
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"the broker's certificate is not trusted: {inner.verify_message}"
     if not isinstance(inner, ssl.SSLError) or isinstance(inner, _BROKEN):
@@ -119,35 +118,4 @@ def refusal(error: BaseException) -> Optional[str]:
     return f"no TLS connection: {reason or 'no reason given'}"
 
 
-class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types
-    """Tickets for the principal of a cluster's own keytab; the library takes the process's, one for all clusters."""
-
-    def __init__(self, **options: Any) -> None:
-        login = options.get("sasl_kerberos_name")
-        if not isinstance(login, KerberosLogin):
-            super().__init__(**options)
-            return
-        import gssapi
-
-        self._is_done = self._is_authenticated = False
-        self.auth_id = f"{login.service}@{options['host']}"
-        service = gssapi.Name(self.auth_id, name_type=gssapi.NameType.hostbased_service)
-        self.gssapi_name = service.canonicalize(gssapi.MechType.kerberos)
-        self._client_ctx = gssapi.SecurityContext(name=self.gssapi_name, creds=_tickets(login), usage="initiate")
-        self._next_token = self._client_ctx.step(None)
-
-
-def _tickets(login: KerberosLogin) -> Any:
-    import gssapi
-
-    principal = gssapi.Name(login.principal, gssapi.NameType.kerberos_principal) if login.principal else None
-    if login.keytab is not None:
-        # Of this process alone, and renewed from the keytab when it has run down.
-        store = {"client_keytab": login.keytab, "ccache": f"MEMORY:mirror-{login.principal}"}
-        return gssapi.Credentials(name=principal, usage="initiate", store=store)
-    if login.ticket_cache is not None:
-        return gssapi.Credentials(name=principal, usage="initiate", store={"ccache": f"FILE:{login.ticket_cache}"})
-    return gssapi.Credentials(name=principal, usage="initiate")
-
-
-register_sasl_mechanism("GSSAPI", _Kerberos, overwrite=True)
+register_sasl_mechanism("GSSAPI", KerberosMechanism, overwrite=True)

@@ -11,7 +11,6 @@ import ssl
 import tempfile
 from contextlib import contextmanager
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
@@ -19,6 +18,7 @@ from mirror_lib.config.jaas import KerberosLogin
 from mirror_lib.config.tls import PEM, Store, TlsSettings, pem_blocks
 from mirror_lib.errors import ConfigError
 from mirror_lib.log.java_stores import Opened, open_java_stores
+from mirror_lib.log.kerberos import library as kerberos_library
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ def ready_options(options: Mapping[str, Any]) -> Dict[str, Any]:
     settings: Optional[TlsSettings] = ready.pop("tls", None)
     if settings is not None:
         ready["ssl_context"] = _context(settings, _ages(settings))
-    if isinstance(ready.get("sasl_kerberos_name"), KerberosLogin) and find_spec("gssapi") is None:
-        raise ConfigError("GSSAPI needs the Python package gssapi on every machine", "pip install '.[kerberos]'")
+    if isinstance(ready.get("sasl_kerberos_name"), KerberosLogin):
+        kerberos_library()
     return ready
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from ctypes.util import find_library
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Iterator
 
@@ -14,14 +15,14 @@ from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from tests.lab.brokers import KafkaBroker
-from tests.lab.kdc import Kdc, is_installed, kdc
+from tests.lab.kdc import Kdc, kdc
 from tests.lab.ports import free_ports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest.importorskip("gssapi", reason="the Python package gssapi is not installed")
-pytestmark = pytest.mark.skipif(not is_installed(), reason="no MIT Kerberos server (krb5-kdc) is installed")
+
+pytestmark = pytest.mark.skipif(find_library("gssapi_krb5") is None, reason="MIT's Kerberos library is not installed")
 
 MODULE = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
 
@@ -32,7 +33,8 @@ def line(keytab: Path, principal: str) -> str:
 
 @pytest.fixture(scope="module")
 def centre(lab_directory: Path) -> Iterator[Kdc]:
-    with kdc(lab_directory / "kdc") as started, pytest.MonkeyPatch.context() as patch:
+    principals = ("kafka/localhost", "mirror", "stranger")
+    with kdc(lab_directory / "kdc", *principals) as started, pytest.MonkeyPatch.context() as patch:
         patch.setenv("KRB5_CONFIG", str(started.krb5_conf))
         yield started
 

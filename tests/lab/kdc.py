@@ -1,22 +1,20 @@
-"""A Kerberos key distribution centre of our own, where MIT's is installed, and the keytabs it gives."""
+"""A Kerberos key distribution centre of our own (Apache Kerby), and the keytabs it gives."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator
 
-from tests.lab.brokers import die_with_parent
-from tests.lab.checkout import LabError
-from tests.lab.ports import free_ports, is_listening
+from tests.lab.brokers import die_with_parent, java_command
+from tests.lab.checkout import CACHE, ROOT, LabError
+from tests.lab.jvm import QUICK
+from tests.lab.ports import free_ports
 
 REALM = "LAB.EXAMPLE"
-_SERVER_FOLDERS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+JARS = CACHE / "kerby-2.0.3"
 
 KRB5_CONF = """\
 [libdefaults]
@@ -31,16 +29,6 @@ KRB5_CONF = """\
     kdc = 127.0.0.1:{port}
   }}
 """
-KDC_CONF = """\
-[kdcdefaults]
-  kdc_ports = ""
-  kdc_tcp_ports = {port}
-[realms]
-  {realm} = {{
-    database_name = {directory}/principal
-    key_stash_file = {directory}/stash
-  }}
-"""
 
 
 @dataclass(frozen=True)
@@ -51,53 +39,31 @@ class Kdc:
 
     @property
     def krb5_conf(self) -> Path:
-        return self.directory / "krb5.conf"
+        return self.directory / "client.conf"
 
     def keytab(self, principal: str) -> Path:
-        """Add a principal such as `kafka/localhost`; the file that proves to be it."""
-        path = self.directory / f"{principal.replace('/', '-')}.keytab"
-        self.run("kadmin.local", "-q", f"addprinc -randkey {principal}")
-        self.run("kadmin.local", "-q", f"ktadd -k {path} {principal}")
-        return path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        own = {"KRB5_CONFIG": str(self.krb5_conf), "KRB5_KDC_PROFILE": str(self.directory / "kdc.conf")}
-        return {**os.environ, **own}
-
-    def run(self, program: str, *arguments: str) -> None:
-        subprocess.run([str(_program(program)), *arguments], env=self.environment, check=True, capture_output=True)
-
-
-def is_installed() -> bool:
-    return all(_program(name) for name in ("krb5kdc", "kdb5_util", "kadmin.local"))
+        """The file that proves to be a principal such as `kafka/localhost`."""
+        return self.directory / f"{principal.replace('/', '-')}.keytab"
 
 
 @contextmanager
-def kdc(directory: Path) -> Iterator[Kdc]:
-    """One such, killed on the way out."""
+def kdc(directory: Path, *principals: str) -> Iterator[Kdc]:
+    """One such that knows these principals, gone on the way out."""
     directory.mkdir()
     (port,) = free_ports(1)
     centre = Kdc(directory)
-    for name, text in (("krb5.conf", KRB5_CONF), ("kdc.conf", KDC_CONF)):
-        (directory / name).write_text(text.format(realm=REALM, port=port, directory=directory))
-    centre.run("kdb5_util", "create", "-s", "-P", "lab")
-    command = [str(_program("krb5kdc")), "-n", "-P", str(directory / "pid")]
+    centre.krb5_conf.write_text(KRB5_CONF.format(realm=REALM, port=port))
+    program = str(ROOT / "tests" / "lab" / "KeyCentre.java")
+    command = [java_command(), *QUICK, "-cp", f"{JARS}/*", program, str(directory), REALM, str(port), *principals]
     with (directory / "kdc.log").open("ab") as log:
         process = subprocess.Popen(
-            command, env=centre.environment, stdout=log, stderr=log, preexec_fn=die_with_parent
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=die_with_parent
         )
-    try:
-        deadline = time.monotonic() + 20
-        while not is_listening(port):
-            if process.poll() is not None or time.monotonic() > deadline:
+    with process:
+        try:
+            assert process.stdout is not None
+            if not any(line == "ready\n" for line in process.stdout):
                 raise LabError(f"the KDC did not start: {(directory / 'kdc.log').read_text()[-500:]}")
-            time.sleep(0.05)
-        yield centre
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _program(name: str) -> Optional[str]:
-    return shutil.which(name, path=_SERVER_FOLDERS)
+            yield centre
+        finally:
+            process.kill()

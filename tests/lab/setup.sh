@@ -20,6 +20,7 @@ esac
 VENV=${VENV:-.venv}
 kafka_jars=.cache/kafka-$KAFKA_VERSION
 connect_jars=.cache/connect-$KAFKA_VERSION
+kerby_jars=.cache/kerby-2.0.3
 spark_jars=.cache/spark-$spark-jars
 # The one that was added last: a folder of an older checkout lacks it and is fetched anew.
 newest_jar=$kafka_jars/connect-mirror-$KAFKA_VERSION.jar
@@ -119,6 +120,10 @@ fetch_connect() {
     } | fetch_jars "$connect_jars"
 }
 
+fetch_kerby() { # a Kerberos server that needs nothing but Java
+    dependency org.apache.kerby kerb-simplekdc 2.0.3 | fetch_jars "$kerby_jars"
+}
+
 fetch_spark() {
     { # Spark has Scala, a logger and Hadoop of its own.
         dependency org.apache.spark "spark-sql-kafka-0-10_$scala" "$spark"
@@ -131,7 +136,7 @@ mkdir -p .cache || fail "$PWD cannot be written to"
 require_java
 ready=$VENV/.ready
 stamp="$spark $delta $(cksum <setup.py)"
-if [[ -e $newest_jar && -d $connect_jars && -d $spark_jars && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
+if [[ -e $newest_jar && -d $connect_jars && -d $kerby_jars && -d $spark_jars && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
 
 if [[ -e $ready ]]; then require_disk 200; else require_disk 2500; fi
 started=$SECONDS
@@ -144,9 +149,10 @@ if [[ ! -e $ready || $(<"$ready") != "$stamp" ]]; then
 fi
 [[ -e $newest_jar ]] || { fetch_kafka & kafka=$!; }
 [[ -d $connect_jars ]] || { fetch_connect & connect=$!; }
+[[ -d $kerby_jars ]] || { fetch_kerby & kerby=$!; }
 [[ -d $spark_jars ]] || { fetch_spark & jars=$!; }
 status=0
-for job in ${pip:-} ${kafka:-} ${connect:-} ${jars:-}; do wait "$job" || status=1; done
+for job in ${pip:-} ${kafka:-} ${connect:-} ${kerby:-} ${jars:-}; do wait "$job" || status=1; done
 ((status == 0)) || exit 1
 # Everything works without them, so a Java that cannot make them is no failure.
 if ! "$VENV/bin/python" -m tests.lab.class_archives >.cache/jvm.log 2>&1; then

@@ -5,26 +5,23 @@ from __future__ import annotations
 import base64
 import logging
 import time
-import uuid
 from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from kafka import TopicPartition as KafkaPartition
-from kafka.admin import ConfigResource, OffsetSpec
-from kafka.errors import AuthorizationError, LeaderNotAvailableError, RequestTimedOutError, for_code
+from kafka.admin import ConfigResource
+from kafka.errors import AuthorizationError, RequestTimedOutError, for_code
 
-from mirror_lib.cluster.connection import ClusterConnection, some
+from mirror_lib.cluster.connection import some
+from mirror_lib.cluster.offsets import ClusterOffsets
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import NewTopic, OffsetRange, TopicConfigEntry, TopicConfigs, TopicDescription, TopicPartition
+from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
 
 log = logging.getLogger(__name__)
 
-Offsets = Mapping[TopicPartition, OffsetRange]
 Outcomes = Mapping[str, Optional[str]]
 ErrorCodes = Iterable[Tuple[str, int, Optional[str]]]
 Send = Callable[[Sequence[str]], ErrorCodes]
 
-LEADER_SECONDS = 10.0
 # A KRaft controller refuses requests for more than 10 000 partitions; a response on 200 topics' configs is about 2 MB.
 PARTITIONS_PER_REQUEST = 5000
 TOPICS_PER_REQUEST = 200
@@ -33,7 +30,7 @@ OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
 PROBE_TOPIC = "mirror-probe"
 
 
-class ClusterTopics(ClusterConnection):
+class ClusterTopics(ClusterOffsets):
     """What can be asked and ordered about topics. Every method raises ClusterError where no broker answers."""
 
     def cluster_id(self) -> str:
@@ -47,10 +44,10 @@ class ClusterTopics(ClusterConnection):
     def topics(self) -> Mapping[str, TopicDescription]:
         """Every visible topic, in one round trip. A topic in an error state is left out and named in the log."""
         answers = self._describe_topics(None)
-        unready = {each["name"]: for_code(each["error_code"]).message for each in answers if each["error_code"] != OK}
+        unready = {each.name: for_code(each.error_code).message for each in answers if each.error_code != OK}
         if unready:
             log.warning("%s: topics left out of the listing for now: %s", self.alias, unready)
-        return {each["name"]: _topic_description(each) for each in answers if each["error_code"] == OK}
+        return {each.name: _topic_description(each) for each in answers if each.error_code == OK}
 
     def topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]] = None) -> Mapping[str, TopicConfigs]:
         """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out.
@@ -62,7 +59,7 @@ class ClusterTopics(ClusterConnection):
             found.update(self._topic_configs(names[start : start + TOPICS_PER_REQUEST], keys))
         # The client drops error codes: a topic without any entry was refused, or is not there any more.
         silent = sorted(set(names) - found.keys())
-        refused = [each["name"] for each in self._describe_topics(silent) if each["error_code"] == OK] if silent else []
+        refused = [each.name for each in self._describe_topics(silent) if each.error_code == OK] if silent else []
         if refused:
             raise ClusterError(
                 f"{self.alias}: not allowed to read the configs of {some(refused)}",
@@ -123,59 +120,6 @@ class ClusterTopics(ClusterConnection):
         answer = self._ask("alter topic configs", "AlterConfigs on the topics", alter)
         return {name: None if outcome == "OK" else outcome for name, outcome in answer.get("topic", {}).items()}
 
-    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
-        """Log start and end by partition, in a few requests however many partitions there are.
-
-        The end is the last stable offset under `read_committed`, else the high watermark. Partitions that are unknown,
-        not visible, or stay without a leader are left out and named in the log.
-        """
-        wanted = [KafkaPartition(*each) for each in partitions]
-        patient_until = time.monotonic() + LEADER_SECONDS
-
-        def question() -> Offsets:
-            asked = self._with_leader(wanted, patient_until)
-            # The start first: it can only grow, and never past the end read after it.
-            starts = self._client.list_partition_offsets(dict.fromkeys(asked, OffsetSpec.EARLIEST))
-            ends = self._client.list_partition_offsets(dict.fromkeys(asked, OffsetSpec.LATEST), isolation_level)
-            return {(each.topic, each.partition): OffsetRange(starts[each].offset, ends[each].offset) for each in asked}
-
-        ranges = self._ask("read offsets", "Describe on the topics", question) if wanted else {}
-        missing = sorted(set(partitions) - ranges.keys())
-        if missing:
-            named = some([f"{topic}-{partition}" for topic, partition in missing])
-            log.warning("%s: no offsets of %d partitions, unknown or leaderless: %s", self.alias, len(missing), named)
-        return ranges
-
-    def offsets_at(
-        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
-    ) -> Mapping[TopicPartition, int]:
-        """The first offset of a record of `timestamp` (ms since 1970) or later; -1 where there is none (yet).
-
-        Partitions that are unknown, not visible, or stay without a leader are left out.
-        """
-        wanted = [KafkaPartition(*each) for each in partitions]
-        patient_until = time.monotonic() + LEADER_SECONDS
-
-        def question() -> Mapping[TopicPartition, int]:
-            asked = self._with_leader(wanted, patient_until)
-            found = self._client.list_partition_offsets(dict.fromkeys(asked, timestamp), isolation_level)
-            return {(each.topic, each.partition): found[each].offset for each in asked}
-
-        return self._ask("read offsets by time", "Describe on the topics", question) if wanted else {}
-
-    def _with_leader(self, wanted: Sequence[KafkaPartition], patient_until: float) -> Sequence[KafkaPartition]:
-        leaders = {
-            KafkaPartition(topic["name"], partition["partition_index"]): partition["leader_id"]
-            for topic in self._client.describe_topics(sorted({each.topic for each in wanted}))
-            for partition in topic["partitions"]
-        }
-        if any(leaders.get(each, 0) < 0 for each in wanted) and time.monotonic() < patient_until:
-            raise LeaderNotAvailableError
-        return [each for each in wanted if leaders.get(each, -1) >= 0]
-
-    def _describe_topics(self, names: Optional[Sequence[str]]) -> Any:
-        return self._ask("list topics", "Describe on the topics", partial(self._client.describe_topics, names))
-
     def _topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]]) -> Mapping[str, TopicConfigs]:
         resources = [ConfigResource("TOPIC", name, keys and list(keys)) for name in names]
         describe = partial(self._client.describe_configs, resources, config_filter="all")
@@ -215,7 +159,7 @@ class ClusterTopics(ClusterConnection):
         patient_until = time.monotonic() + self._answer_seconds
         while waiting and time.monotonic() < patient_until:
             leaders = {
-                each["name"]: [partition["leader_id"] for partition in each["partitions"]]
+                each.name: [partition.leader_id for partition in each.partitions]
                 for each in self._describe_topics(waiting)
             }
             waiting = [name for name in waiting if len(leaders[name]) < counts[name] or min(leaders[name]) < 0]
@@ -237,11 +181,11 @@ def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
         yield group
 
 
-def _topic_description(answer: Mapping[str, Any]) -> TopicDescription:
-    # The client gives UUIDs as hex text, Kafka's tools print them in base 64; brokers before 2.8 have none.
-    topic_id = answer.get("topic_id")
-    printed = base64.urlsafe_b64encode(uuid.UUID(str(topic_id)).bytes).decode().rstrip("=") if topic_id else ""
-    return TopicDescription(answer["name"], printed, len(answer["partitions"]), answer["is_internal"])
+def _topic_description(answer: Any) -> TopicDescription:
+    # Kafka's tools print ids in base 64. Brokers before 2.8 have none, and the client then makes one of zeros.
+    topic_id = answer.topic_id
+    printed = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=") if topic_id and topic_id.int else ""
+    return TopicDescription(answer.name, printed, len(answer.partitions), answer.is_internal)
 
 
 def _config_entry(entry: Mapping[str, Any]) -> TopicConfigEntry:

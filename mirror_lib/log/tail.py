@@ -94,7 +94,7 @@ class LogEntries(Iterator[Entry]):
         return found
 
     def _move_to_log_start(self, node: int, name: str) -> None:
-        request = _list_offsets([self._partition], EARLIEST, self._isolation)
+        request = list_offsets_request([self._partition], EARLIEST, self._isolation)
         answer = self._client.call(node, request).topics[0].partitions[0]
         if answer.error_code:
             raise Disconnected(f"{self._client.alias}: {name}: {error_name(answer.error_code)}")
@@ -156,13 +156,17 @@ def log_ends(client: LogClient, partitions: Iterable[Partition]) -> Mapping[Part
     return {
         (topic.name, part.partition_index): part.offset
         for node, asked in by_node.items()
-        for topic in client.call(node, _list_offsets(asked, LATEST, READ_UNCOMMITTED)).topics
+        for topic in client.call(node, list_offsets_request(asked, LATEST, READ_UNCOMMITTED)).topics
         for part in topic.partitions
         if not part.error_code
     }
 
 
-def _list_offsets(partitions: Iterable[Partition], timestamp: int, isolation: int) -> Any:
+def list_offsets_request(partitions: Iterable[Partition], timestamp: int, isolation: int) -> Any:
+    """Asks one leader for offsets by time; `EARLIEST` and `LATEST` are times too.
+
+    Version 5 at most, which says where a new leader does not know its end yet (KIP-207).
+    """
     kind = ListOffsetsRequest.ListOffsetsTopic
     by_topic: Dict[str, List[Any]] = {}
     for topic, number in partitions:
@@ -172,5 +176,6 @@ def _list_offsets(partitions: Iterable[Partition], timestamp: int, isolation: in
         replica_id=-1,
         isolation_level=isolation,
         topics=[kind(name=topic, partitions=parts) for topic, parts in by_topic.items()],
+        min_version=2 if isolation else 0,
         max_version=5,
     )

@@ -1,0 +1,148 @@
+"""Partitions in, the offsets at which their logs start and end out, in one request to each broker for each question.
+
+Who leads which partition is remembered from one question to the next: to ask for it costs more than the offsets do.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror_lib.cluster.connection import ANSWER_SECONDS, ClusterConnection, some
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED
+from mirror_lib.log.tail import EARLIEST, LATEST, list_offsets_request
+
+log = logging.getLogger(__name__)
+
+LEADER_SECONDS = 10.0
+# A broker that was cut off from the others may answer as the leader that it was. Clients ask again in time, too.
+LEADERS_LAST_SECONDS = 10.0
+NOBODY = -1
+
+Offsets = Mapping[TopicPartition, OffsetRange]
+# A time (or -2 for the start, -1 for the end) and an isolation level.
+Question = Tuple[int, int]
+
+
+class ClusterOffsets(ClusterConnection):
+    """What can be asked about many partitions' offsets. Every method raises ClusterError where no broker answers."""
+
+    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
+        super().__init__(config, answer_seconds)
+        # Node id, and when a broker said so.
+        self._leaders: Dict[TopicPartition, Tuple[int, float]] = {}
+
+    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
+        """Log start and end by partition, in a few requests however many partitions there are.
+
+        The end is the last stable offset under `read_committed`, else the high watermark. Partitions that are unknown,
+        not visible, or stay without a leader are left out and named in the log.
+        """
+        # The start first: it can only grow, and never past the end read after it.
+        questions = [(EARLIEST, READ_UNCOMMITTED), (LATEST, ISOLATION[isolation_level])]
+        starts, ends = self._offsets("read offsets", partitions, questions)
+        missing = sorted(set(partitions) - ends.keys())
+        if missing:
+            named = some([f"{topic}-{partition}" for topic, partition in missing])
+            log.warning("%s: no offsets of %d partitions, unknown or leaderless: %s", self.alias, len(missing), named)
+        return {each: OffsetRange(starts[each], end) for each, end in ends.items()}
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset of a record of `timestamp` (ms since 1970) or later; -1 where there is none (yet).
+
+        Partitions that are unknown, not visible, or stay without a leader are left out.
+        """
+        (found,) = self._offsets("read offsets by time", partitions, [(timestamp, ISOLATION[isolation_level])])
+        return found
+
+    def _describe_topics(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
+        """Kafka's MetadataResponseTopic for each of `names`, or for all topics, with what leads their partitions."""
+        return self._ask("list topics", "Describe on the topics", lambda: self._metadata(names))
+
+    def _metadata(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
+        # The admin client also asks what it may do with each topic, which costs a broker more than all the rest.
+        topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        (answer,) = self._exchange([(None, MetadataRequest(topics=topics, allow_auto_topic_creation=False))])
+        if isinstance(answer, KafkaError):
+            raise answer
+        now = time.monotonic()
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                self._leaders[(topic.name, partition.partition_index)] = (partition.leader_id, now)
+        topics_found: Sequence[Any] = answer.topics
+        return topics_found
+
+    def _offsets(
+        self, asked: str, partitions: Sequence[TopicPartition], questions: Sequence[Question]
+    ) -> Sequence[Dict[TopicPartition, int]]:
+        """An answer for each question, all about the same partitions."""
+        patient_until = time.monotonic() + LEADER_SECONDS
+
+        def attempt() -> Sequence[Dict[TopicPartition, int]]:
+            return self._answers(self._by_leader(partitions, patient_until), questions)
+
+        return self._ask(asked, "Describe on the topics", attempt) if partitions else [{} for _ in questions]
+
+    def _by_leader(
+        self, partitions: Sequence[TopicPartition], patient_until: float
+    ) -> Mapping[int, Sequence[TopicPartition]]:
+        """Those that have a leader, by its node id."""
+        unknown, now = (NOBODY, 0.0), time.monotonic()
+        old = {
+            topic
+            for topic, number in partitions
+            for leader, learnt_at in [self._leaders.get((topic, number), unknown)]
+            if leader == NOBODY or now - learnt_at > LEADERS_LAST_SECONDS
+        }
+        if old:
+            for key in [key for key in self._leaders if key[0] in old]:
+                del self._leaders[key]
+            self._metadata(sorted(old))
+        by_leader: Dict[int, List[TopicPartition]] = {}
+        for each in partitions:
+            if each in self._leaders:
+                by_leader.setdefault(self._leaders[each][0], []).append(each)
+        if by_leader.pop(NOBODY, None) and time.monotonic() < patient_until:
+            raise LeaderNotAvailableError
+        return by_leader
+
+    def _answers(
+        self, by_leader: Mapping[int, Sequence[TopicPartition]], questions: Sequence[Question]
+    ) -> Sequence[Dict[TopicPartition, int]]:
+        requests = [
+            (node, list_offsets_request(partitions, timestamp, isolation))
+            for timestamp, isolation in questions
+            for node, partitions in by_leader.items()
+        ]
+        answers = self._exchange(requests)
+        found: List[Dict[TopicPartition, int]] = []
+        for start in range(0, len(answers), len(by_leader) or 1):
+            found.append({})
+            for node, answer in zip(by_leader, answers[start : start + len(by_leader)]):
+                found[-1].update(self._taken(answer, by_leader[node]))
+        return found or [{} for _ in questions]
+
+    def _taken(self, answer: Any, partitions: Sequence[TopicPartition]) -> Dict[TopicPartition, int]:
+        """Offsets by partition. Raises the first error, and forgets who led what it is about."""
+        if isinstance(answer, KafkaError):
+            self._forget(partitions)
+            raise answer
+        parts = [((topic.name, part.partition_index), part) for topic in answer.topics for part in topic.partitions]
+        failed = {name: part.error_code for name, part in parts if part.error_code}
+        if failed:
+            self._forget(list(failed))
+            name, code = next(iter(failed.items()))
+            raise for_code(code)(f"{name[0]}-{name[1]}")
+        return {name: part.offset for name, part in parts}
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        for each in partitions:
+            self._leaders.pop(each, None)

@@ -2,6 +2,7 @@
 #   SPARK=3.5   the second Spark line this project is tested with (default 4.0)
 #   PYTHON=...  the Python to build the environment with (3.9 or newer; 3.11 is what is used here)
 #   KEEP=1      `make demo` leaves both clusters running and prints their addresses
+#   ROUNDS=5 CASES="far small" ENGINES="mirror tuned" BIG=1   `make bench-mm2`: how often, which topics, who; 10 GB too
 
 SHELL := bash
 SPARK ?= 4.0
@@ -14,7 +15,7 @@ export SPARK VENV KEEP
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo test check bench bench-groups clean
+.PHONY: help setup demo test check bench bench-groups bench-mm2 clean
 
 help:
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1	\2/p' Makefile
@@ -34,8 +35,11 @@ check: setup ## lint, types, import rules, syntax floor
 test: check ## everything, against real brokers
 	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
-bench: setup ## records/s and MB/s on this machine
-	@$(PY) -m tests.bench.beside_loop
+bench: setup ## records/s and MB/s on this machine, beside a Java loop
+	@ROUNDS=1 ENGINES="mirror loop" CASES="bytes100 bytes1000 json.zstd" RESULTS=.cache/bench/quick.json $(PY) -m tests.bench.mm2
+
+bench-mm2: setup ## the same topics through this mirror, MirrorMaker 2 and a Java loop: ROUNDS=, CASES=, ENGINES=, BIG=1
+	@$(PY) -m tests.bench.mm2
 
 bench-groups: setup ## how long it takes to translate many groups, and how stale they are
 	@$(PY) -m tests.bench.groups

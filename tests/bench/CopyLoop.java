@@ -16,7 +16,7 @@ public class CopyLoop {
         long records = Long.parseLong(args[4]);
         Map<String, Object> reading = Map.of(
             "bootstrap.servers", args[0], "auto.offset.reset", "earliest", "max.partition.fetch.bytes", 4194304,
-            "fetch.max.bytes", 8388608, "max.poll.records", 10000);
+            "fetch.max.bytes", 8388608, "max.poll.records", 10000, "isolation.level", args[6]);
         Map<String, Object> writing = Map.of(
             "bootstrap.servers", args[1], "batch.size", 131072, "linger.ms", 20, "buffer.memory", 67108864L,
             "compression.type", args[5]);

@@ -8,7 +8,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Mapping, Optional
+from typing import Callable, Mapping, Optional, Sequence
 
 from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, die_with_parent, java_command
 from tests.lab.checkout import CACHE, LabError
@@ -33,11 +33,15 @@ DEFAULTS = {
 
 @dataclass
 class MirrorMaker:
-    """MirrorMaker 2 with `properties` over its flows' defaults; `clusters` by alias."""
+    """MirrorMaker 2 with `properties` over its flows' defaults; `clusters` by alias.
+
+    `java_options` are by default those of a short life.
+    """
 
     directory: Path
     clusters: Mapping[str, KafkaBroker]
     properties: Mapping[str, str] = field(default_factory=dict)
+    java_options: Sequence[str] = ("-Xmx512m", *QUICK)
     process: Optional[subprocess.Popen[bytes]] = None
 
     @property
@@ -58,7 +62,7 @@ class MirrorMaker:
         file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
         (self.directory / "log4j2.properties").write_text(LOGGING.format(log=self.log))
         logging = f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties"
-        command = [java_command(), "-Xmx512m", *QUICK, logging, "-cp", f"{CONNECT_JARS}/*"]
+        command = [java_command(), *self.java_options, logging, "-cp", f"{CONNECT_JARS}/*"]
         with (self.directory / "console.log").open("ab") as console:
             self.process = subprocess.Popen(
                 [*command, "org.apache.kafka.connect.mirror.MirrorMaker", str(file)],

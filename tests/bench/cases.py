@@ -1,0 +1,68 @@
+"""The topics that are copied, each with the target that issue and page hold it to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Sequence, Tuple
+
+from tests.lab.checkout import LabError
+
+PARTITIONS = 4
+# How often a target is measured: in steady state, or from the command until the last record is readable.
+STEADY, WHOLE = "steady", "from the command"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topic to fill and copy: `records` of `value_bytes` each.
+
+    `hot`: the share of the first partition. `batch_records`: at most so many in a batch of the source, 0 for Kafka's
+    own way. `aborted`: one transaction in so many, 0 for no transactions. `far`: the source is 50 ms away.
+    `target`: how many times tuned MirrorMaker 2's rate ours is to be, `judged` so. `big`: only when asked for.
+    """
+
+    name: str
+    what: str
+    records: int
+    value_bytes: int
+    target: Optional[float] = None
+    codec: str = "none"
+    partitions: int = PARTITIONS
+    hot: float = 0.0
+    batch_records: int = 0
+    keys_and_headers: bool = False
+    aborted: int = 0
+    far: bool = False
+    big: bool = False
+    judged: str = STEADY
+    fast_path: bool = True
+
+    @property
+    def isolation(self) -> str:
+        """What every engine reads with: the records of aborted transactions belong to no copy."""
+        return "read_committed" if self.aborted else "read_uncommitted"
+
+
+CASES: Tuple[Case, ...] = (
+    Case("bytes100", "100 B", 3_000_000, 100, 4.0),
+    Case("bytes1000", "1 KB", 600_000, 1000, 2.0),
+    Case("bytes10000", "10 KB", 60_000, 10_000, 1.5),
+    Case("json.lz4", "1 KB JSON, lz4", 600_000, 1000, 3.0, codec="lz4"),
+    Case("json.zstd", "1 KB JSON, zstd", 600_000, 1000, 4.0, codec="zstd"),
+    Case("single", "100 B, batches of one record", 300_000, 100, 1.0, batch_records=1, fast_path=False),
+    Case("partitions1000", "1 KB, 1 000 partitions", 200_000, 1000, partitions=1000),
+    Case("hot", "1 KB, nine in ten in one partition", 600_000, 1000, hot=0.9),
+    Case("headers", "300 B, keys and three headers", 1_000_000, 300, keys_and_headers=True),
+    Case("transactions", "300 B, in transactions, a tenth aborted", 1_000_000, 300, 3.0, aborted=10),
+    Case("far", "1 KB, source 50 ms away", 600_000, 1000, 2.0, far=True),
+    Case("small", "1 KB, 10 MB in all", 10_000, 1000, 1.0, judged=WHOLE),
+    Case("backlog", "1 KB, 10 GB in all", 10_000_000, 1000, 2.0, judged=WHOLE, big=True),
+)
+
+
+def chosen(names: Sequence[str], big: bool) -> Tuple[Case, ...]:
+    """The cases of these names; without names all of them, the big ones only if asked for."""
+    unknown = sorted(set(names) - {case.name for case in CASES})
+    if unknown:
+        raise LabError(f"there is no case {unknown[0]}: choose from {', '.join(case.name for case in CASES)}")
+    return tuple(case for case in CASES if case.name in names or (not names and (big or not case.big)))

@@ -1,0 +1,120 @@
+"""What one copy did, from what an outside observer saw of it: samples in, figures out. Pure.
+
+Steady state is from 10 % to 90 % of the records, so it begins after the first copied record and knows no start-up.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+FROM, UNTIL = 0.1, 0.9
+
+
+class Seen(NamedTuple):
+    """At `at`: the records that are readable on the target. Times are seconds on one clock."""
+
+    at: float
+    records: float
+
+
+class Used(NamedTuple):
+    """At `at`: CPU seconds so far of the copying processes and of the brokers, memory of the former right now."""
+
+    at: float
+    cpu: float
+    broker_cpu: float
+    resident_bytes: int
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One copy of `records` records. Seconds count from the command; `CPU` is seconds per million records.
+
+    `steady_` is between 10 % and 90 % of the records, `whole_` from the command until the last one is readable.
+    """
+
+    records: int
+    first_seconds: float
+    last_seconds: float
+    steady_rate: float
+    steady_cpu: float
+    steady_broker_cpu: float
+    whole_cpu: float
+    whole_broker_cpu: float
+    peak_bytes: int
+
+    @property
+    def whole_rate(self) -> float:
+        """Records a second from the command to the last record readable."""
+        return self.records / self.last_seconds
+
+
+def without_markers(samples: Sequence[Seen], records: int) -> List[Seen]:
+    """End offsets as counts of records: what a log has above `records` in the end are markers, which came first."""
+    markers = samples[-1].records - records
+    return [Seen(sample.at, max(0.0, sample.records - markers)) for sample in samples]
+
+
+def observed(began: float, records: int, samples: Sequence[Seen], used: Sequence[Used]) -> Observed:
+    """The figures of one copy that began at `began`, whose last sample holds all `records`."""
+    at_first = next(sample for sample in samples if sample.records > 0).at
+    at_last = next(sample for sample in samples if sample.records >= records).at
+    start = next(sample for sample in samples if sample.records >= FROM * records)
+    end = next(sample for sample in samples if sample.records >= UNTIL * records)
+    millions = (end.records - start.records) / 1e6
+    cpu, broker_cpu = (_between(used, column, start.at, end.at) for column in ("cpu", "broker_cpu"))
+    return Observed(
+        records=records,
+        first_seconds=at_first - began,
+        last_seconds=at_last - began,
+        steady_rate=(end.records - start.records) / (end.at - start.at) if end.at > start.at else 0.0,
+        steady_cpu=cpu / millions if millions else 0.0,
+        steady_broker_cpu=broker_cpu / millions if millions else 0.0,
+        whole_cpu=_between(used, "cpu", began, at_last) / records * 1e6,
+        whole_broker_cpu=_between(used, "broker_cpu", began, at_last) / records * 1e6,
+        peak_bytes=max((each.resident_bytes for each in used), default=0),
+    )
+
+
+def _between(used: Sequence[Used], column: str, start: float, end: float) -> float:
+    points = [(each.at, getattr(each, column)) for each in used]
+    return interpolated(points, end) - interpolated(points, start)
+
+
+def interpolated(points: Sequence[Tuple[float, float]], at: float) -> float:
+    """The value at `at` on the line through `points`, which are sorted; beyond them the nearest one's."""
+    if at <= points[0][0]:
+        return points[0][1]
+    for (x0, y0), (x1, y1) in zip(points, points[1:]):
+        if at <= x1:
+            return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
+    return points[-1][1]
+
+
+class Spread(NamedTuple):
+    """The least, the median and the most of several rounds."""
+
+    least: float
+    median: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{short(self.least)}–{short(self.median)}–{short(self.most)}"
+
+
+def spread(values: Iterable[float]) -> Optional[Spread]:
+    """`None` where there are no values."""
+    found = sorted(values)
+    return Spread(found[0], statistics.median(found), found[-1]) if found else None
+
+
+def ratios(ours: Mapping[int, float], theirs: Mapping[int, float]) -> List[float]:
+    """Ours to theirs, round by round: each pair was measured one after the other. Rounds that lack one are left out."""
+    return [ours[number] / theirs[number] for number in sorted(set(ours) & set(theirs)) if theirs[number]]
+
+
+def short(value: float) -> str:
+    """Three digits at most, as a ratio or seconds are read: `0.42`, `3.1`, `12`."""
+    return f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}" if abs(value) < 10 else f"{value:.0f}"

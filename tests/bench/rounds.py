@@ -1,0 +1,93 @@
+"""Rounds of one case: each engine copies the topic once into a fresh remote topic, in turn; runs out.
+
+A copy that is not equal to its source ends the benchmark.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Mapping, Sequence
+
+from tests.bench.cases import Case
+from tests.bench.digests import Digests, Reader, differences, records
+from tests.bench.engines import ENDS, ENGINES, Copy, told
+from tests.bench.figures import observed, without_markers
+from tests.bench.fill import HEADERS, fill
+from tests.bench.observer import RemoteTopic, Watch, settle
+from tests.bench.results import Run
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import LabError
+
+Watcher = Callable[[Run], None]
+
+
+@dataclass
+class Stand:
+    """Where copies are made: two brokers, the address by which the source is far away, a reader, a folder."""
+
+    brokers: Mapping[str, KafkaBroker]
+    far_source: str
+    reader: Reader
+    folder: Path
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [broker.pid for broker in self.brokers.values()]
+
+
+def run_case(stand: Stand, case: Case, engines: Sequence[str], rounds: int, watcher: Watcher) -> None:
+    """Fill the topic, let every engine copy it `rounds` times, and remove it again."""
+    fill(stand.brokers["source"], case)
+    expected = stand.reader.digests(stand.brokers["source"], case.name, case.isolation)
+    if records(expected) != case.records:
+        raise LabError(f"{case.name}: {records(expected)} records are on the source, {case.records} should be")
+    for number in range(1, rounds + 1):
+        # Another one begins in each round, since what comes first may find colder brokers.
+        turn = number % len(engines)
+        for engine in [*engines[turn:], *engines[:turn]]:
+            watcher(run_one(stand, case, engine, number, expected))
+    RemoteTopic(stand.brokers["source"], case.name, case.partitions).delete()
+
+
+def run_one(stand: Stand, case: Case, engine: str, number: int, expected: Digests) -> Run:
+    """One copy by one engine, checked and removed again."""
+    alias = f"{engine}{number}"
+    folder = stand.folder / f"{case.name}-{alias}"
+    folder.mkdir(parents=True)
+    source = stand.far_source if case.far else stand.brokers["source"].bootstrap
+    copy = Copy(case, source, stand.brokers, alias, folder)
+    remote = RemoteTopic(copy.target, copy.remote_topic, case.partitions)
+    settle(stand.pids)
+    began = time.monotonic()
+    with ENGINES[engine](copy) as process:
+        watch = Watch(remote, process, stand.pids)
+        watch.until_copied(case.records)
+        if engine in ENDS:
+            watch.until_ended()
+    ended = watch.seen[-1].at - began
+    # Aborted records of the source must not be there for any reader, so the remote topic is read without mercy.
+    found = differences(expected, stand.reader.digests(copy.target, copy.remote_topic, "read_uncommitted"))
+    if found:
+        raise LabError(f"{copy.remote_topic} is not a copy of {case.name}: {found[0]} (logs: {folder})")
+    figures = observed(began, case.records, without_markers(watch.seen, case.records), watch.used)
+    remote.delete()
+    own = sum(float(each["copy_seconds"]) for each in told(copy)) if engine == "mirror" else None
+    return Run(
+        case=case.name,
+        engine=engine,
+        round=number,
+        payload_bytes=case.records * payload_bytes(case),
+        figures=figures,
+        ended_seconds=ended if engine in ENDS else None,
+        own_copy_seconds=own,
+        load=os.getloadavg()[0],
+    )
+
+
+def payload_bytes(case: Case) -> int:
+    """Of one record: what its user put in."""
+    beside = sum(len(name) + len(value) for name, value in HEADERS) + len(b"customer-0000000")
+    return case.value_bytes + (beside if case.keys_and_headers else 0)

@@ -18,7 +18,7 @@ unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_
 .PHONY: help setup demo test check bench bench-groups bench-mm2 clean
 
 help:
-	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1	\2/p' Makefile
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/make \1	\2/p' Makefile
 
 setup: ## the Python environment, Spark's connectors and Kafka brokers, all inside the checkout
 	@bash tests/lab/setup.sh

@@ -99,7 +99,7 @@ def parses(words: List[str]) -> bool:
 
 def wrong_make_commands(page: Page) -> List[str]:
     """Targets and variables that the Makefile does not have."""
-    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
     variables = set(re.findall(r"^#   ([A-Z]+)=", MAKEFILE, re.MULTILINE))
     words = [word for words in page.commands("make") for word in words]
     return [word for word in words if word.partition("=")[0] not in (variables if "=" in word else targets)]

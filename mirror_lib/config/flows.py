@@ -78,17 +78,18 @@ def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
 
 
 def _heartbeat_scopes(document: Document, keys: Keys, enabled: Sequence[str]) -> Iterator[str]:
-    """Pairs that are not copied but asked for heartbeats, where an enabled flow would copy these on.
+    """Pairs that are not copied but asked for heartbeats.
 
-    MirrorMaker writes them unless told otherwise. Here a source is written to only where the file says so: of a pair by
-    its name, or of all pairs, which means those of the clusters that an enabled flow has.
+    MirrorMaker writes them unless told otherwise. Here only where the file says so: of a pair by its name, or of all
+    pairs, which means those of clusters in use where an enabled flow would copy these on.
     """
     in_use = dict.fromkeys(alias for scope in enabled for alias in scope.split("->"))
     sources = dict.fromkeys(scope.split("->")[0] for scope in enabled)
-    for a, b in ((a, b) for b in sources for a in dict.fromkeys([*in_use, *document.aliases]) if a != b):
+    both = [dict.fromkeys([*first, *document.aliases]) for first in (in_use, sources)]
+    for a, b in ((a, b) for b in both[1] for a in both[0] if a != b):
         scope = f"{a}->{b}"
         own = (scope, EMIT_HEARTBEATS)
-        entry = _find(keys, *own) if a in in_use else keys.settings.get(own)
+        entry = _find(keys, *own) if a in in_use and b in sources else keys.settings.get(own)
         if scope not in enabled and entry is not None and _value(BY_NAME[EMIT_HEARTBEATS], entry):
             yield scope
 

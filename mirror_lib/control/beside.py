@@ -47,10 +47,8 @@ class ControlBeside:
         stop: threading.Event,
     ) -> None:
         self._stop, self._watcher = stop, watcher
-        read = {flow.source.alias for flow in flows}
-        pairs = [pair for pair in config.heartbeat_pairs if pair.target.alias in read]
         each = [_FlowControl(config, flow, book, watcher) for flow in flows]
-        each += [_FlowControl(config, only_heartbeats(pair), book, watcher) for pair in pairs]
+        each += [_FlowControl(config, only_heartbeats(pair), book, watcher) for pair in beating_pairs(config, flows)]
         self._controls = [control for control in each if control.duties]
 
     def __enter__(self) -> ControlBeside:
@@ -80,6 +78,13 @@ class ControlBeside:
 
     def _duties(self) -> List[Duty]:
         return [duty for control in self._controls for duty in control.duties]
+
+
+def beating_pairs(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> List[ReplicationFlow]:
+    """The pairs whose heartbeats a run of `flows` writes: to clusters that these read, and to those that none reads."""
+    read = {flow.source.alias for flow in flows}
+    elsewhere = {flow.source.alias for flow in config.flows} - read
+    return [pair for pair in config.heartbeat_pairs if pair.target.alias not in elsewhere]
 
 
 def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:

@@ -10,6 +10,7 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.control.beside import beating_pairs
 from mirror_lib.control.duty import Duty
 from mirror_lib.control.report import ControlReport, control_json, control_line
 from mirror_lib.control.sync import Synced, sync_topic_configs
@@ -66,6 +67,17 @@ def test_only_clusters_that_are_copied_from_get_heartbeats_of_others(tmp_path: P
     assert pairs(config) == ["B->A", "C->A", "A->C", "B->C"]
     both = loaded(tmp_path, YAML + "emit.heartbeats.enabled: true\nflows:\n  A->B: {}\n  B->A: {}\n")
     assert pairs(both) == []
+
+
+def test_pair_that_is_asked_by_name_has_heartbeats_also_where_no_flow_reads_them(tmp_path: Path) -> None:
+    text = YAML + "flows:\n  A->B: {}\n  C->A: {}\n  A->C: {enabled: false}\n"
+    assert pairs(loaded(tmp_path, text)) == []
+    asked = "  C->B: {enabled: false, emit.heartbeats.enabled: true}\n"
+    assert pairs(loaded(tmp_path, text + asked)) == ["C->B"]
+    way_back = "  B->A: {enabled: false, emit.heartbeats.enabled: true}\n"
+    config = loaded(tmp_path, text + asked + way_back)
+    beating = {flow.name: [pair.name for pair in beating_pairs(config, [flow])] for flow in config.flows}
+    assert beating == {"A->B": ["B->A", "C->B"], "C->A": ["C->B"]}, "A's are written by the run that reads A"
 
 
 def test_heartbeats_are_off_where_the_file_says_so(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ large answers are read quickly, and a Kerberos login is the cluster's own and no
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
+import struct
 from functools import partial
 from typing import Any, Dict, Optional, Tuple
 
@@ -26,6 +28,9 @@ from mirror_lib.log.kerberos import KerberosError, KerberosMechanism
 log = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 1024 * 1024
+ANSWER_SECONDS = 2.0
+# Size, API key 18, version 0, correlation id, no client id: the answer begins with its size and the correlation id.
+_API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 0x6D697272, -1)
 # The connection broke, which may be a broker that stops or starts.
 _BROKEN = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -80,7 +85,16 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         return connection
 
     async def _build_transport(self, node: Any, timeout_at: Optional[float] = None) -> Any:
-        transport = await super()._build_transport(node, timeout_at=timeout_at)
+        try:
+            transport = await super()._build_transport(node, timeout_at=timeout_at)
+        except KafkaConnectionError as error:
+            hung_up = isinstance(error.__context__, (*_BROKEN, ConnectionError))
+            if self.ssl_enabled and hung_up and answers_in_clear(node.host, node.port):
+                raise LoginRefused(
+                    f"{node.host}:{node.port} speaks without TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT,"
+                    " or take the port of a listener with TLS"
+                ) from error
+            raise
         own = {KafkaTCPTransport: _BulkTransport, KafkaSSLTransport: LastWordsTransport}
         transport.__class__ = own.get(type(transport), type(transport))
         return transport
@@ -92,6 +106,17 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
             self._refusals[node_id] = reason
 
 
+def answers_in_clear(host: str, port: int) -> bool:
+    """Whether a Kafka broker answers here without TLS. It only hangs up on a client that begins with TLS, as one does
+    that stops or starts; so it is asked for its API versions, which needs no login."""
+    try:
+        with socket.create_connection((host, port), ANSWER_SECONDS) as connection:
+            connection.sendall(_API_VERSIONS_REQUEST)
+            return connection.recv(8, socket.MSG_WAITALL)[4:] == _API_VERSIONS_REQUEST[8:12]
+    except OSError:
+        return False
+
+
 def admin_connections(**options: Any) -> Any:
     """What `KafkaAdminClient` takes as `kafka_client`, with these connections."""
     network = NetworkSelector(**options)
@@ -100,6 +125,8 @@ def admin_connections(**options: Any) -> Any:
 
 def refusal(error: BaseException) -> Optional[str]:
     """Why a broker and this client will never talk; `None` where the next attempt may go better."""
+    if isinstance(error, LoginRefused):
+        return str(error.args[0])
     inner = error.args[0] if error.args and isinstance(error.args[0], Exception) else error.__context__
     if isinstance(error, SaslAuthenticationFailedError):
         said = str(error.args[0]) if error.args else ""  # the error's name, and what the broker says

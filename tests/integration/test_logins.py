@@ -83,6 +83,8 @@ def test_the_right_properties_get_in(broker: SecuredBroker, properties: Properti
             },
             "the broker's certificate is not trusted: Hostname mismatch",
         ),
+        (lambda broker: {**broker.tls(), "bootstrap.servers": broker.listener("CLEAR")}, "speaks without TLS: set "),
+        (lambda broker: {**broker.sasl("source"), "bootstrap.servers": broker.bootstrap}, "speaks without TLS: set "),
     ],
 )  # fmt: skip
 def test_a_refusal_that_stays_is_told_and_not_waited_out(

@@ -2,7 +2,10 @@
 #   SPARK=3.5   the second Spark line this project is tested with (default 4.0)
 #   PYTHON=...  the Python to build the environment with (3.9 or newer; 3.11 is what is used here)
 #   KEEP=1      `make demo` leaves both clusters running and prints their addresses
-#   ROUNDS=5 CASES="far small" ENGINES="mirror tuned" BIG=1   `make bench-mm2`: how often, which topics, who; 10 GB too
+#   ROUNDS=5    `make bench-mm2` copies each topic so often with each engine
+#   CASES="far small"         ... these topics alone
+#   ENGINES="mirror tuned"    ... with these engines alone
+#   BIG=1                     ... and 10 GB too
 
 SHELL := bash
 SPARK ?= 4.0

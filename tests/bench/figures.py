@@ -101,6 +101,8 @@ class Spread(NamedTuple):
     most: float
 
     def __str__(self) -> str:
+        if self.least == self.most:
+            return short(self.median)
         return f"{short(self.least)}–{short(self.median)}–{short(self.most)}"
 
 

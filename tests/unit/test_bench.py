@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import List
+from typing import Dict, List
 
 import pytest
 
@@ -15,6 +16,8 @@ from tests.bench.cases import CASES, Case, chosen
 from tests.bench.digests import differences, parsed, records
 from tests.bench.figures import Observed, Seen, Spread, Used, observed, ratios, spread, without_markers
 from tests.bench.fill import partition_of
+from tests.bench.page import page
+from tests.bench.plot import chart_of, svg, ticks
 from tests.bench.processes import SessionMeter
 from tests.bench.processes import parsed as parsed_stat
 from tests.bench.results import Results, Run, loaded, save
@@ -98,6 +101,39 @@ def test_a_case_that_is_measured_again_replaces_only_itself(tmp_path: Path) -> N
         ("b", "tuned"): 10,
     }
     assert loaded(file).machine == {"processor": "2 cores"}
+
+
+def measured(rates: Dict[str, float], cpu: Dict[str, float]) -> Results:
+    runs = [
+        Run("bytes100", engine, number, 100, Observed(1, 1.0, 2.0, rate, cpu[engine], 1.0, 1.0, 1.0, 10))
+        for number in (1, 2)
+        for engine, rate in rates.items()
+    ]
+    return Results({"processor": "2 cores"}, runs)
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(4e6, "met"), (3.9e6, "missed")])
+def test_the_page_says_whether_a_target_was_met(rate: float, verdict: str) -> None:
+    text = page(measured({"mirror": rate, "tuned": 1e6}, {"mirror": 0.5, "tuned": 2.0}))
+    assert f"| 100 B | steady | ≥ 4.0 | {rate / 1e6:.1f} | {verdict} | 0.25 | met |" in text
+    assert "- rounds: 2" in text
+    assert "MirrorMaker 2, tuned | 1 000 000 |" in text
+    assert "bytes1000" not in text.partition("## Case by case")[2]
+
+
+def test_a_picture_has_every_point_inside_and_says_its_names() -> None:
+    chart = chart_of({"name": "rows", "title": "<Rows>", "x": "rows", "y": "s", "series": {"read": [[0, 0], [9e6, 4]]}})
+    picture = svg(chart)
+    assert "&lt;Rows&gt;" in picture and ">read<" in picture and ">10 M<" in picture
+    points = re.findall(r'<circle cx="([0-9.]+)" cy="([0-9.]+)"', picture)
+    assert len(points) == 2
+    assert all(0 < float(x) < 640 and 0 < float(y) < 360 for x, y in points)
+
+
+@pytest.mark.parametrize(("most", "last"), [(0, 1), (1, 1), (9.3, 10), (10_000, 10_000), (0.031, 0.04)])
+def test_axes_end_at_round_numbers(most: float, last: float) -> None:
+    assert ticks(most)[-1] == pytest.approx(last)
+    assert len(ticks(most)) <= 6
 
 
 def test_big_cases_are_left_out_unless_asked_for() -> None:

@@ -6,7 +6,7 @@ Record batch format v2 (KIP-98): 61 bytes of header, then records, perhaps compr
 from __future__ import annotations
 
 import struct
-from typing import Iterator, NamedTuple, Union
+from typing import Iterator, NamedTuple, Optional, Tuple, Union
 
 import google_crc32c
 
@@ -27,10 +27,11 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BEFORE_CRC = struct.Struct(">qiibI")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 
+# Bits of a batch's attributes.
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
 _CODEC = 0x07
-_LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 
 
@@ -72,17 +73,17 @@ class BatchHeader(NamedTuple):
     @property
     def log_append_time(self) -> bool:
         """The broker set the time: every record's timestamp is `max_timestamp`."""
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def transactional(self) -> bool:
         """Written inside a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
         """A transaction marker, never a user's data."""
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def last_offset(self) -> int:
@@ -102,7 +103,7 @@ class BatchHeader(NamedTuple):
     @property
     def can_rehead(self) -> bool:
         """The fast path is open: data, no gap, and timestamps that a producer may set."""
-        return self.record_count == self.last_offset_delta + 1 and not self.attributes & (_CONTROL | _LOG_APPEND_TIME)
+        return self.record_count == self.last_offset_delta + 1 and not self.attributes & (CONTROL | LOG_APPEND_TIME)
 
 
 def split_batches(data: Buffer) -> Iterator[memoryview]:
@@ -121,6 +122,18 @@ def split_batches(data: Buffer) -> Iterator[memoryview]:
             return
         yield view[at:end]
         at = end
+
+
+def split_entries(data: Buffer) -> Iterator[Tuple[memoryview, Optional[BatchHeader]]]:
+    """The same with their headers; None for messages of magic 0 and 1. BatchError also for an unknown magic."""
+    for entry in split_batches(data):
+        if entry[_MAGIC_AT] < 2:
+            yield entry, None
+        elif entry[_MAGIC_AT] == 2 and len(entry) >= HEADER_SIZE:
+            # What `read_header` gives; its checks take longer than all else, and an answer may hold 10 000 batches.
+            yield entry, tuple.__new__(BatchHeader, _HEADER.unpack_from(entry))
+        else:
+            yield entry, read_header(entry)
 
 
 def magic_of(entry: Buffer) -> int:
@@ -143,18 +156,15 @@ def read_header(batch: Buffer) -> BatchHeader:
     return header
 
 
-def check_crc(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether the batch's bytes are those its writer meant (CRC32C from the attributes on)."""
-    # google_crc32c takes bytes only.
-    return bool(google_crc32c.value(bytes(batch[_CRC_FROM:])) == header.crc)
-
-
-def crc_mismatch(header: BatchHeader) -> BatchError:
-    """The error for a batch whose CRC does not hold."""
-    return BatchError(
-        f"the record batch at offset {header.base_offset} is corrupt: its CRC does not match",
-        hint="check the source broker's disk and the network; a replica may still hold it whole",
-    )
+def checked_payload(batch: Buffer, header: BatchHeader) -> bytes:
+    """What follows the header, as its writer meant it: BatchError where the CRC32C (attributes on) does not hold."""
+    checked = bytes(batch[_CRC_FROM:])  # google_crc32c takes bytes only
+    if google_crc32c.value(checked) != header.crc:
+        raise BatchError(
+            f"the record batch at offset {header.base_offset} is corrupt: its CRC does not match",
+            hint="check the source broker's disk and the network; a replica may still hold it whole",
+        )
+    return checked[HEADER_SIZE - _CRC_FROM :]
 
 
 def rehead(batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
@@ -166,12 +176,10 @@ def rehead(batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: 
     header = read_header(batch)
     if not header.can_rehead:
         raise BatchError(f"the record batch at offset {header.base_offset} cannot be copied as it is; re-encode it")
-    payload = bytes(batch[HEADER_SIZE:])
-    if google_crc32c.extend(google_crc32c.value(bytes(batch[_CRC_FROM:HEADER_SIZE])), payload) != header.crc:
-        raise crc_mismatch(header)
+    payload = checked_payload(batch, header)
     # With a delete horizon (KIP-534) the base timestamp is the cleaner's time to drop tombstones. Deltas count from
     # it all the same, so without the flag it is an ordinary base, and the target's cleaner sets its own horizon.
-    attributes = header.attributes & ~(_TRANSACTIONAL | _DELETE_HORIZON)
+    attributes = header.attributes & ~(TRANSACTIONAL | _DELETE_HORIZON)
     return _assemble(
         header.partition_leader_epoch,
         _AFTER_CRC.pack(attributes, *header[6:9], producer_id, producer_epoch, base_sequence, header.record_count),

@@ -55,6 +55,13 @@ def read_messages(entry: Buffer) -> List[Record]:
     return [_record(message, base + message.offset, message.timestamp) for message in inner]
 
 
+def last_offset(entry: Buffer) -> int:
+    """Offset of the last record in one whole entry of magic 0 or 1."""
+    (offset,) = _LONG.unpack_from(entry)
+    # A wrapper has its last message's offset; where a client left it at 0, only the messages know (`_base_offset`).
+    return offset or read_messages(entry)[-1].offset
+
+
 def _read_message(entry: memoryview) -> _Message:
     offset, length, crc, magic, attributes = _HEADER.unpack_from(entry)
     if magic not in (0, 1):

@@ -11,27 +11,28 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from mirror_lib.errors import BatchError
 from mirror_lib.log.batch import (
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     BatchHeader,
     Buffer,
     Record,
-    check_crc,
-    crc_mismatch,
+    checked_payload,
     magic_of,
     new_batch,
     next_sequence,
     read_header,
 )
-from mirror_lib.log.codecs import compress, decompress
+from mirror_lib.log.codecs import compress, decompress_all
 from mirror_lib.log.legacy import read_messages
-from mirror_lib.log.varint import SMALL_VARINTS, decode_varint, encode_varint, wrap64
+from mirror_lib.log.varint import SIGNED, SMALL, SMALL_VARINTS, decode_varint, encode_varint, wrap64
 
-__all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "read_records", "same_records"]
+__all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "read_batches", "read_records", "same_records"]
 
 # What a record may have beside its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
 _RECORD_OVERHEAD = 21
 # A piece compresses worse than the whole; aiming lower saves a second split.
 _SPLIT_MARGIN = 0.9
 _FAR = 1 << 62
+_ONE_BYTE = tuple(b"%c" % value for value in range(256))
 
 
 class RecordTooLarge(BatchError):
@@ -65,17 +66,29 @@ def read_records(batch: Buffer) -> List[Record]:
     """
     if magic_of(batch) < 2:
         return read_messages(batch)
-    header = read_header(batch)
-    if not check_crc(batch, header):
-        raise crc_mismatch(header)
+    return read_batches([(batch, read_header(batch))])
+
+
+def read_batches(batches: Sequence[Tuple[Buffer, BatchHeader]]) -> List[Record]:
+    """The same for neighbours of format v2 under one codec, unpacked in one go. An error names the first of them."""
+    first = batches[0][1]
+    # A batch that compaction emptied is a bare header: there is nothing to unpack, whatever its codec.
+    payloads = [payload for payload in map(_records_part, batches) if payload]
+    try:
+        plain = decompress_all(first.codec, payloads)
+        records, end = _decode(plain, [header for _, header in batches])
+        if end != len(plain):
+            raise BatchError(f"its {len(records)} records end at byte {end} of {len(plain)}")
+        return records
+    except (BatchError, IndexError) as error:
+        raise BatchError(f"the record batch at offset {first.base_offset} cannot be read: {error}") from error
+
+
+def _records_part(entry: Tuple[Buffer, BatchHeader]) -> bytes:
+    batch, header = entry
     if header.control:
         raise BatchError(f"the batch at offset {header.base_offset} is a transaction marker and holds no records")
-    try:
-        # A batch that compaction emptied is a bare header: there is nothing to unpack, whatever its codec.
-        payload = decompress(header.codec, batch[HEADER_SIZE:]) if len(batch) > HEADER_SIZE else b""
-        return _with_timestamps(header, _decode(payload, header))
-    except (BatchError, IndexError) as error:
-        raise BatchError(f"the record batch at offset {header.base_offset} cannot be read: {error}") from error
+    return checked_payload(batch, header)
 
 
 def build_batches(
@@ -107,49 +120,52 @@ def same_records(one: Sequence[Record], other: Sequence[Record]) -> bool:
     return len(one) == len(other) and all(a[1:] == b[1:] for a, b in zip(one, other))
 
 
-def _decode(data: bytes, header: BatchHeader) -> List[Record]:
-    """Records of an unpacked payload. The short forms of each integer are written out: a call costs more than they."""
+def _decode(data: bytes, headers: Sequence[BatchHeader]) -> Tuple[List[Record], int]:
+    """Records of plain payloads in a row, and where they end. Short things are written out: a call costs more."""
     records: List[Record] = []
-    append, new = records.append, tuple.__new__
-    base_offset, base_timestamp, at = header.base_offset, header.base_timestamp, 0
-    for _ in range(header.record_count):
-        byte = data[at]
-        if byte < 0x80:
-            length, at = byte >> 1 ^ -(byte & 1), at + 1
-        elif data[at + 1] < 0x80:
-            length, at = (data[at + 1] << 6 | (byte & 0x7F) >> 1) ^ -(byte & 1), at + 2
-        else:
-            length, at = decode_varint(data, at)
-        end = at + length
-        attributes = data[at]
-        byte = data[at + 1]
-        if byte < 0x80:
-            timestamp, at = base_timestamp + (byte >> 1 ^ -(byte & 1)), at + 2
-        else:
-            delta, at = decode_varint(data, at + 1)
-            timestamp = wrap64(base_timestamp + delta)
-        byte = data[at]
-        if byte < 0x80:
-            offset, at = base_offset + (byte >> 1 ^ -(byte & 1)), at + 1
-        elif data[at + 1] < 0x80:
-            offset, at = base_offset + ((data[at + 1] << 6 | (byte & 0x7F) >> 1) ^ -(byte & 1)), at + 2
-        else:
-            delta, at = decode_varint(data, at)
-            offset = base_offset + delta
-        if at > end:
-            raise BatchError(f"record {len(records)} is shorter than its own fields")
-        append(new(Record, (offset, timestamp, data[at:end], attributes)))
-        at = end
-    if at != len(data):
-        raise BatchError(f"its {header.record_count} records end at byte {at} of {len(data)}")
-    return records
+    append, new, signed, at = records.append, tuple.__new__, SIGNED, 0
+    for header in headers:
+        base_offset, base_timestamp = header.base_offset, header.base_timestamp
+        for _ in range(header.record_count):
+            byte = data[at]
+            if byte < 0x80:
+                length, at = signed[byte], at + 1
+            elif data[at + 1] < 0x80:
+                length, at = signed[data[at + 1] << 7 | byte & 0x7F], at + 2
+            else:
+                length, at = decode_varint(data, at)
+            end = at + length
+            attributes = data[at]
+            byte = data[at + 1]
+            if byte < 0x80:
+                timestamp, at = base_timestamp + signed[byte], at + 2
+            elif data[at + 2] < 0x80:
+                timestamp, at = base_timestamp + signed[data[at + 2] << 7 | byte & 0x7F], at + 3
+            else:
+                delta, at = decode_varint(data, at + 1)
+                timestamp = wrap64(base_timestamp + delta)
+            byte = data[at]
+            if byte < 0x80:
+                offset, at = base_offset + signed[byte], at + 1
+            elif data[at + 1] < 0x80:
+                offset, at = base_offset + signed[data[at + 1] << 7 | byte & 0x7F], at + 2
+            else:
+                delta, at = decode_varint(data, at)
+                offset = base_offset + delta
+            if at > end:
+                raise BatchError(f"record {len(records)} is shorter than its own fields")
+            append(new(Record, (offset, timestamp, data[at:end], attributes)))
+            at = end
+        if header.attributes & LOG_APPEND_TIME or not -_FAR < base_timestamp < _FAR:
+            start = len(records) - header.record_count
+            records[start:] = _with_timestamps(header, records[start:])
+    return records, at
 
 
 def _with_timestamps(header: BatchHeader, records: List[Record]) -> List[Record]:
     if header.log_append_time:
-        return [Record(offset, header.max_timestamp, body, flags) for offset, _, body, flags in records]
-    if abs(header.base_timestamp) < _FAR:
-        return records
+        new, timestamp = tuple.__new__, header.max_timestamp
+        return [new(Record, (offset, timestamp, body, flags)) for offset, _, body, flags in records]
     # Out here even a small delta can pass the end of a long; Java's sum wraps, and so must ours.
     return [Record(offset, wrap64(timestamp), body, flags) for offset, timestamp, body, flags in records]
 
@@ -170,13 +186,13 @@ def _build(records: Sequence[Record], codec: int, producer_id: int, producer_epo
 def _encode(records: Sequence[Record]) -> bytes:
     parts: List[bytes] = []
     append = parts.append
-    small, limit = SMALL_VARINTS, len(SMALL_VARINTS)
+    small, limit, one_byte = SMALL_VARINTS, SMALL, _ONE_BYTE
     base_timestamp = records[0].timestamp
     for index, (_, timestamp, body, attributes) in enumerate(records):
         delta = timestamp - base_timestamp
         head = (
-            (b"%c" % attributes)
-            + (small[delta] if 0 <= delta < limit else encode_varint(wrap64(delta)))
+            one_byte[attributes]
+            + (small[delta] if -limit <= delta < limit else encode_varint(wrap64(delta)))
             + (small[index] if index < limit else encode_varint(index))
         )
         length = len(head) + len(body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, Optional, Set, Tuple
 
-from mirror_lib.log.batch import BatchHeader, magic_of, read_header, split_batches
+from mirror_lib.log.batch import CONTROL, TRANSACTIONAL, BatchHeader, split_entries
 from mirror_lib.log.fetch import Fetched
 
 Entry = Tuple[memoryview, Optional[BatchHeader], bool]
@@ -18,15 +18,16 @@ def entries(found: Fetched) -> Iterator[Entry]:
     """
     pending = list(found.aborted)
     aborted: Set[int] = set()
-    for raw in split_batches(found.data):
-        if magic_of(raw) < 2:
+    for raw, header in split_entries(found.data):
+        if header is None:
             yield raw, None, True
             continue
-        header = read_header(raw)
         while pending and pending[0][1] <= header.last_offset:
             aborted.add(pending.pop(0)[0])
-        if header.control:
+        if not header.attributes & (CONTROL | TRANSACTIONAL):
+            yield raw, header, True
+        elif header.control:
             aborted.discard(header.producer_id)
             yield raw, header, False
         else:
-            yield raw, header, not (header.transactional and header.producer_id in aborted)
+            yield raw, header, header.producer_id not in aborted

@@ -6,12 +6,14 @@ would refuse them or the result would be wrong, and joins tiny ones.
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Tuple, Union
+from typing import Iterator, List, NamedTuple, Optional, Tuple, Union
 
+from mirror_lib.errors import BatchError
 from mirror_lib.log.batch import BatchHeader, Record, next_sequence, read_header, rehead
 from mirror_lib.log.fetch import Fetched
+from mirror_lib.log.legacy import last_offset
 from mirror_lib.log.producer import Producer
-from mirror_lib.log.reencode import build_batches, read_records
+from mirror_lib.log.reencode import build_batches, read_batches, read_records
 from mirror_lib.log.visible import entries
 from mirror_lib.replicate.lanes import PartitionTask
 
@@ -22,6 +24,7 @@ NO_LEGACY_CODEC = 0
 NO_BOUND = 2**63 - 1
 
 Run = Tuple[int, int]
+_Waiting = Tuple[memoryview, Optional[BatchHeader], int]  # an entry, and the position before it
 
 
 class Outgoing(NamedTuple):
@@ -47,14 +50,26 @@ class Encoder:
         self.position = position
         self._sequence = sequence
         self._bound = NO_BOUND if task.bound is None else task.bound
-        self._waiting: List[Record] = []
+        self._waiting: List[_Waiting] = []
         self._waiting_bytes = 0
         self._waiting_codec = NO_LEGACY_CODEC
 
     def encode(self, found: Fetched) -> Iterator[Outgoing]:
-        """Outgoing batches for all whole batches in the answer. Raises `BatchError` for corrupt data."""
+        """Outgoing batches for all whole batches in the answer. Raises `BatchError` for corrupt data.
+
+        What lies before the damage comes first, and the position is then the damaged batch's.
+        """
+        try:
+            yield from self._encode(found)
+        except BatchError:
+            yield from self._flush()
+            raise
+        yield from self._flush()
+
+    def _encode(self, found: Fetched) -> Iterator[Outgoing]:
         for raw, header, is_data in entries(found):
-            if header is not None and header.next_offset <= self.position:
+            next_offset = last_offset(raw) + 1 if header is None else header.next_offset
+            if next_offset <= self.position:
                 continue
             if header is not None and header.base_offset >= self._bound:
                 self.position = self._bound
@@ -63,19 +78,20 @@ class Encoder:
                 yield from self._flush()
                 yield self._rehead(raw, header)
             elif is_data:
-                yield from self._wait(raw, header)
-            if header is not None:
-                self.position = min(header.next_offset, self._bound)
-        yield from self._flush()
+                codec = NO_LEGACY_CODEC if header is None else header.codec
+                if codec != self._waiting_codec or self._waiting_bytes >= JOINED_BYTES:
+                    yield from self._flush()
+                self._wait(raw, header, codec)
+            self.position = min(next_offset, self._bound)
 
     def _fast(self, raw: memoryview, header: BatchHeader) -> bool:
         task = self._task
         return (
-            header.can_rehead
+            header.record_count >= JOIN_BELOW_RECORDS
+            and header.can_rehead
             and header.base_offset >= self.position
             and header.next_offset <= self._bound
             and len(raw) <= task.max_message_bytes
-            and header.record_count >= JOIN_BELOW_RECORDS
             and header.base_offset >= task.isolate_until
         )
 
@@ -85,27 +101,38 @@ class Encoder:
         runs = ((header.base_offset, header.record_count),)
         return Outgoing(data, header.record_count, runs, header.next_offset, header.max_timestamp, False)
 
-    def _wait(self, raw: memoryview, header: BatchHeader | None) -> Iterator[Outgoing]:
-        codec = header.codec if header is not None else NO_LEGACY_CODEC
-        if codec != self._waiting_codec:
-            yield from self._flush()
-            self._waiting_codec = codec
-        found = [record for record in read_records(raw) if record.offset >= self.position]
-        records = [record for record in found if record.offset < self._bound]
-        self._waiting.extend(records)
+    def _wait(self, raw: memoryview, header: Optional[BatchHeader], codec: int) -> None:
+        self._waiting.append((raw, header, self.position))
         self._waiting_bytes += len(raw)
-        if header is None and found:
-            self.position = min(found[-1].offset + 1, self._bound)
-        if self._waiting_bytes >= JOINED_BYTES:
-            yield from self._flush()
+        self._waiting_codec = codec
 
     def _flush(self) -> Iterator[Outgoing]:
-        records, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        if not records:
-            return
-        groups = [[r] for r in records] if records[0].offset < self._task.isolate_until else [records]
-        for group in groups:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        try:
+            records = self._read(waiting) if waiting else []
+        except BatchError:
+            if len(waiting) > 1:
+                for each in waiting:
+                    self._waiting = [each]
+                    yield from self._flush()
+                return
+            self.position = waiting[0][2]
+            raise
+        alone = records and records[0].offset < self._task.isolate_until
+        for group in ([record] for record in records) if alone else [records]:
             yield from self._build(group)
+
+    def _read(self, waiting: List[_Waiting]) -> List[Record]:
+        """Their records, as far as they are in the range."""
+        batches = [(raw, header) for raw, header, _ in waiting if header is not None]
+        if len(batches) == len(waiting):
+            records = read_batches(batches)
+        else:
+            records = [record for raw, _, _ in waiting for record in read_records(raw)]
+        start = waiting[0][2]
+        if records and start <= records[0].offset and records[-1].offset < self._bound:
+            return records
+        return [record for record in records if start <= record.offset < self._bound]
 
     def _build(self, records: List[Record]) -> Iterator[Outgoing]:
         producer, limit = self._producer, self._task.max_message_bytes

@@ -13,7 +13,7 @@ from kafka.record import MemoryRecords
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import check_crc, magic_of, next_sequence, read_header, rehead, split_batches
+from mirror_lib.log.batch import checked_payload, magic_of, next_sequence, read_header, rehead, split_batches
 
 Header = Tuple[str, Optional[bytes]]
 Row = Tuple[int, Optional[bytes], Optional[bytes], List[Header]]  # timestamp, key, value, headers
@@ -67,7 +67,7 @@ def test_header_says_what_the_builder_was_told() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 11)
     assert header.transactional and header.contiguous and header.can_rehead
     assert not header.control and not header.log_append_time
-    assert check_crc(batch, header)
+    assert checked_payload(batch, header) is not None
 
 
 def test_header_refuses_other_magics_and_wrong_lengths() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import read_header
+from mirror_lib.log.batch import new_batch, read_header
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
@@ -181,6 +181,22 @@ def test_damaged_batch_is_not_copied() -> None:
     raw[-1] ^= 1
     with pytest.raises(BatchError, match="CRC does not match"):
         encode(Fetched(0, 100, 0, (), bytes(raw)))
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("how", ["a flipped bit", "records that cannot be read"])
+def test_tiny_batches_before_a_damaged_one_are_copied_and_it_is_named(how: str, codec: int) -> None:
+    raws = [batch_of(n, [rec], codec).raw() for n, rec in enumerate(numbered(9))]
+    if how == "a flipped bit":
+        raws[5] = raws[5][:-1] + bytes([raws[5][-1] ^ 1])
+    else:
+        raws[5] = struct.pack(">q", 5) + new_batch(codec, 2, 0, 0, -1, -1, -1, raws[5][61:])[8:]
+    out: List[Outgoing] = []
+    encoder = Encoder(task_of(), PRODUCER, 0, 0)
+    with pytest.raises(BatchError, match="the record batch at offset 5 "):
+        out.extend(encoder.encode(Fetched(0, 100, 0, (), b"".join(raws))))
+    assert upstream(out) == list(range(5))
+    assert encoder.position == 5
 
 
 def test_sequences_follow_one_another_past_the_largest_number() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import List, Tuple
+from typing import List, Set, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +13,11 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from kafka.record.util import encode_varint as kafkas_varint
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import Record, check_crc, new_batch, read_header, rehead, split_batches
-from mirror_lib.log.reencode import RecordTooLarge, build_batches, read_records, same_records
-from mirror_lib.log.varint import SMALL_VARINTS, decode_varint, encode_varint
+from mirror_lib.log.batch import Record, checked_payload, new_batch, read_header, rehead, split_batches
+from mirror_lib.log.reencode import RecordTooLarge, build_batches, read_batches, read_records, same_records
+from mirror_lib.log.varint import SMALL, SMALL_VARINTS, decode_varint, encode_varint
 
+from .logs import LOG_APPEND_TIME, Rec, batch_of
 from .test_batch import Header, Row, rows_of, with_field
 
 DATA = Path(__file__).parent / "data"
@@ -72,7 +73,7 @@ def test_reencoded_records_are_what_the_source_held_without_the_gaps(
     assert rows_of(copy.data) == list(enumerate(rows))
     assert [o for start, count in copy.runs for o in range(start, start + count)] == offsets
     header = read_header(copy.data)
-    assert check_crc(copy.data, header) and header.contiguous and not header.log_append_time
+    assert checked_payload(copy.data, header) is not None and header.contiguous and not header.log_append_time
     assert (header.codec, header.base_offset, header.record_count) == (codec, 0, len(rows))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 70)
     assert (header.base_timestamp, header.max_timestamp) == (rows[0][0], max(row[0] for row in rows))
@@ -136,6 +137,22 @@ def test_tiny_batches_join_into_one() -> None:
     assert [row[2] for _, row in rows_of(joined.data)] == [b"%d" % i for i in range(300)]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.lists(rows_of_any_kind, max_size=4), st.sets(st.integers(0, 3))), min_size=1), st.data())
+def test_neighbours_unpacked_together_read_as_they_do_one_by_one(
+    found: List[Tuple[List[Row], Set[int]]], data: st.DataObject
+) -> None:
+    codec, batches, offset = data.draw(st.integers(0, 4)), [], 0
+    for rows, gone in found:
+        recs = [Rec(value, key, timestamp, tuple(headers)) for timestamp, key, value, headers in rows]
+        kind = data.draw(st.sampled_from([0, LOG_APPEND_TIME]))
+        batches.append(batch_of(offset, recs, codec, kind).without([offset + i for i in gone]).raw())
+        offset += 4
+    together = read_batches([(batch, read_header(batch)) for batch in batches])
+    assert together == [record for batch in batches for record in read_records(batch)]
+    assert len(together) == sum(i not in gone for rows, gone in found for i in range(len(rows)))
+
+
 def test_nothing_to_build_is_no_batch() -> None:
     assert build_batches([], 0, 1, 1, 0, 1000) == []
 
@@ -171,7 +188,7 @@ def test_a_record_with_a_wrong_length_is_refused_although_the_crc_holds(change: 
     record = b"\x00\x00\x00" + body(b"value")
     payload = encode_varint(len(record) + change) + record
     batch = new_batch(0, 1, 0, 0, -1, -1, -1, payload)
-    assert check_crc(batch, read_header(batch))
+    assert checked_payload(batch, read_header(batch)) is not None
     with pytest.raises(BatchError, match="cannot be read"):
         read_records(batch)
 
@@ -209,11 +226,13 @@ def test_varints_of_every_long_are_read_back(value: int) -> None:
 
 
 def test_varints_are_kafkas() -> None:
-    for value in (0, -1, 63, 64, -64, -65, 8191, 8192, LONG_MAX, LONG_MIN):
+    edges = [side for bits in range(6, 63) for side in ((1 << bits) - 1, 1 << bits, -(1 << bits), -(1 << bits) - 1)]
+    for value in (0, -1, *edges, LONG_MAX, LONG_MIN):
         out = bytearray()
         kafkas_varint(value, out.append)
         assert encode_varint(value) == out
-    assert SMALL_VARINTS[300] == encode_varint(300)
+    for value in (0, 300, SMALL - 1, -1, -300, -SMALL):
+        assert SMALL_VARINTS[value] == encode_varint(value)
 
 
 def test_a_varint_without_an_end_is_refused() -> None:

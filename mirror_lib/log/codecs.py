@@ -17,12 +17,14 @@ Buffer = Union[bytes, bytearray, memoryview]
 Packer = TypeVar("Packer")
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
-_ROWS_OF_FRAMES = (0, GZIP, LZ4, ZSTD)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 # A worker's memory is what a damaged or hostile payload would take. Producers bound a record before compression
 # (max.request.size, 1 MB unless raised), so real batches stay two orders of magnitude below this.
 MAX_DECOMPRESSED = 256 << 20
+
+# What may follow itself and is then unpacked at once. Members of gzip may too, but each is a call of its own here.
+_ROWS_OF_FRAMES = (0, LZ4, ZSTD)
 
 _GZIP_WBITS = 31
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -62,7 +64,7 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED) -> bytes
 def decompress_all(codec: int, payloads: Sequence[bytes]) -> bytes:
     """What all `payloads` were before `codec`, one behind the other. Raises as `decompress` does.
 
-    Unpacked in one call where the format knows a row of frames: to set up zstd takes longer than 100 small payloads.
+    Where the format knows a row of frames they are one call: to set up zstd takes longer than 100 small payloads.
     """
     if codec in _ROWS_OF_FRAMES and payloads:
         return decompress(codec, b"".join(payloads))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import List, NamedTuple
+from typing import List, NamedTuple, Optional
 
 from mirror_lib.errors import BatchError
 from mirror_lib.log.batch import Buffer, Record, split_batches
 from mirror_lib.log.codecs import LZ4, decompress, mend_lz4_header
-from mirror_lib.log.varint import encode_varint
+from mirror_lib.log.varint import SMALL, SMALL_VARINTS, encode_varint
 
 NO_TIMESTAMP = -1
 
@@ -18,6 +18,7 @@ _LOG_APPEND_TIME = 0x08
 _MAGIC_AT = 16
 _HEADER = struct.Struct(">qiIbb")
 _LONG = struct.Struct(">q")
+_TIMESTAMP_AND_KEY = struct.Struct(">qi")
 _INT = struct.Struct(">i")
 _NO_HEADERS = b"\x00"
 _NULL = encode_varint(-1)
@@ -28,9 +29,8 @@ class _Message(NamedTuple):
     magic: int
     attributes: int
     timestamp: int
-    key: bytes  # with its varint length, as in format v2
-    value: memoryview
-    value_is_null: bool
+    key: Optional[bytes]
+    value: Optional[bytes]
 
 
 def read_messages(entry: Buffer) -> List[Record]:
@@ -38,11 +38,13 @@ def read_messages(entry: Buffer) -> List[Record]:
 
     Magic 0 has no timestamp: -1. BatchError: corrupt, or nested in a way that no Kafka writes.
     """
-    outer = _read_message(memoryview(entry))
+    outer = _read_message(entry)
     codec = outer.attributes & _CODEC
     if not codec:
         return [_record(outer, outer.offset, outer.timestamp)]
-    packed = mend_lz4_header(outer.value) if codec == LZ4 and outer.magic == 0 else outer.value
+    packed = outer.value or b""
+    if codec == LZ4 and outer.magic == 0:
+        packed = mend_lz4_header(packed)
     payload = decompress(codec, packed)
     entries = list(split_batches(payload))
     if not entries or sum(map(len, entries)) != len(payload):
@@ -62,33 +64,33 @@ def last_offset(entry: Buffer) -> int:
     return offset or read_messages(entry)[-1].offset
 
 
-def _read_message(entry: memoryview) -> _Message:
-    offset, length, crc, magic, attributes = _HEADER.unpack_from(entry)
+def _read_message(entry: Buffer) -> _Message:
+    data = bytes(entry)
+    offset, length, crc, magic, attributes = _HEADER.unpack_from(data)
     if magic not in (0, 1):
         raise BatchError(f"the message at offset {offset} has magic {magic}, not 0 or 1")
-    if length + 12 != len(entry) or zlib.crc32(entry[_MAGIC_AT:]) != crc:
+    if length + 12 != len(data) or zlib.crc32(data[_MAGIC_AT:]) != crc:
         raise BatchError(f"the message at offset {offset} is corrupt: its CRC or length does not match")
     try:
-        at = _HEADER.size
-        timestamp = NO_TIMESTAMP
         if magic:
-            (timestamp,) = _LONG.unpack_from(entry, at)
-            at += _LONG.size
-        (key_length,) = _INT.unpack_from(entry, at)
-        key_end = at + 4 + max(key_length, 0)
-        (value_length,) = _INT.unpack_from(entry, key_end)
+            timestamp, key_length = _TIMESTAMP_AND_KEY.unpack_from(data, _HEADER.size)
+            at = _HEADER.size + _TIMESTAMP_AND_KEY.size
+        else:
+            timestamp, (key_length,), at = NO_TIMESTAMP, _INT.unpack_from(data, _HEADER.size), _HEADER.size + 4
+        key_end = at + key_length if key_length > 0 else at
+        (value_length,) = _INT.unpack_from(data, key_end)
     except struct.error as error:
         raise BatchError(f"the message at offset {offset} is corrupt: it is cut off") from error
-    if key_end + 4 + max(value_length, 0) != len(entry):
+    if key_end + 4 + (value_length if value_length > 0 else 0) != len(data):
         raise BatchError(f"the message at offset {offset} is corrupt: key and value do not fill it")
-    key = _NULL if key_length < 0 else encode_varint(key_length) + bytes(entry[at + 4 : key_end])
-    return _Message(offset, magic, attributes, timestamp, key, entry[key_end + 4 :], value_length < 0)
+    key = None if key_length < 0 else data[at:key_end]
+    value = None if value_length < 0 else data[key_end + 4 :]
+    return _Message(offset, magic, attributes, timestamp, key, value)
 
 
 def _check_inner(outer: _Message, inner: List[_Message]) -> None:
-    for message in inner:
-        if message.magic != outer.magic or message.attributes & _CODEC:
-            raise BatchError(f"the compressed message at offset {outer.offset} holds messages of another kind")
+    if any(message.magic != outer.magic or message.attributes & _CODEC for message in inner):
+        raise BatchError(f"the compressed message at offset {outer.offset} holds messages of another kind")
 
 
 def _base_offset(outer: _Message, inner: List[_Message]) -> int:
@@ -101,5 +103,11 @@ def _base_offset(outer: _Message, inner: List[_Message]) -> int:
 
 
 def _record(message: _Message, offset: int, timestamp: int) -> Record:
-    value = _NULL if message.value_is_null else encode_varint(len(message.value)) + message.value
-    return Record(offset, timestamp, message.key + value + _NO_HEADERS)
+    return Record(offset, timestamp, _field(message.key) + _field(message.value) + _NO_HEADERS)
+
+
+def _field(content: Optional[bytes]) -> bytes:
+    if content is None:
+        return _NULL
+    length = len(content)
+    return (SMALL_VARINTS[length] if length < SMALL else encode_varint(length)) + content

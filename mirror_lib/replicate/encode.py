@@ -17,8 +17,11 @@ from mirror_lib.log.reencode import build_batches, read_batches, read_records
 from mirror_lib.log.visible import entries
 from mirror_lib.replicate.lanes import PartitionTask
 
-# A batch of fewer records costs more as a produce request of its own than joining it with its neighbours does.
+# A batch of fewer records costs more as a produce request of its own than joining it with its neighbours does. Not so
+# where it has this many bytes: then they are what costs, above all where they must be unpacked and packed again.
 JOIN_BELOW_RECORDS = 16
+JOIN_BELOW_BYTES = 64 * 1024
+JOIN_BELOW_COMPRESSED_BYTES = 4 * 1024
 JOINED_BYTES = 256 * 1024
 NO_LEGACY_CODEC = 0
 NO_BOUND = 2**63 - 1
@@ -87,7 +90,7 @@ class Encoder:
     def _fast(self, raw: memoryview, header: BatchHeader) -> bool:
         task = self._task
         return (
-            header.record_count >= JOIN_BELOW_RECORDS
+            (header.record_count >= JOIN_BELOW_RECORDS or len(raw) >= _join_below(header.codec))
             and header.can_rehead
             and header.base_offset >= self.position
             and header.next_offset <= self._bound
@@ -142,3 +145,7 @@ class Encoder:
             self._sequence = next_sequence(self._sequence, built.record_count)
             (start, count), header = built.runs[-1], read_header(built.data)
             yield Outgoing(built.data, built.record_count, built.runs, start + count, header.max_timestamp, True)
+
+
+def _join_below(codec: int) -> int:
+    return JOIN_BELOW_COMPRESSED_BYTES if codec else JOIN_BELOW_BYTES

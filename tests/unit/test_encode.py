@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import Dict, Iterator, List, Sequence
 
@@ -15,10 +16,17 @@ from mirror_lib.log.batch import new_batch, read_header
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
-from mirror_lib.replicate.encode import JOIN_BELOW_RECORDS, Encoder, Outgoing
+from mirror_lib.replicate.encode import (
+    JOIN_BELOW_BYTES,
+    JOIN_BELOW_COMPRESSED_BYTES,
+    JOIN_BELOW_RECORDS,
+    Encoder,
+    Outgoing,
+)
 from tests.unit.logs import (
     LOG_APPEND_TIME,
     NOON,
+    TRANSACTIONAL,
     LogBatch,
     Rec,
     batch_of,
@@ -75,6 +83,16 @@ def test_batch_is_rebuilt_where_the_fast_path_is_closed(why: str, batch: LogBatc
     ]
     assert upstream(out) == [offset for offset, _ in batch.records]
     assert not any(read_header(each.data).log_append_time for each in out)
+
+
+@pytest.mark.parametrize(("codec", "size"), [(0, JOIN_BELOW_BYTES), (4, JOIN_BELOW_COMPRESSED_BYTES)])
+def test_few_records_of_many_bytes_travel_as_they_are(codec: int, size: int) -> None:
+    large, small = [Rec(b"%d" % n + os.urandom(size - n)) for n in (0, 500)]
+    source = batch_of(1, [large], codec)
+    out = encode(fetched([batch_of(0, [small], codec), source, batch_of(2, [small], codec)]))
+    assert [each.re_encoded for each in out] == [True, False, True]
+    assert bytes(out[1].data[61:]) == source.raw()[61:]
+    assert copied(out) == [small, large, small]
 
 
 def test_range_that_starts_inside_a_batch_leaves_out_what_lies_before() -> None:
@@ -149,7 +167,17 @@ def test_markers_and_aborted_records_are_left_out_and_passed() -> None:
     out = list(encoder.encode(found))
     assert upstream(out) == list(range(20))
     assert encoder.position == 42
-    assert not read_header(out[0].data).transactional
+    assert not read_header(out[0].data).transactional and not out[0].re_encoded
+
+
+def test_transactions_of_few_records_travel_together_across_their_markers() -> None:
+    batches = []
+    for n in range(0, 90, 3):
+        batches += [batch_of(n, numbered(2, f"{n}."), 4, TRANSACTIONAL, producer_id=1), marker(n + 2, 1, commit=True)]
+    [out] = encode(fetched(batches))
+    assert upstream([out]) == [n for n in range(90) if n % 3 < 2]
+    assert copied([out]) == [rec for n in range(0, 90, 3) for rec in numbered(2, f"{n}.")]
+    assert not read_header(out.data).transactional
 
 
 def test_batch_that_compaction_emptied_is_passed() -> None:

@@ -89,8 +89,9 @@ class Encoder:
 
     def _fast(self, raw: memoryview, header: BatchHeader) -> bool:
         task = self._task
+        join_below = JOIN_BELOW_COMPRESSED_BYTES if header.codec else JOIN_BELOW_BYTES
         return (
-            (header.record_count >= JOIN_BELOW_RECORDS or len(raw) >= _join_below(header.codec))
+            (header.record_count >= JOIN_BELOW_RECORDS or len(raw) >= join_below)
             and header.can_rehead
             and header.base_offset >= self.position
             and header.next_offset <= self._bound
@@ -145,7 +146,3 @@ class Encoder:
             self._sequence = next_sequence(self._sequence, built.record_count)
             (start, count), header = built.runs[-1], read_header(built.data)
             yield Outgoing(built.data, built.record_count, built.runs, start + count, header.max_timestamp, True)
-
-
-def _join_below(codec: int) -> int:
-    return JOIN_BELOW_COMPRESSED_BYTES if codec else JOIN_BELOW_BYTES

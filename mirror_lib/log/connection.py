@@ -16,6 +16,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror_lib.errors import ClusterError
 from mirror_lib.log.brokers import BrokerConnections, LoginRefused
+from mirror_lib.log.freed_memory import keep_freed_memory
 from mirror_lib.log.login import ready_options
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Network:
     """The event loop that the clients of one lane share."""
 
     def __init__(self) -> None:
+        keep_freed_memory()
         self.selector = NetworkSelector(slow_task_threshold_secs=0)
 
     def poll(self, timeout_ms: float) -> None:

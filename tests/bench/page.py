@@ -39,6 +39,7 @@ METHOD = """\
 
 Two brokers, started with the heap and the options of Kafka's own scripts. A topic is filled once; then, in every
 round, each engine copies it into a fresh remote topic, one after the other, beginning with another one each time.
+MirrorMaker 2 at its defaults and the Java loop give the scale, in the first two rounds.
 Topics have 4 partitions where nothing else is said. After each copy Java's own consumer reads both topics:
 timestamps, keys, values, headers and order must be equal in every partition, or the benchmark fails.
 

@@ -21,6 +21,7 @@ from tests.bench.plot import chart_of, svg, ticks
 from tests.bench.processes import SessionMeter
 from tests.bench.processes import parsed as parsed_stat
 from tests.bench.results import Results, Run, loaded, save
+from tests.bench.rounds import in_turn
 from tests.lab.checkout import LabError
 
 
@@ -134,6 +135,13 @@ def test_a_picture_has_every_point_inside_and_says_its_names() -> None:
 def test_axes_end_at_round_numbers(most: float, last: float) -> None:
     assert ticks(most)[-1] == pytest.approx(last)
     assert len(ticks(most)) <= 6
+
+
+def test_engines_take_turns_and_those_that_give_the_scale_only_at_first() -> None:
+    engines = ["mirror", "mm2", "tuned", "loop"]
+    assert [in_turn(engines, number)[0] for number in (1, 2)] == ["mm2", "tuned"]
+    assert [in_turn(engines, number) for number in (3, 4)] == [["tuned", "mirror"], ["mirror", "tuned"]]
+    assert in_turn(["loop"], 3) == []
 
 
 def test_big_cases_are_left_out_unless_asked_for() -> None:

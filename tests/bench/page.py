@@ -20,6 +20,10 @@ from tests.bench.table import NAMES, cpu_ratio, median, ratio
 
 CPU_TARGET = 0.25
 
+HEAD_OF_CASE = (
+    *("engine", "records/s", "MB/s", "CPU", "brokers' CPU", "busy cores", "memory", "ratio", "first", "last"),
+    "ratio of last",
+)
 HEAD = """\
 # Benchmarks
 
@@ -53,10 +57,10 @@ timestamps, keys, values, headers and order must be equal in every partition, or
 *Steady state* is from 10 % to 90 % of the records, as an outside observer sees the target's end offsets grow.
 *First* and *last* are seconds from the command until the first and the last record are readable. *CPU* is seconds
 per million records in steady state: of all processes of the engine (Spark's JVM and all Python processes), and
-apart of both brokers. *Memory* is the peak of what these processes hold, shared pages counted in each. Ratios are
-to tuned MirrorMaker 2 in the same round: least – median – most of the rounds. Spark's and MirrorMaker's JVMs are
-new in every round, and the source's delay is that of a proxy without a limit of bandwidth or of TCP windows, which
-is kind to small socket buffers.
+apart of both brokers. *Busy cores* are what both use of the machine in steady state. *Memory* is the peak of what
+these processes hold, shared pages counted in each. Ratios are to tuned MirrorMaker 2 in the same round: least –
+median – most of the rounds. Spark's and MirrorMaker's JVMs are new in every round, and the source's delay is that
+of a proxy without a limit of bandwidth or of TCP windows, which is kind to small socket buffers.
 """
 
 
@@ -104,8 +108,7 @@ def _met(found: Optional[Spread], at_least: float = 0.0, at_most: float = float(
 
 
 def _case(results: Results, case: Case) -> List[str]:
-    head = ("engine", "records/s", "MB/s", "CPU", "brokers' CPU", "memory", "ratio", "first", "last", "ratio of last")
-    rows: List[Sequence[str]] = [head, ("---", *["---:"] * 9)]
+    rows: List[Sequence[str]] = [HEAD_OF_CASE, ("---", *["---:"] * 10)]
     for engine, name in NAMES.items():
         runs = list(results.of(case.name, engine).values())
         if runs:
@@ -118,6 +121,7 @@ def _case(results: Results, case: Case) -> List[str]:
                     f"{rate * per_record / 1e6:.0f}",
                     short(median(runs, "steady_cpu")),
                     short(median(runs, "steady_broker_cpu")),
+                    f"{rate / 1e6 * (median(runs, 'steady_cpu') + median(runs, 'steady_broker_cpu')):.1f}",
                     size(max(run.figures.peak_bytes for run in runs)),
                     str(ratio(results, case, engine, STEADY) or ""),
                     f"{median(runs, 'first_seconds'):.1f} s",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Protocol, Sequence, Tuple, Union
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
 from kafka.protocol.consumer import FetchRequest
 
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
+from mirror_lib.log.fetch_session import Asked, FetchSession
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -37,13 +38,15 @@ def fetch_request(
     max_bytes: int,
     partition_max_bytes: int,
     max_wait_ms: int = MAX_WAIT_MS,
+    asked: Optional[Asked] = None,
 ) -> FetchRequest:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
-    Version 11 at most: later ones name topics by id, which older brokers do not know.
+    `asked` says it within a session. Version 11 at most: later ones name topics by id, which older brokers do not know.
     """
+    asked = asked or Asked(positions=positions)
     topics: Dict[str, List[Any]] = {}
-    for (topic, number), position in positions.items():
+    for (topic, number), position in asked.positions.items():
         topics.setdefault(topic, []).append(
             FetchRequest.FetchTopic.FetchPartition(
                 partition=number,
@@ -60,14 +63,21 @@ def fetch_request(
         min_bytes=1,
         max_bytes=max_bytes,
         isolation_level=isolation,
-        session_id=0,
-        session_epoch=-1,
+        session_id=asked.session_id,
+        session_epoch=asked.epoch,
         topics=[FetchRequest.FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
-        forgotten_topics_data=[],
+        forgotten_topics_data=_forgotten(asked.forgotten),
         rack_id="",
         min_version=4,
         max_version=11,
     )
+
+
+def _forgotten(partitions: Iterable[Partition]) -> List[Any]:
+    topics: Dict[str, List[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return [FetchRequest.ForgottenTopic(topic=name, partitions=numbers) for name, numbers in topics.items()]
 
 
 def fetched(answer: Any, isolation: int) -> Dict[Partition, Fetched]:
@@ -112,7 +122,10 @@ class Fetcher:
         self._isolation = isolation
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
-        self._in_flight: Dict[int, Tuple[Future, Dict[Partition, int]]] = {}
+        self._in_flight: Dict[int, Tuple[Future, Dict[Partition, int], Asked]] = {}
+        self._sessions: Dict[int, FetchSession] = {}
+        # By partition, what was last said of its log.
+        self._last: Dict[Partition, Fetched] = {}
 
     def idle(self) -> bool:
         """True when no answer is awaited."""
@@ -129,14 +142,27 @@ class Fetcher:
                 raise Disconnected(f"{self._client.alias}: {name_of(partition.source)} has no leader")
             wanted.setdefault(node, {})[partition.source] = partition.fetch_position
         for node, positions in wanted.items():
-            request = fetch_request(positions, self._isolation, self._max_bytes, self._partition_max_bytes)
-            self._in_flight[node] = (self._client.send(node, request), positions)
+            asked = self._sessions.setdefault(node, FetchSession()).ask(positions)
+            limits = (self._max_bytes, self._partition_max_bytes)
+            request = fetch_request(positions, self._isolation, *limits, MAX_WAIT_MS, asked)
+            self._in_flight[node] = (self._client.send(node, request), positions, asked)
 
     def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
         """What has come: (partition, position asked for, whether it was the only one asked for, answer)."""
-        for node in [node for node, (future, _) in self._in_flight.items() if future.is_done]:
-            future, positions = self._in_flight.pop(node)
+        for node in [node for node, (future, _, _) in self._in_flight.items() if future.is_done]:
+            future, positions, asked = self._in_flight.pop(node)
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
-            for partition, found in fetched(future.value, self._isolation).items():
+            if not self._sessions[node].answered(asked, future.value.error_code, future.value.session_id):
+                continue
+            for partition, found in self._whole(positions, fetched(future.value, self._isolation)).items():
                 yield partition, positions[partition], len(positions) == 1, found
+
+    def _whole(
+        self, positions: Mapping[Partition, int], found: Mapping[Partition, Fetched]
+    ) -> Mapping[Partition, Fetched]:
+        """`found`, and of partitions that have more than was asked from what was said last: an answer within a session
+        leaves out those of which nothing is new, also where there was no room for their data."""
+        self._last.update({each: replace(one, data=b"", aborted=()) for each, one in found.items()})
+        left_out = [each for each, at in positions.items() if each not in found and each in self._last]
+        return {**found, **{each: self._last[each] for each in left_out if positions[each] < self._last[each].end}}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, Iterator, List, Tuple
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.log.connection import LogClient, Network, Partition
-from mirror_lib.log.fetch import READ_UNCOMMITTED
-from mirror_lib.log.tail import GLANCE_BYTES, LogEntries, glances, log_entries
+from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, fetch_request, fetched
+from mirror_lib.log.fetch_session import LAST_EPOCH, NO_EPOCH, SESSION_FROM_PARTITIONS, Asked, FetchSession
+from mirror_lib.log.tail import GLANCE_BYTES, LogEntries, glances, log_ends, log_entries
+from mirror_lib.replicate.lane import copy_lanes
 from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_lane import next_plan, task_plans
 
 EMPTY, SMALL, LARGE, ALL_READ, LOST, LONG = range(6)
 
@@ -57,3 +62,74 @@ def test_a_glance_at_many_logs_hides_nothing(
         assert batches(log_entries(client, partition, start, READ_UNCOMMITTED, seen[partition])) == alone
         found[partition[1]] = len(alone[0])
     assert found == {EMPTY: 0, SMALL: 1, ALL_READ: 0, LONG: 20}
+
+
+class Asking:
+    """Fetches from one broker within a session, as long as the broker remembers it."""
+
+    def __init__(self, client: LogClient, node: int) -> None:
+        self._client, self._node = client, node
+        self._session = FetchSession()
+        self.asked = Asked()
+
+    def __call__(self, wanted: Dict[Partition, int]) -> Optional[Dict[Partition, Fetched]]:
+        """What is said of each partition that is spoken of; None where the session was forgotten."""
+        self.asked = self._session.ask(wanted)
+        answer = self.send(self.asked)
+        known = self._session.answered(self.asked, answer.error_code, answer.session_id)
+        return fetched(answer, READ_UNCOMMITTED) if known else None
+
+    def send(self, asked: Asked) -> Any:
+        request = fetch_request({}, READ_UNCOMMITTED, 1_000_000, 1_000_000, 0, asked)
+        return self._client.call(self._node, request)
+
+
+def test_a_session_names_and_tells_only_what_is_new_and_starts_again_when_it_is_forgotten(
+    source_cluster: KafkaBroker, topic_name: Callable[[str], str], client: LogClient
+) -> None:
+    count = SESSION_FROM_PARTITIONS + 1
+    topic = source_cluster.create_topic(topic_name("session"), count)
+    client.refresh_leaders([topic], time.monotonic() + 30)
+    node = client.leader((topic, 0))
+    assert node is not None
+    ask, wanted = Asking(client, node), {(topic, number): 0 for number in range(count)}
+    until(lambda: log_ends(client, wanted) == wanted)  # the broker knows by now that it leads them
+    producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
+
+    def write(number: int) -> None:
+        producer.produce(topic, b"v", partition=number)
+        assert producer.flush(30) == 0
+
+    assert set(ask(wanted) or {}) == set(wanted)
+    write(3)
+    assert set(ask(wanted) or {}) == {(topic, 3)}
+    wanted[(topic, 3)] = 1
+    del wanted[(topic, 4)]
+    write(4)
+    assert ask(wanted) == {}
+    assert (ask.asked.positions, ask.asked.forgotten) == ({(topic, 3): 1}, ((topic, 4),))
+
+    ask.send(Asked(ask.asked.session_id, NO_EPOCH))  # which ends the session
+    assert ask(wanted) is None
+    assert set(ask(wanted) or {}) == set(wanted)
+
+
+def test_after_its_last_epoch_a_session_goes_on_with_the_first() -> None:
+    session, wanted = FetchSession(), {("orders", number): 0 for number in range(SESSION_FROM_PARTITIONS)}
+    assert session.answered(session.ask(wanted), 0, session_id=7)
+    assert session.answered(session.ask(wanted)._replace(epoch=LAST_EPOCH), 0, session_id=7)
+    assert session.ask(wanted) == Asked(7, 1, {}, ())
+
+
+def test_a_lane_of_many_partitions_copies_them_all_and_goes_on(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("many"), tmp_path, partitions=100)
+    flow.create_remote_topic()
+    flow.fill(20)
+    (plan,) = task_plans(flow)
+    report = copy_lanes(plan, 0)
+    flow.fill(10)
+    again = copy_lanes(next_plan(plan, report, flow.written), 0)
+    assert (report.records, again.records) == (100 * 20, 100 * 10)
+    assert flow.differences() == []

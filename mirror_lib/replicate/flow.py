@@ -25,6 +25,7 @@ from mirror_lib.replicate.lanes import PartitionReport, TaskReport, lane_of
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
+from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replicate.stage import run_tasks
 from mirror_lib.replicate.starts import SourceCluster
@@ -75,6 +76,7 @@ class FlowMirror:
         self._reached = False
         self._progress = SourceProgress(group)
         self._lanes: Dict[int, LaneState] = {}
+        self._shares = LaneShares()
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
 
@@ -136,7 +138,7 @@ class FlowMirror:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started, began = time.monotonic(), time.time()
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
-        plans = plan_tasks(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until)
+        plans = plan_tasks(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
         reports = run_tasks(spark, plans)
         by_source = {each.source: each for each in partitions.values()}
         rows = _ledger_rows(reports, by_source)
@@ -190,6 +192,7 @@ class FlowMirror:
             for lane, own in parts.items():
                 self._lanes[lane] = self._lanes.get(lane, LaneState()).after(report.producers.get(lane), own, began)
         self._totals.add(_partitions(reports))
+        self._shares.learn(_partitions(reports))
         for part in _partitions(reports):
             key = by_source[(part.topic, part.partition)].key
             if part.stopped is not None and not self._rejections.goes_on(key, part):

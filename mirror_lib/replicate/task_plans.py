@@ -9,6 +9,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.replicate.lane_state import LaneState
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, lane_of, transactional_id
 from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey
 
@@ -20,15 +21,20 @@ def plan_tasks(
     todo: Sequence[Range],
     lanes: Mapping[int, LaneState],
     isolate_until: Callable[[PartitionKey], int],
+    shares: LaneShares,
 ) -> List[TaskPlan]:
     """At most `tasks.max` plans. `lanes` holds what earlier passes handed over; `name` is the mirror's."""
-    shares: Dict[int, List[PartitionTask]] = {}
+    by_lane: Dict[int, List[PartitionTask]] = {}
     for each in todo:
         copied = partitions[each.key]
         lane = lane_of(copied.remote_topic, copied.partition)
         task = _task(flow, copied, each, lanes.get(lane, LaneState()), isolate_until(each.key))
-        shares.setdefault(lane % flow.tasks_max, []).append(task)
-    return [_plan(name, flow, number, tuple(tasks), lanes) for number, tasks in sorted(shares.items())]
+        by_lane.setdefault(lane, []).append(task)
+    loads = {lane: sum(map(shares.bytes_of, tasks)) for lane, tasks in by_lane.items()}
+    by_task: Dict[int, List[PartitionTask]] = {}
+    for lane, number in sorted(shares.tasks_of(loads, flow.tasks_max).items()):
+        by_task.setdefault(number, []).extend(by_lane[lane])
+    return [_plan(name, flow, number, tuple(tasks), lanes) for number, tasks in sorted(by_task.items())]
 
 
 def _plan(

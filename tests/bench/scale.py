@@ -1,0 +1,279 @@
+"""`make bench-scale`: what a flow's driver costs as partitions grow, and what a run costs as its backlog grows.
+
+Figures of one machine in one run go to .cache/bench/scale.json, a row for each size, in seconds and MiB, and from
+there to the charts growth-NAME.json beside it. Every copy is counted. SIZES=100,1000: these partitions only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster import KafkaCluster, clusters_of
+from mirror_lib.columns import aligned
+from mirror_lib.config.loader import load
+from mirror_lib.progress import ProgressSnapshot, grouped
+from mirror_lib.replicate.flow import FlowMirror
+from mirror_lib.replicate.journal import BatchRef
+from mirror_lib.replicate.totals import Totals
+from mirror_lib.session import JARS_DIR, open_session
+from tests.bench.plot import Chart
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+
+FILE = CACHE / "bench" / "scale.json"
+PARTITIONS_OF_A_TOPIC = 5
+SIZES = os.environ.get("SIZES", "5,100,1000,10000")
+BACKLOGS = (10_000, 100_000, 1_000_000, 5_000_000)
+BACKLOG_PARTITIONS, RECORD = 20, b"r" * 100
+ROUNDS = 5
+# Thousands of partitions have small index files here, or the brokers' folders grow by gigabytes.
+BROKERS = {"log.index.size.max.bytes": "65536"}
+
+# Of each table: columns, title, words.
+CHARTS = {
+    "partitions": (
+        ("idle batch", "a record each", "to a record readable"),
+        "What a batch costs as partitions grow",
+        "Seconds of one batch of a flow with two tasks: with nothing to do, with a record in each partition, and from "
+        "the beginning of the batch until an outside client can read its only record. Medians of five.",
+    ),
+    "backlog": (
+        ("batch", "beside it"),
+        "What a batch costs as its backlog grows",
+        "Records of 100 B in 20 partitions, two tasks. The lower line is what is not copying: planning, Spark, ledger.",
+    ),
+}
+
+CONFIG = """\
+clusters:
+  primary: {{bootstrap.servers: "{source}"}}
+  backup: {{bootstrap.servers: "{target}"}}
+flows:
+  primary->backup:
+    topics: ["load.*"]
+    tasks.max: 2
+    replication.factor: 1
+    emit.heartbeats.enabled: false
+state: {state}
+trigger: availableNow
+"""
+
+
+def run() -> int:
+    os.environ.setdefault(JARS_DIR, str(jars_folder()))
+    found: Dict[str, List[Mapping[str, float]]] = {
+        "partitions": [on_new_brokers("partitions", int(size)) for size in SIZES.split(",") if size],
+        "backlog": [on_new_brokers("backlog", size) for size in BACKLOGS] if "SIZES" not in os.environ else [],
+    }
+    FILE.parent.mkdir(exist_ok=True)
+    before = json.loads(FILE.read_text()) if FILE.exists() else {}
+    FILE.write_text(json.dumps({**before, **{name: rows for name, rows in found.items() if rows}}, indent=1))
+    for chart in (chart for what, rows in found.items() if rows for chart in charts(what, rows)):
+        (FILE.parent / f"growth-{chart.name}.json").write_text(json.dumps(asdict(chart)))
+    print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}\n")
+    for rows in filter(None, found.values()):
+        print("\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])), "\n")
+    return 0
+
+
+def charts(what: str, rows: Sequence[Mapping[str, float]]) -> Sequence[Chart]:
+    """What `tests.bench.page` shows of them."""
+    columns, title, text = CHARTS[what]
+    series = {column: [(row[what], row[column]) for row in rows] for column in columns}
+    return [Chart(what, title, what, "seconds", series, f"`make bench-scale`. {text}")]
+
+
+def _cell(value: float) -> str:
+    return grouped(value) if isinstance(value, int) else f"{value:.3f}"
+
+
+def on_new_brokers(what: str, size: int) -> Mapping[str, float]:
+    """One row, by a driver in a process of its own, which has the memory to itself."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, clusters(
+        ["primary", "backup"], Path(folder), BROKERS, java_options=[]
+    ) as (source, target):
+        partitions = size if what == "partitions" else BACKLOG_PARTITIONS
+        create(source, partitions // PARTITIONS_OF_A_TOPIC)
+        config = Path(folder) / "mirror.yaml"
+        places = {"source": source.bootstrap, "target": target.bootstrap, "state": Path(folder) / "state"}
+        config.write_text(CONFIG.format(**places))
+        row: Dict[str, float] = {what: size}
+        if what == "partitions":
+            began = time.monotonic()
+            in_a_process("mirror_lib.cli", "plan", str(config))
+            row["plan, the command"] = time.monotonic() - began
+        row.update(json.loads(in_a_process("tests.bench.scale", what, str(config), str(size))))
+        return row
+
+
+def in_a_process(module: str, *arguments: str) -> str:
+    """The last line that it prints."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise LabError(f"{module} {arguments[0]} ended with exit code {done.returncode}")
+    return done.stdout.splitlines()[-1]
+
+
+def create(broker: KafkaBroker, topics: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    names = [topic(number) for number in range(topics)]
+    for start in range(0, topics, 500):
+        new = [NewTopic(name, PARTITIONS_OF_A_TOPIC, 1) for name in names[start : start + 500]]
+        for future in admin.create_topics(new, operation_timeout=60, request_timeout=90).values():
+            future.result(90)
+    while True:
+        found = [each for name, each in admin.list_topics(timeout=30).topics.items() if name.startswith("load.")]
+        if len(found) == topics and all(part.leader >= 0 for each in found for part in each.partitions.values()):
+            return
+        time.sleep(0.5)
+
+
+def topic(number: int) -> str:
+    return f"load.{number}"
+
+
+class Driver:
+    """One flow's driver in this process, and what it does timed."""
+
+    def __init__(self, spark: SparkSession, config: Path, source: KafkaCluster, target: KafkaCluster) -> None:
+        self.spark, self.source, self.target = spark, source, target
+        whole = load(str(config))
+        self.totals = Totals()
+        self.copy_seconds = 0.0
+        began = time.monotonic()
+        ends = (self._passed, threading.Event(), self.totals)
+        self.mirror = FlowMirror(whole, whole.flows[0], spark, source, target, *ends)
+        self.start_seconds = time.monotonic() - began
+
+    def _passed(self, snapshot: ProgressSnapshot) -> None:
+        self.copy_seconds += snapshot.copy_seconds
+
+    def batch(self) -> float:
+        """Seconds of one batch, as Spark would call for it."""
+        began = time.monotonic()
+        self.mirror.copy_batch(self.spark, BatchRef("", -1))
+        return time.monotonic() - began
+
+    def check(self, records: int) -> None:
+        """Raises where not exactly `records` were copied, or a partition cannot go on."""
+        if self.totals.records != records or self.mirror.stopped() or self.mirror.blocked():
+            raise LabError(f"{self.totals.records} records of {records} were copied; {self.mirror.stopped()[:1]}")
+
+
+def partitions(driver: Driver, size: int) -> Mapping[str, float]:
+    """What a batch costs with nothing to do, with a record in each partition, and with a record in one."""
+    producer = Producer({"bootstrap.servers": driver.mirror.flow.source.bootstrap_servers, "linger.ms": 50})
+    everywhere = [(topic(number // PARTITIONS_OF_A_TOPIC), number % PARTITIONS_OF_A_TOPIC) for number in range(size)]
+
+    def write(places: Sequence[Any]) -> None:
+        for name, number in places:
+            producer.produce(name, RECORD, partition=number)
+            producer.poll(0)
+        if producer.flush(120):
+            raise LabError("the source did not take the records")
+
+    first_batch = driver.batch()
+    write(everywhere)
+    fencing = driver.batch()
+    idle = [driver.batch() for _ in range(ROUNDS)]
+    full: List[float] = []
+    seen: List[float] = []
+    for _ in range(ROUNDS):
+        write(everywhere)
+        full.append(driver.batch())
+    for _ in range(ROUNDS):
+        write(everywhere[:1])
+        seen.append(until_readable(driver))
+    driver.check(size * (ROUNDS + 1) + ROUNDS)
+    return {
+        "start": driver.start_seconds,
+        "first batch": first_batch,
+        "first copy": fencing,
+        "idle batch": statistics.median(idle),
+        "a record each": statistics.median(full),
+        "to a record readable": statistics.median(seen),
+    }
+
+
+def until_readable(driver: Driver) -> float:
+    """Seconds from the beginning of a batch until an outside client can read its one record."""
+    consumer = Consumer({"bootstrap.servers": driver.mirror.flow.target.bootstrap_servers, "group.id": "bench"})
+    place = TopicPartition(f"primary.{topic(0)}", 0)
+    before = consumer.get_watermark_offsets(place, timeout=30)[1]
+    seen: List[float] = []
+
+    def look() -> None:
+        while consumer.get_watermark_offsets(place, timeout=30)[1] == before:
+            time.sleep(0.002)
+        seen.append(time.monotonic())
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    began = time.monotonic()
+    driver.batch()
+    looking.join(30)
+    consumer.close()
+    if not seen:
+        raise LabError("the record never came")
+    return seen[0] - began
+
+
+def backlog(driver: Driver, size: int) -> Mapping[str, float]:
+    """One batch that finds `size` records."""
+    options = {"linger.ms": 50, "batch.size": 131_072, "queue.buffering.max.messages": 1_000_000}
+    producer = Producer({"bootstrap.servers": driver.mirror.flow.source.bootstrap_servers, **options})
+    driver.batch()
+    for number in range(size):
+        name = topic(number % BACKLOG_PARTITIONS // PARTITIONS_OF_A_TOPIC)
+        while True:
+            try:
+                producer.produce(name, RECORD, partition=number % PARTITIONS_OF_A_TOPIC)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(120):
+        raise LabError("the source did not take the records")
+    seconds = driver.batch()
+    driver.check(size)
+    return {"batch": seconds, "copying": driver.copy_seconds, "beside it": seconds - driver.copy_seconds}
+
+
+def peak_mib(pid: object) -> int:
+    """The most memory that a process ever had."""
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
+
+def measure(what: str, config: Path, size: int) -> Mapping[str, float]:
+    rows: Mapping[str, Callable[[Driver, int], Mapping[str, float]]] = {"partitions": partitions, "backlog": backlog}
+    spark = open_session("bench-scale")
+    with clusters_of(load(str(config)).flows[0]) as (source, target):
+        figures = rows[what](Driver(spark, config, source, target), size)
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    return {**figures, "driver MiB": peak_mib("self"), "its JVM MiB": peak_mib(jvm)}
+
+
+if __name__ == "__main__":
+    try:
+        if len(sys.argv) == 4:
+            print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))
+        else:
+            sys.exit(run())
+    except LabError as error:
+        print(f"bench-scale: {error}", file=sys.stderr)
+        sys.exit(1)

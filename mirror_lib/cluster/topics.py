@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import logging
 import time
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from kafka.admin import ConfigResource
-from kafka.errors import AuthorizationError, RequestTimedOutError, for_code
+from kafka.admin import ConfigResource, ConfigSourceType
+from kafka.errors import AuthorizationError, KafkaError, RequestTimedOutError, for_code
+from kafka.protocol.admin import DescribeConfigsRequest
 
 from mirror_lib.cluster.connection import some
 from mirror_lib.cluster.offsets import ClusterOffsets
@@ -26,6 +27,7 @@ Send = Callable[[Sequence[str]], ErrorCodes]
 PARTITIONS_PER_REQUEST = 5000
 TOPICS_PER_REQUEST = 200
 
+TOPIC = 2  # Kafka's number for this kind of resource
 OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
 PROBE_TOPIC = "mirror-probe"
 
@@ -57,7 +59,7 @@ class ClusterTopics(ClusterOffsets):
         found: Dict[str, TopicConfigs] = {}
         for start in range(0, len(names), TOPICS_PER_REQUEST):
             found.update(self._topic_configs(names[start : start + TOPICS_PER_REQUEST], keys))
-        # The client drops error codes: a topic without any entry was refused, or is not there any more.
+        # A topic without any entry was refused, or is not there any more.
         silent = sorted(set(names) - found.keys())
         refused = [each.name for each in self._describe_topics(silent) if each.error_code == OK] if silent else []
         if refused:
@@ -121,13 +123,25 @@ class ClusterTopics(ClusterOffsets):
         return {name: None if outcome == "OK" else outcome for name, outcome in answer.get("topic", {}).items()}
 
     def _topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]]) -> Mapping[str, TopicConfigs]:
-        resources = [ConfigResource("TOPIC", name, keys and list(keys)) for name in names]
-        describe = partial(self._client.describe_configs, resources, config_filter="all")
+        kind = DescribeConfigsRequest.DescribeConfigsResource
+        wanted = keys and list(keys)
+        resources = [kind(resource_type=TOPIC, resource_name=name, configuration_keys=wanted) for name in names]
+
+        def describe() -> Any:
+            # The admin client makes a dictionary of each entry, which takes longer than all the rest.
+            (answer,) = self._exchange([(None, DescribeConfigsRequest(resources=resources))])
+            if isinstance(answer, KafkaError):
+                raise answer
+            return answer
+
         answer = self._ask("read topic configs", "DescribeConfigs on the topics", describe)
         return {
-            name: {key: _config_entry(entry) for key, entry in entries.items()}
-            for name, entries in answer.get("topic", {}).items()
-            if entries
+            each.resource_name: {
+                entry.name: _config_entry(entry.value, entry.config_source, entry.is_sensitive, entry.read_only)
+                for entry in each.configs
+            }
+            for each in answer.results
+            if each.configs
         }
 
     def _order(
@@ -188,8 +202,7 @@ def _topic_description(answer: Any) -> TopicDescription:
     return TopicDescription(answer.name, printed, len(answer.partitions), answer.is_internal)
 
 
-def _config_entry(entry: Mapping[str, Any]) -> TopicConfigEntry:
-    source = entry["config_source"]
-    return TopicConfigEntry(
-        entry["value"], source, source == "DEFAULT_CONFIG", bool(entry["is_sensitive"]), bool(entry["read_only"])
-    )
+@lru_cache(maxsize=1024)  # most topics have the same values
+def _config_entry(value: Optional[str], source: int, is_sensitive: bool, is_read_only: bool) -> TopicConfigEntry:
+    name = ConfigSourceType(source).name
+    return TopicConfigEntry(value, name, name == "DEFAULT_CONFIG", bool(is_sensitive), bool(is_read_only))

@@ -66,8 +66,7 @@ class Positions:
         new = [each.remote for key, each in partitions.items() if key not in self._now]
         targets = self._target.offsets(new, "read_uncommitted")
         ranges: List[Range] = []
-        # What was copied since the ledger was read counts as well: a topic may be created anew in one driver's life.
-        known = {**self._in_ledger, **self._now}
+        known = self._by_name() if new else {}
         for key, each in partitions.items():
             if each.source not in sources:
                 continue
@@ -75,12 +74,25 @@ class Positions:
                 ranges.append(next_range(self._flow, key, self._now[key], sources[each.source]))
             elif each.remote in targets:
                 decided = first_range(
-                    self._flow, key, known, sources[each.source], targets[each.remote], starts.get(each.source)
+                    self._flow,
+                    key,
+                    known.get(each.source, {}),
+                    sources[each.source],
+                    targets[each.remote],
+                    starts.get(each.source),
                 )
                 ranges.append(self._heal(decided))
         ranges = [_bounded(each, bounds.get((each.key.source_topic, each.key.partition))) for each in ranges]
         self._settle(partitions, ranges, batch)
         return ranges
+
+    def _by_name(self) -> Mapping[TopicPartition, Mapping[PartitionKey, Position]]:
+        """What is known of partitions of each name, also under the ids of topics that were deleted."""
+        known: Dict[TopicPartition, Dict[PartitionKey, Position]] = {}
+        # What was copied since the ledger was read counts as well: a topic may be created anew in one driver's life.
+        for key, at in {**self._in_ledger, **self._now}.items():
+            known.setdefault((key.source_topic, key.partition), {})[key] = at
+        return known
 
     def _source_ranges(
         self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]

@@ -112,13 +112,17 @@ def on_new_brokers(what: str, size: int) -> Mapping[str, float]:
         config = Path(folder) / "mirror.yaml"
         places = {"source": source.bootstrap, "target": target.bootstrap, "state": Path(folder) / "state"}
         config.write_text(CONFIG.format(**places))
-        row: Dict[str, float] = {what: size}
-        if what == "partitions":
-            began = time.monotonic()
-            in_a_process("mirror_lib.cli", "plan", str(config))
-            row["plan, the command"] = time.monotonic() - began
-        row.update(json.loads(in_a_process("tests.bench.scale", what, str(config), str(size))))
-        return row
+        plans = {} if what == "backlog" else {"plan": plan_seconds(config)}
+        figures = json.loads(in_a_process("tests.bench.scale", what, str(config), str(size)))
+        again = {} if what == "backlog" else {"plan again": plan_seconds(config)}
+        return {what: size, **plans, **again, **figures}
+
+
+def plan_seconds(config: Path) -> float:
+    """The whole command: with all topics to create, or with all there and compared."""
+    began = time.monotonic()
+    in_a_process("mirror_lib.cli", "plan", str(config))
+    return time.monotonic() - began
 
 
 def in_a_process(module: str, *arguments: str) -> str:

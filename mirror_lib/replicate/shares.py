@@ -1,7 +1,6 @@
 """Which task copies which lane: bytes to copy by lane in, a task's number by lane out. Pure, but for what it remembers.
 
-A lane stays with its task as long as no task has much more to do for it: what a worker keeps of a lane is worth more
-than the last bit of balance.
+A lane stays with its task from pass to pass, as long as no task has much more to do than it must.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`make bench-scale`: what a flow's driver costs as partitions grow, and what a run costs as its backlog grows.
+"""`make bench-scale`: what a driver costs as partitions grow, and a run as its backlog grows. Every copy is counted.
 
-Figures of one machine in one run go to .cache/bench/scale.json, a row for each size, in seconds and MiB, and from
-there to the charts growth-NAME.json beside it. Every copy is counted. SIZES=100,1000: these partitions only.
+Figures of one machine go to .cache/bench/scale.json (seconds, MiB) and to the charts growth-NAME.json beside it.
+SIZES=100,1000: only these numbers of partitions; the rest stays as it was measured before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -37,7 +37,7 @@ from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 
 FILE = CACHE / "bench" / "scale.json"
 PARTITIONS_OF_A_TOPIC = 5
-SIZES = os.environ.get("SIZES", "5,100,1000,10000")
+SIZES = (5, 100, 1000, 10_000)
 BACKLOGS = (10_000, 100_000, 1_000_000, 5_000_000)
 BACKLOG_PARTITIONS, RECORD = 20, b"r" * 100
 ROUNDS = 5
@@ -76,26 +76,33 @@ trigger: availableNow
 
 def run() -> int:
     os.environ.setdefault(JARS_DIR, str(jars_folder()))
-    found: Dict[str, List[Mapping[str, float]]] = {
-        "partitions": [on_new_brokers("partitions", int(size)) for size in SIZES.split(",") if size],
-        "backlog": [on_new_brokers("backlog", size) for size in BACKLOGS] if "SIZES" not in os.environ else [],
-    }
     FILE.parent.mkdir(exist_ok=True)
-    before = json.loads(FILE.read_text()) if FILE.exists() else {}
-    FILE.write_text(json.dumps({**before, **{name: rows for name, rows in found.items() if rows}}, indent=1))
-    for chart in (chart for what, rows in found.items() if rows for chart in charts(what, rows)):
+    tables: Dict[str, List[Mapping[str, float]]] = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for what, size in chosen(os.environ.get("SIZES")):
+        row = on_new_brokers(what, size)
+        others = [each for each in tables.get(what, []) if each[what] != size]
+        tables[what] = sorted([*others, row], key=lambda each: each[what])
+        FILE.write_text(json.dumps(tables, indent=1))
+    for what, rows in tables.items():
+        chart = chart_of(what, rows)
         (FILE.parent / f"growth-{chart.name}.json").write_text(json.dumps(asdict(chart)))
-    print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}\n")
-    for rows in filter(None, found.values()):
-        print("\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])), "\n")
+        print("\n" + "\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])))
+    print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}")
     return 0
 
 
-def charts(what: str, rows: Sequence[Mapping[str, float]]) -> Sequence[Chart]:
-    """What `tests.bench.page` shows of them."""
+def chosen(sizes: Optional[str]) -> List[Tuple[str, int]]:
+    """What to measure: the numbers of partitions that were asked for, or all there is."""
+    if sizes is not None:
+        return [("partitions", int(size)) for size in sizes.split(",")]
+    return [*(("partitions", size) for size in SIZES), *(("backlog", size) for size in BACKLOGS)]
+
+
+def chart_of(what: str, rows: Sequence[Mapping[str, float]]) -> Chart:
+    """What `tests.bench.page` shows of a table."""
     columns, title, text = CHARTS[what]
     series = {column: [(row[what], row[column]) for row in rows] for column in columns}
-    return [Chart(what, title, what, "seconds", series, f"`make bench-scale`. {text}")]
+    return Chart(what, title, what, "seconds", series, f"`make bench-scale`. {text}")
 
 
 def _cell(value: float) -> str:

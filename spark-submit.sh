@@ -4,6 +4,8 @@
 #   MIRROR_JARS_DIR  a folder of jars to use instead of downloading them (closed networks)
 #   MIRROR_VENV      the Python environment to use (default: .venv beside this file, if it is there; empty: none)
 #   MIRROR_UI=1      start Spark's web page
+#   MIRROR_CLASSES   an archive of Java classes for a quick start (default: .cache/spark-VERSION-classes.jsa beside this
+#                    file, if it is there). --keep-classes makes it of what the job loads, which then ends a bit later
 # SIGTERM and SIGINT reach the Python driver, which then ends cleanly; a second one kills it. Exits as the job does.
 set -euo pipefail
 home=$(cd "$(dirname "$0")" && pwd)
@@ -12,11 +14,12 @@ fail() { printf 'spark-submit.sh: %s\n' "$*" >&2; exit 2; }
 first() { [[ -e $1 ]] && printf '%s' "$1"; }
 
 # --- the caller's options: lists are merged with ours, the rest is passed on as it is ---
-dry_run= master= deploy_mode=client packages= jars= py_files= properties_file= options=()
+dry_run= keep_classes= master= deploy_mode=client packages= jars= py_files= properties_file= class_path= options=()
 while (($#)) && [[ $1 == -* ]]; do
     case $1 in
         --dry-run) dry_run=1; shift; continue ;;
-        -h | --help) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
+        --keep-classes) keep_classes=1; shift; continue ;;
+        -h | --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
         -v | --verbose | --version | --supervise) options+=("$1"); shift; continue ;;
         --*=*) name=${1%%=*} value=${1#*=}; shift ;;
         *) (($# > 1)) || fail "$1 needs a value"; name=$1 value=$2; shift 2 ;;
@@ -29,6 +32,7 @@ while (($#)) && [[ $1 == -* ]]; do
         --deploy-mode) deploy_mode=$value; options+=("$name" "$value") ;;
         --properties-file) properties_file=$value; options+=("$name" "$value") ;;
         *) [[ $name == --conf && $value == spark.master=* ]] && master=${value#*=}
+            [[ $name == --driver-class-path || $value == spark.driver.extraClassPath=* ]] && class_path=caller
             options+=("$name" "$value") ;;
     esac
 done
@@ -59,42 +63,64 @@ core=$(basename "$(first "$SPARK_HOME"/jars/spark-core_*.jar)" .jar) || fail "no
 [[ $core =~ ^spark-core_([0-9.]+)-([0-9]+\.[0-9]+\.[0-9]+) ]] || fail "cannot read Spark's version from $core.jar"
 scala=${BASH_REMATCH[1]} spark=${BASH_REMATCH[2]}
 
+# --- master: local[N] never tries a task again, so ask for four attempts ---
+defaults=${properties_file:-${SPARK_CONF_DIR:-$SPARK_HOME/conf}/spark-defaults.conf}
+set_by_default() { grep -qsE "^[[:space:]]*$1[[:space:]=]" "$defaults"; }
+if [[ -z $master && -z ${MASTER:-} ]] && ! set_by_default 'spark\.master'; then
+    master='local[*,4]'
+fi
+
+# --- Java's classes, kept by an earlier run or to be kept by this one ---
+classes=${MIRROR_CLASSES-$home/.cache/spark-$spark-classes.jsa}
+[[ $deploy_mode == client && -n $classes && (-n $keep_classes || -e $classes) ]] && kept=1 || kept=
+
 # --- connector and Delta: the table of versions is mirror_lib's, the Scala is that of the Spark that runs ---
 fetched=${MIRROR_JARS_DIR:-$home/.cache/spark-$spark-jars}
 if [[ -d $fetched ]]; then
     found=$(printf '%s,' "$fetched"/*.jar)
     [[ $found != *'*'* ]] || fail "MIRROR_JARS_DIR=$fetched holds no jars"
-    jars=${jars:+$jars,}${found%,}
+    if [[ -n $kept && $master =~ ^local(\[|$) && -z $class_path ]] && ! set_by_default 'spark\.driver\.extraClassPath'; then
+        # One JVM is all there is, and an archive holds only classes of its own class path.
+        for jar in "$fetched"/*.jar; do
+            artifact=${jar##*/} artifact=${artifact%-[0-9]*}
+            # This path comes before Spark's own jars: what Spark brings stays Spark's.
+            [[ -n $(first "$SPARK_HOME/jars/$artifact"-[0-9]*.jar) ]] || class_path+=${class_path:+:}$jar
+        done
+    else
+        jars=${jars:+$jars,}${found%,} class_path=
+    fi
 elif [[ -n ${MIRROR_JARS_DIR:-} ]]; then
     fail "MIRROR_JARS_DIR=$MIRROR_JARS_DIR is not a folder"
 else
     fitting=$(cd "$home" && "$python" -m mirror_lib.session "$spark" 2>/dev/null) ||
         fail "no connector is known for Spark $spark in $SPARK_HOME: use 3.3 to 4.2, or name a folder of jars in MIRROR_JARS_DIR"
     packages=${packages:+$packages,}$(sed -E "s/_2\.1[23]:/_$scala:/g" <<<"$fitting")
-fi
-
-# --- master: local[N] never tries a task again, so ask for four attempts ---
-defaults=${properties_file:-${SPARK_CONF_DIR:-$SPARK_HOME/conf}/spark-defaults.conf}
-if [[ -z $master && -z ${MASTER:-} ]] && ! grep -qsE '^[[:space:]]*spark\.master[[:space:]=]' "$defaults"; then
-    master='local[*,4]'
+    class_path=
 fi
 
 # --- mirror_lib, zipped where nobody else writes ---
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/mirror-submit-XXXXXX") || fail "no temporary folder can be made: is the disk full?"
 trap 'rm -rf "$scratch"' EXIT
 "$python" - "$home" "$scratch/mirror_lib.zip" <<'PYTHON' || fail "mirror_lib cannot be packed into $scratch: is the disk full?"
-import pathlib, sys, zipfile
+import importlib.machinery, importlib.util, marshal, pathlib, sys, zipfile
 home, target = pathlib.Path(sys.argv[1]), sys.argv[2]
-with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+# PEP 552: compiled, and not to be compared with its source. A Python of another version passes over it.
+head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8)
+with zipfile.ZipFile(target, "w") as packed:
     for path in sorted((home / "mirror_lib").rglob("*")):
+        name = str(path.relative_to(home))
         if path.is_file() and "__pycache__" not in path.parts:
-            packed.write(path, path.relative_to(home))
+            packed.write(path, name)
+            if path.suffix == ".py":
+                code = importlib.machinery.SourceFileLoader(name, str(path)).get_code(name)
+                packed.writestr(name + "c", head + marshal.dumps(code))
 PYTHON
 
 command=("$SPARK_HOME/bin/spark-submit")
 [[ -n $master ]] && command+=(--master "$master")
 [[ -n $packages ]] && command+=(--packages "$packages")
 [[ -n $jars ]] && command+=(--jars "$jars")
+[[ -n $class_path ]] && command+=(--driver-class-path "$class_path")
 command+=(
     --py-files "${py_files:+$py_files,}$scratch/mirror_lib.zip"
     --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension
@@ -109,10 +135,21 @@ command+=(
     --conf spark.ui.showConsoleProgress=false
 )
 if [[ $deploy_mode == client ]]; then
-    command+=(--driver-java-options "-Dlog4j2.configurationFile=file:$home/mirror_lib/log4j2.properties")
+    java_options="-Dlog4j2.configurationFile=file:$home/mirror_lib/log4j2.properties"
+    if [[ -n $keep_classes ]]; then
+        java_options+=" -XX:ArchiveClassesAtExit=\"$classes.part\" -Xlog:cds=off -Xlog:cds+dynamic=off"
+    elif [[ -n $classes && -e $classes ]]; then
+        # Java checks whether it fits, and does without it where not. It would say so on standard output.
+        java_options+=" -XX:SharedArchiveFile=\"$classes\" -Xshare:auto -Xlog:cds=off -Xlog:class+path=off"
+    fi
+    command+=(--driver-java-options "$java_options")
 fi
 command+=(${options[@]+"${options[@]}"} "$@")
 
+if [[ -n $keep_classes ]]; then
+    [[ $deploy_mode == client && -n $classes ]] || fail "--keep-classes needs --deploy-mode client, and a file in MIRROR_CLASSES"
+    mkdir -p "$(dirname "$classes")" || fail "$(dirname "$classes") cannot be made: name another file in MIRROR_CLASSES"
+fi
 if [[ -n $dry_run ]]; then
     printf '%q ' "${command[@]}"
     echo
@@ -147,4 +184,8 @@ while :; do
     wait "$jvm" || code=$?
     ((signals == before)) && break # else a signal ended the wait, not the job
 done
+if [[ -n $keep_classes ]]; then
+    mv -f "$classes.part" "$classes" || fail "Java kept no classes: is there room for 200 MB beside $classes?"
+    printf 'spark-submit.sh: classes kept in %s\n' "$classes" >&2
+fi
 exit "$code"

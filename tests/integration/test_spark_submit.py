@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Sequence, Tuple
 
 import pytest
 
-from tests.lab.checkout import ROOT
+from tests.lab.checkout import ROOT, jars_folder
 
 SCRIPT = str(ROOT / "spark-submit.sh")
 
@@ -76,14 +76,54 @@ def test_connector_and_delta_fit_the_spark_that_runs(
     assert value_of(command, "--packages").split(",") == ["org.example:mine:1", f"org.apache.spark:{connector}", delta]
 
 
-def test_folder_of_jars_replaces_every_download(tmp_path: Path) -> None:
+def folder_of_jars(tmp_path: Path, *names: str) -> Dict[str, str]:
+    """A Spark that has antlr itself, and a folder of jars for it."""
+    env = fake_spark(tmp_path / "spark", "4.1.1", "2.13")
+    (tmp_path / "spark" / "jars" / "antlr4-runtime-4.13.1.jar").touch()
     jars = tmp_path / "jars-of-ours"
     jars.mkdir()
-    (jars / "a.jar").touch()
-    env = {**fake_spark(tmp_path / "spark", "4.1.1", "2.13"), "MIRROR_JARS_DIR": str(jars)}
+    for name in names:
+        (jars / name).touch()
+    kept = tmp_path / "kept.jsa"
+    kept.touch()
+    return {**env, "MIRROR_JARS_DIR": str(jars), "MIRROR_CLASSES": str(kept)}
+
+
+def test_folder_of_jars_replaces_every_download(tmp_path: Path) -> None:
+    env = folder_of_jars(tmp_path, "a-1.0.jar")
+    for master in ("yarn", "local-cluster[2,1,1024]"):
+        command = dry_run(env, f"--master={master}", "--jars=mine.jar")
+        assert "--packages" not in command
+        assert value_of(command, "--jars") == f"mine.jar,{env['MIRROR_JARS_DIR']}/a-1.0.jar"
+
+
+def test_where_one_jvm_keeps_its_classes_its_class_path_has_the_jars_that_spark_lacks(tmp_path: Path) -> None:
+    env = folder_of_jars(tmp_path, "antlr4-runtime-4.9.3.jar", "a-1.0.jar", "b.jar")
     command = dry_run(env, "--jars=mine.jar")
-    assert "--packages" not in command
-    assert value_of(command, "--jars") == f"mine.jar,{jars}/a.jar"
+    assert value_of(command, "--driver-class-path") == "{0}/a-1.0.jar:{0}/b.jar".format(env["MIRROR_JARS_DIR"])
+    assert value_of(command, "--jars") == "mine.jar"
+    assert "--driver-class-path" not in dry_run({**env, "MIRROR_CLASSES": ""})
+
+
+@pytest.mark.parametrize(
+    "own", [("--driver-class-path", "mine"), ("--conf", "spark.driver.extraClassPath=mine"), ("--properties-file", "p")]
+)
+def test_class_path_of_the_caller_stays_as_it_is(tmp_path: Path, own: Tuple[str, str]) -> None:
+    env = folder_of_jars(tmp_path, "a-1.0.jar")
+    (tmp_path / "p").write_text("spark.driver.extraClassPath mine\n")
+    command = dry_run(env, own[0], own[1].replace("p", str(tmp_path / "p")) if own[1] == "p" else own[1])
+    assert [option for option in command if "class-path" in option] == [own[0]] * (own[0] == "--driver-class-path")
+    assert value_of(command, "--jars") == f"{env['MIRROR_JARS_DIR']}/a-1.0.jar"
+
+
+def test_classes_that_were_kept_are_used_where_the_driver_runs_here(tmp_path: Path) -> None:
+    kept = tmp_path / "kept classes.jsa"
+    env = {**fake_spark(tmp_path, "4.1.1", "2.13"), "MIRROR_CLASSES": str(kept)}
+    used = f'-XX:SharedArchiveFile="{kept}"'
+    assert used not in value_of(dry_run(env), "--driver-java-options")
+    kept.touch()
+    assert used in value_of(dry_run(env), "--driver-java-options")
+    assert "--driver-java-options" not in dry_run(env, "--deploy-mode", "cluster")
 
 
 def test_master_is_local_with_retries_unless_the_caller_names_one(tmp_path: Path) -> None:
@@ -117,11 +157,12 @@ def test_what_is_missing_is_said_in_one_line(change: Dict[str, str], arguments: 
     assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def submit(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+def submit(tmp_path: Path, *arguments: str, options: Sequence[str] = (), **changes: str) -> subprocess.Popen[str]:
     job = tmp_path / "job.py"
     job.write_text(JOB)
-    command = [SCRIPT, "--conf", "spark.driver.memory=512m", str(job), *arguments]
-    return subprocess.Popen(command, env=environment(), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    command = [SCRIPT, *options, "--conf", "spark.driver.memory=512m", str(job), *arguments]
+    env = environment(**{"MIRROR_JARS_DIR": str(jars_folder()), "MIRROR_CLASSES": "", **changes})
+    return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def test_job_gets_its_arguments_and_its_exit_code_comes_back(tmp_path: Path) -> None:
@@ -131,9 +172,23 @@ def test_job_gets_its_arguments_and_its_exit_code_comes_back(tmp_path: Path) -> 
     assert running.returncode == 7
 
 
+def test_classes_that_a_job_loaded_need_not_be_loaded_by_the_next_one(tmp_path: Path) -> None:
+    loaded, changes = tmp_path / "loaded.txt", {"MIRROR_CLASSES": str(tmp_path / "classes.jsa")}
+    delta = "io.delta.sql.DeltaSparkSessionExtension source: shared objects file"
+    changes["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -Xlog:class+load:file={loaded}"
+    for options, from_archive in ((["--keep-classes"], False), ([], True)):
+        with submit(tmp_path, options=options, **changes) as running:
+            output, _ = running.communicate(timeout=120)
+        assert output.splitlines() == ["ready local[*,4]"]
+        assert running.returncode == 7
+        assert (delta in loaded.read_text()) is from_archive
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_reaches_the_driver_and_leaves_its_workers_alone(tmp_path: Path, signal_number: signal.Signals) -> None:
-    with submit(tmp_path, "wait") as running:
+    damaged = tmp_path / "damaged.jsa"
+    damaged.write_text("not Java's")
+    with submit(tmp_path, "wait", MIRROR_CLASSES=str(damaged)) as running:
         assert running.stdout is not None
         assert running.stdout.readline().startswith("ready")
         running.send_signal(signal_number)

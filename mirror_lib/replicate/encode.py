@@ -20,6 +20,9 @@ from mirror_lib.replicate.lanes import PartitionTask
 # A batch of fewer records costs more as a produce request of its own than joining it with its neighbours does. Not so
 # where it has this many bytes: then they are what costs, above all where they must be unpacked and packed again.
 JOIN_BELOW_RECORDS = 16
+# Of a backlog this many: each batch waits for an answer, and there are so many that waiting is what takes the time.
+JOIN_BELOW_RECORDS_OF_BACKLOG = 256
+BACKLOG_BATCHES = 64
 JOIN_BELOW_BYTES = 64 * 1024
 JOIN_BELOW_COMPRESSED_BYTES = 4 * 1024
 JOINED_BYTES = 256 * 1024
@@ -77,7 +80,7 @@ class Encoder:
             if header is not None and header.base_offset >= self._bound:
                 self.position = self._bound
                 break
-            if is_data and header is not None and self._fast(raw, header):
+            if is_data and header is not None and self._fast(raw, header, len(found.data)):
                 yield from self._flush()
                 yield self._rehead(raw, header)
             elif is_data:
@@ -87,11 +90,10 @@ class Encoder:
                 self._wait(raw, header, codec)
             self.position = min(next_offset, self._bound)
 
-    def _fast(self, raw: memoryview, header: BatchHeader) -> bool:
+    def _fast(self, raw: memoryview, header: BatchHeader, answer_bytes: int) -> bool:
         task = self._task
-        join_below = JOIN_BELOW_COMPRESSED_BYTES if header.codec else JOIN_BELOW_BYTES
         return (
-            (header.record_count >= JOIN_BELOW_RECORDS or len(raw) >= join_below)
+            not _to_be_joined(raw, header, answer_bytes)
             and header.can_rehead
             and header.base_offset >= self.position
             and header.next_offset <= self._bound
@@ -146,3 +148,11 @@ class Encoder:
             self._sequence = next_sequence(self._sequence, built.record_count)
             (start, count), header = built.runs[-1], read_header(built.data)
             yield Outgoing(built.data, built.record_count, built.runs, start + count, header.max_timestamp, True)
+
+
+def _to_be_joined(raw: memoryview, header: BatchHeader, answer_bytes: int) -> bool:
+    """Whether a batch is so small that its neighbours should share its produce request; it came with `answer_bytes`."""
+    backlog = answer_bytes >= BACKLOG_BATCHES * len(raw)
+    few = JOIN_BELOW_RECORDS_OF_BACKLOG if backlog else JOIN_BELOW_RECORDS
+    small = JOIN_BELOW_COMPRESSED_BYTES if header.codec else JOIN_BELOW_BYTES
+    return header.record_count < few and len(raw) < small

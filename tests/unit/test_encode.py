@@ -17,6 +17,7 @@ from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import (
+    BACKLOG_BATCHES,
     JOIN_BELOW_BYTES,
     JOIN_BELOW_COMPRESSED_BYTES,
     JOIN_BELOW_RECORDS,
@@ -93,6 +94,17 @@ def test_few_records_of_many_bytes_travel_as_they_are(codec: int, size: int) -> 
     assert [each.re_encoded for each in out] == [True, False, True]
     assert bytes(out[1].data[61:]) == source.raw()[61:]
     assert copied(out) == [small, large, small]
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_small_batches_are_joined_where_many_of_them_wait_and_travel_as_they_are_where_few_do(codec: int) -> None:
+    batches = [batch_of(20 * n, numbered(20), codec) for n in range(2 * BACKLOG_BATCHES)]
+    backlog, few = encode(fetched(batches)), encode(fetched(batches[: BACKLOG_BATCHES // 2]))
+    assert len(backlog) < 4 and all(each.re_encoded for each in backlog)
+    assert len(few) == BACKLOG_BATCHES // 2 and not any(each.re_encoded for each in few)
+    for out, sent in ((backlog, batches), (few, batches[: BACKLOG_BATCHES // 2])):
+        assert copied(out) == [rec for batch in sent for _, rec in batch.records]
+        assert upstream(out) == list(range(20 * len(sent)))
 
 
 def test_range_that_starts_inside_a_batch_leaves_out_what_lies_before() -> None:

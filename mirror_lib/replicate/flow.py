@@ -25,6 +25,7 @@ from mirror_lib.replicate.lanes import PartitionReport, TaskReport, lane_of
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
+from mirror_lib.replicate.second_look import looked_again
 from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replicate.stage import run_tasks
@@ -127,6 +128,7 @@ class FlowMirror:
                 break
             passes += 1
             idle_passes = 0 if self._pass(spark, partitions, todo, batch) else idle_passes + 1
+            partitions = self._topics.partitions
             if idle_passes >= STUCK_PASSES:
                 raise ClusterError(f"{self.flow.name}: no progress in {idle_passes} passes", "see the executors' logs")
         if not self._stop.is_set():
@@ -139,7 +141,7 @@ class FlowMirror:
         started, began = time.monotonic(), time.time()
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         plans = plan_tasks(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
-        reports = run_tasks(spark, plans)
+        reports = looked_again(self.flow.name, self._topics, run_tasks(spark, plans))
         by_source = {each.source: each for each in partitions.values()}
         rows = _ledger_rows(reports, by_source)
         moves = self._moves(reports, by_source)

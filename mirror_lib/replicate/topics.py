@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Collection, Dict, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import Cluster, TopicDescription
+from mirror_lib.control.topic_configs import config_changes
+from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription
 from mirror_lib.state.records import LedgerRow, PartitionKey
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from mirror_lib.topics.remote_topics import apply_plan, plan_flow
+
+# A change of a config takes a moment to reach the brokers.
+CHANGED_SECONDS, PAUSE_SECONDS = 5.0, 0.1
 
 
 @dataclass(frozen=True)
@@ -83,18 +87,58 @@ class TopicWatch:
             self._seen = (seen[0], self._target.topics())
         return self.partitions
 
+    def look_again(self, topics: Collection[str]) -> None:
+        """Learn anew what the remote topics of these source topics take. A larger limit of the source is set before
+        that, where topic configs are kept in step: their next turn may come too late. Raises `ClusterError`."""
+        chosen = {each.source.name: each.remote_topic for each in self.plan.copied if each.source.name in topics}
+        raised = {} if self._flow.sync_topic_configs_interval is None else self._raised(chosen)
+        patient_until = time.monotonic() + CHANGED_SECONDS
+        while True:
+            limits = self._limits(sorted(chosen.values()))
+            told = all(limits[remote] == int(limit) for remote, limit in raised.items())
+            if told or time.monotonic() > patient_until:
+                break
+            time.sleep(PAUSE_SECONDS)
+        self.partitions = {
+            key: replace(each, max_message_bytes=limits[each.remote_topic]) if each.topic in chosen else each
+            for key, each in self.partitions.items()
+        }
+
+    def _raised(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
+        """The new limit of each remote topic that was given one."""
+        here = self._source.topic_configs(sorted(chosen), [MAX_MESSAGE_BYTES])
+        there = self._target.topic_configs(sorted(chosen.values()), [MAX_MESSAGE_BYTES])
+        orders = {
+            remote: config_changes(self._flow, here[name], there[remote])
+            for name, remote in chosen.items()
+            if name in here and remote in there
+        }
+        orders = {remote: order for remote, order in orders.items() if order}
+        outcomes = self._target.alter_topic_configs(orders) if orders else {}
+        return {
+            remote: str(orders[remote][MAX_MESSAGE_BYTES]) for remote, refused in outcomes.items() if refused is None
+        }
+
+    def _limits(self, remotes: Sequence[str]) -> Mapping[str, int]:
+        configs = self._target.topic_configs(remotes, [MAX_MESSAGE_BYTES])
+        return {remote: _limit(configs.get(remote, {})) for remote in remotes}
+
     def _plan(self) -> None:
         plan = plan_flow(self._flow, self._source, self._target, self._flows)
         self.plan = apply_plan(plan, self._target)
         remotes = [each.remote_topic for each in self.plan.copied]
-        configs = self._target.topic_configs(remotes, [MAX_MESSAGE_BYTES])
+        limits = self._limits(remotes)
         partitions: Dict[PartitionKey, CopiedPartition] = {}
         for each in self.plan.copied:
-            entry = configs.get(each.remote_topic, {}).get(MAX_MESSAGE_BYTES)
-            limit = int(entry.value) if entry is not None and entry.value else KAFKA_DEFAULT_MAX_MESSAGE_BYTES
+            limit = limits[each.remote_topic]
             for number in range(each.partitions):
                 copied = CopiedPartition(
                     each.source.name, each.remote_topic, number, each.source.topic_id, each.remote_topic_id, limit
                 )
                 partitions[copied.key] = copied
         self.partitions = partitions
+
+
+def _limit(configs: TopicConfigs) -> int:
+    entry = configs.get(MAX_MESSAGE_BYTES)
+    return int(entry.value) if entry is not None and entry.value else KAFKA_DEFAULT_MAX_MESSAGE_BYTES

@@ -18,6 +18,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import NOON, FlowLab, values
 from tests.lab.jvm import quick_spark
+from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic
 
 MakeLab = Callable[..., FlowLab]
@@ -110,6 +111,7 @@ def test_open_transaction_is_copied_once_it_is_committed_and_nothing_else_with_i
 def refused_records(lab: FlowLab) -> None:
     """Four topics: one record too large, one too far in the future, one without a key for a log that needs them,
     and one without any trouble."""
+    lab.settings["sync.topic.configs.enabled"] = "false"  # it would raise the limit
     for stem in ("large", "keyless", "fine"):
         lab.create(stem)
     lab.create("future", message_timestamp_after_max_ms=dataset.FOREVER)
@@ -156,10 +158,25 @@ def test_partition_that_was_stopped_goes_on_once_the_cause_is_removed(lab: FlowL
     lab.create("large")
     lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")
     lab.write("large", [*values(30), b"x" * 5000, *values(30, "later")])
+    lab.settings["sync.topic.configs.enabled"] = "false"  # it would raise the limit
     assert lab.run().error is not None
     dataset.set_configs(lab.target, lab.remote("large"), {"max.message.bytes": "100000"})
     lab.copy()
     assert lab.differences("large") == []
+
+
+def test_record_that_only_the_sources_new_limit_admits_is_copied_in_the_same_run(lab: FlowLab) -> None:
+    lab.create("wide", max_message_bytes="2000")
+    lab.create("fine")
+    lab.write("wide", values(30))
+    lab.trigger = "1 seconds"
+    with lab.running():
+        until(lambda: len(lab.remote_values("wide")) == 30)
+        dataset.set_configs(lab.source, f"{lab.name}.wide", {"max.message.bytes": "100000"})
+        lab.write("wide", [b"x" * 5000, *values(30, "later")])
+        lab.write("fine", values(60))
+        until(lambda: len(lab.remote_values("wide")) == 61 and len(lab.remote_values("fine")) == 60)
+    assert lab.differences("wide") == [] and lab.incidents() == []
 
 
 def test_runs_hand_over_exactly_whatever_the_number_of_lanes(lab: FlowLab) -> None:

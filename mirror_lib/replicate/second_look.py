@@ -1,0 +1,38 @@
+"""Reports of a pass in; the same out, with partitions not stopped whose remote topic takes other sizes than was known.
+
+What a remote topic takes is known from the last look at all topics, which may be ten minutes old.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import List, Sequence
+
+from mirror_lib.errors import ClusterError
+from mirror_lib.replicate.lanes import PartitionReport, TaskReport
+from mirror_lib.replicate.topics import TopicWatch
+
+log = logging.getLogger(__name__)
+
+
+def looked_again(flow: str, topics: TopicWatch, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
+    """Look at the topics of which something was refused. `topics.partitions` may have other limits afterwards."""
+    refused = {part.topic for report in reports for part in report.partitions if part.rejected_from is not None}
+    before = topics.partitions
+    if not refused:
+        return reports
+    try:
+        topics.look_again(refused)
+    except ClusterError as error:
+        log.warning("%s: what the remote topics take could not be looked up: %s", flow, error)
+        return reports
+    limits = {each.source: each.max_message_bytes for each in topics.partitions.values()}
+    other = {each.source for each in before.values() if each.max_message_bytes != limits[each.source]}
+
+    def told(part: PartitionReport) -> PartitionReport:
+        goes_on = part.rejected_from is not None and (part.topic, part.partition) in other
+        return replace(part, stopped=None, rejected_from=None, rejected_until=-1, incidents=()) if goes_on else part
+
+    found: List[TaskReport] = [replace(each, partitions=tuple(map(told, each.partitions))) for each in reports]
+    return found

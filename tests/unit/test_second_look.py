@@ -1,0 +1,102 @@
+"""A record was refused: whether its partition goes on depends on what its remote topic takes by now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Dict, Mapping, Optional, Sequence
+
+import pytest
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import TopicConfigEntry, TopicDescription
+from mirror_lib.replicate.lanes import PartitionReport, TaskReport
+from mirror_lib.replicate.second_look import looked_again
+from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
+from mirror_lib.state.records import Incident
+from mirror_lib.topics.plan import CopiedTopic, TopicPlan
+
+LIMIT = "max.message.bytes"
+REFUSED = PartitionReport(
+    topic="orders", remote_topic="A.orders", partition=0, position=3, downstream_offset=3, sequence=3, last_timestamp=1,
+    stopped="too large", rejected_from=3, rejected_until=4,
+    incidents=(Incident("partition stopped", "orders", 0, 3, 4, "too large"),),
+)  # fmt: skip
+
+
+class Limits:
+    """A cluster whose topics take so many bytes."""
+
+    def __init__(self, **limits: int) -> None:
+        self.limits = {name.replace("_", "."): limit for name, limit in limits.items()}
+        self.away = False
+
+    def topic_configs(self, names: Sequence[str], keys: Sequence[str]) -> Mapping[str, Any]:
+        if self.away:
+            raise ClusterError("B: no answer")
+        source = "DYNAMIC_TOPIC_CONFIG"
+        return {name: {LIMIT: TopicConfigEntry(str(self.limits[name]), source, False)} for name in names}
+
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, Optional[str]]:
+        self.limits.update({name: int(change[LIMIT]) for name, change in changes.items()})
+        return dict.fromkeys(changes)
+
+
+def watch(at_source: int, at_target: Limits, known: int, settings: Mapping[str, Any]) -> TopicWatch:
+    sides: Any = (Limits(orders=at_source), at_target)
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
+    made = TopicWatch(flow, (flow,), *sides)
+    made.plan = TopicPlan((CopiedTopic(TopicDescription("orders", "id", 1), "A.orders", "remote id", 1),), ())
+    copied = CopiedPartition("orders", "A.orders", 0, "id", "remote id", known)
+    made.partitions = {copied.key: copied}
+    return made
+
+
+def after(topics: TopicWatch, part: PartitionReport = REFUSED) -> PartitionReport:
+    (report,) = looked_again("A->B", topics, [TaskReport(0, {}, False, (part,), (), 0, 0, 0, 0, 0.0)])
+    (found,) = report.partitions
+    return found
+
+
+SYNC_OFF: Dict[str, Any] = {"sync_topic_configs_interval": None}
+
+
+@pytest.mark.parametrize(
+    ("at_source", "at_target", "known", "settings", "limit"),
+    [
+        pytest.param(5000, 2000, 2000, {}, 5000, id="raised on the source"),
+        pytest.param(2000, 5000, 2000, SYNC_OFF, 5000, id="raised on the target by hand"),
+        pytest.param(1000, 1000, 2000, {}, 1000, id="lowered, so batches have to be split"),
+    ],
+)
+def test_partition_goes_on_with_a_limit_that_was_not_known(
+    at_source: int, at_target: int, known: int, settings: Mapping[str, Any], limit: int
+) -> None:
+    target = Limits(A_orders=at_target)
+    topics = watch(at_source, target, known, settings)
+    assert after(topics) == replace(REFUSED, stopped=None, rejected_from=None, rejected_until=-1, incidents=())
+    assert [each.max_message_bytes for each in topics.partitions.values()] == [limit]
+    assert target.limits == {"A.orders": limit}
+
+
+@pytest.mark.parametrize(
+    ("at_source", "settings"),
+    [
+        pytest.param(2000, {}, id="the source takes no more"),
+        pytest.param(5000, SYNC_OFF, id="topic configs are not kept in step"),
+        pytest.param(5000, {"config_properties_exclude": (r"max\.message\.bytes",)}, id="this config is excluded"),
+    ],
+)
+def test_partition_stays_stopped_where_the_limit_is_what_it_was(at_source: int, settings: Mapping[str, Any]) -> None:
+    target = Limits(A_orders=2000)
+    assert after(watch(at_source, target, 2000, settings)) == REFUSED
+    assert target.limits == {"A.orders": 2000}
+
+
+def test_nobody_is_asked_where_nothing_was_refused_and_silence_leaves_it_stopped() -> None:
+    target = Limits(A_orders=2000)
+    target.away = True
+    topics = watch(5000, target, 2000, {})
+    other = replace(REFUSED, stopped="not authorised", rejected_from=None, rejected_until=-1)
+    assert after(topics, other) == other
+    assert after(topics) == REFUSED

@@ -28,7 +28,7 @@ _REASONS = {
     "FENCED_MEMBER_EPOCH": _IN_USE,
     "NON_EMPTY_GROUP": _IN_USE,
     "GROUP_SUBSCRIBED_TO_TOPIC": "the group has members that read this topic",
-    "GROUP_AUTHORIZATION_FAILED": "not allowed: grant Read on the group to this principal",
+    "GROUP_AUTHORIZATION_FAILED": "not allowed: grant {right} on the group to this principal",
     "TOPIC_AUTHORIZATION_FAILED": "not allowed: grant Read on the topic to this principal",
     "UNKNOWN_TOPIC_OR_PARTITION": "there is no such partition on this cluster",
     "OFFSET_METADATA_TOO_LARGE": "the metadata is longer than the brokers' offset.metadata.max.bytes",
@@ -137,13 +137,14 @@ def ordered(answer: Any, partitions: Sequence[TopicPartition]) -> Union[Codes, F
     return _failure(codes.values()) or codes
 
 
-def reason(error: Union[int, KafkaError]) -> str:
-    """What a refusal means, with Kafka's name for it."""
+def reason(error: Union[int, KafkaError], right: str) -> str:
+    """What a refusal means, with Kafka's name for it. `right` is what the question asks for on the group."""
     known = for_code(error) if isinstance(error, int) else error
     name = getattr(known, "message", None)
     if name is None:  # the client's own errors have no name in the protocol
         return str(known)
-    return f"{name}: {_REASONS.get(name) or known.description}"
+    meaning = _REASONS[name].format(right=right) if name in _REASONS else known.description
+    return f"{name}: {meaning}"
 
 
 def _failure(codes: Iterable[int]) -> Optional[Failure]:

@@ -131,7 +131,7 @@ class ClusterGroups(GroupCoordinators):
                 max_version=LAST_WITH_TOPIC_NAMES,
             )
 
-        return self._order_to_group("commit offsets", group, list(offsets), request)
+        return self._order_to_group("commit offsets", "Read", group, list(offsets), request)
 
     def delete_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> Reasons:
         """Delete committed offsets: `None` where there is none any more, else the broker's reason."""
@@ -142,10 +142,13 @@ class ClusterGroups(GroupCoordinators):
             for topic, numbers in _by_topic(partitions)
         ]
         return self._order_to_group(
-            "delete offsets", group, partitions, lambda names: OffsetDeleteRequest(group_id=names[0], topics=topics)
-        )
+            "delete offsets", "Delete", group, partitions,
+            lambda names: OffsetDeleteRequest(group_id=names[0], topics=topics),
+        )  # fmt: skip
 
-    def _order_to_group(self, asked: str, group: str, partitions: Sequence[TopicPartition], request: Any) -> Reasons:
+    def _order_to_group(
+        self, asked: str, right: str, group: str, partitions: Sequence[TopicPartition], request: Any
+    ) -> Reasons:
         """One order to one group's coordinator. It may be carried out twice, which does no harm."""
         if not partitions:
             return {}
@@ -153,13 +156,13 @@ class ClusterGroups(GroupCoordinators):
             asked, DESCRIBE, [group], request, lambda answer, names: {names[0]: ordered(answer, partitions)}
         )
         if group in failed:
-            return dict.fromkeys(partitions, reason(failed[group].error))
+            return dict.fromkeys(partitions, reason(failed[group].error, right))
         codes: Mapping[TopicPartition, int] = done[group]
-        return {each: reason(codes[each]) if codes.get(each, OK) != OK else None for each in partitions}
+        return {each: reason(codes[each], right) if codes.get(each, OK) != OK else None for each in partitions}
 
     def _name(self, what: str, failed: Mapping[str, Failure]) -> None:
         if failed:
-            named = some([f"{name} ({reason(each.error)})" for name, each in sorted(failed.items())])
+            named = some([f"{name} ({reason(each.error, 'Describe')})" for name, each in sorted(failed.items())])
             log.warning("%s: %s: %s", self.alias, what, named)
 
 

@@ -12,10 +12,11 @@ from kafka.errors import for_code
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.log.connection import LogClient
+from mirror_lib.log.connection import LogClient, error_name
 from mirror_lib.log.producer import Producer
 
 CONCURRENT_TRANSACTIONS = 51
+CLUSTER_AUTHORIZATION_FAILED = 31
 NOT_COORDINATOR = 16
 TRY_AGAIN = (CONCURRENT_TRANSACTIONS, NOT_COORDINATOR)
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
@@ -91,6 +92,11 @@ def idempotent_producer(client: LogClient, deadline: float) -> Producer:
         max_version=4,
     )
     answer = client.retry(request, lambda: None, lambda reply: int(reply.error_code), deadline)
+    if answer.error_code == CLUSTER_AUTHORIZATION_FAILED:
+        raise ClusterError(
+            f"{client.alias}: no producer id: {error_name(answer.error_code)}",
+            "the principal needs Write on the topic, and on brokers before 2.8 IdempotentWrite on the cluster",
+        )
     refuse(answer.error_code, "idempotent producer")
     return Producer(answer.producer_id, answer.producer_epoch)
 

@@ -108,7 +108,7 @@ def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, targe
     if found is None:
         raise RefusedError(
             f"{flow.name}: there is no topic {topic} on {target.alias}",
-            "name the Connect worker's offsets topic: --from connect-topic=NAME",
+            "name the Connect worker's offsets topic, --from connect-topic=NAME, or grant Read on it if it is there",
         )
     connector = origin.connector or (DEDICATED_CONNECTOR if origin.kind == MM2 else None)
     records = whole_topic(flow.target, topic, found.partitions)
@@ -135,7 +135,11 @@ def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) ->
     for config, topic in offset_syncs_places(flow):
         if topic in listed[config.alias]:
             return sync_histories(whole_topic(config, topic, 1))
-    log.warning("%s: there is no offset-syncs topic; places to begin a comparison at are searched for", flow.name)
+    log.warning(
+        "%s: there is no offset-syncs topic, or none that may be read (grant Read on it if it is there): "
+        "places to begin a comparison at are searched for",
+        flow.name,
+    )
     return {}
 
 

@@ -20,12 +20,13 @@ from kafka.admin import (
 from tests.lab.checkout import ROOT
 from tests.lab.secured import acl
 
+_FURTHER = re.compile(r"\| ([^|]+) \| ([AB])(?: or [AB])? \| ([^|]+) \| ([\w, ]*?) ?\|[^|]*\|")
 _ROW = re.compile(r"\| ([^|]+) \| ([AB]) \| (\w+) `([^`]+)` \| ([\w, ]+) \| [^|]* \|")
 
 
 @dataclass(frozen=True)
 class Right:
-    """One operation of a row of the first table."""
+    """One operation of a row."""
 
     feature: str
     cluster: str
@@ -45,6 +46,19 @@ def rights() -> List[Right]:
     return [
         Right(row.group(1), row.group(2), row.group(3), row.group(4), operation.strip())
         for row in found if row is not None for operation in row.group(5).split(",")
+    ]  # fmt: skip
+
+
+def further_rights() -> List[Right]:
+    """Every operation of the page's second table; `A or B` as A, and the first name where a row has others."""
+    table = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8").split("\n\n")[6]
+    found = [_FURTHER.fullmatch(line) for line in table.splitlines()[2:]]
+    assert all(found), table
+    return [
+        Right(row.group(1).replace("`", ""), row.group(2), kind, name, operation.strip())
+        for row in found if row is not None
+        for kind, name in re.findall(r"(Topic|Group|Cluster) `([^`]+)`", row.group(3))
+        for operation in row.group(4).split(",")
     ]  # fmt: skip
 
 

@@ -108,9 +108,9 @@ def test_a_refused_partition_does_not_hide_the_groups_other_offsets_but_a_passin
 
 
 def test_a_refusal_says_what_it_means_with_kafkas_name() -> None:
-    assert reason(25) == "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
-    assert reason(29) == "TOPIC_AUTHORIZATION_FAILED: not allowed: grant Read on the topic to this principal"
-    assert reason(KafkaConnectionError("socket disconnected")).count("socket disconnected") == 1
+    assert reason(25, "Read") == "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
+    assert reason(29, "Read") == "TOPIC_AUTHORIZATION_FAILED: not allowed: grant Read on the topic to this principal"
+    assert reason(KafkaConnectionError("socket disconnected"), "Read").count("socket disconnected") == 1
 
 
 def described_group(**fields: Any) -> Any:

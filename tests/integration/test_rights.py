@@ -1,0 +1,281 @@
+"""The second table of docs/rights.md: with exactly these rights each feature works, and what is missing is named."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Callable, Iterator, List
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaAdminClient
+from pyspark.sql import SparkSession
+
+from mirror_lib.cli import main
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.cluster.group_member import GroupMember
+from mirror_lib.cluster.internal_topic import InternalTopic
+from mirror_lib.cluster.whole_topic import whole_topic
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import MirrorError
+from mirror_lib.facts import CommittedOffset, NewTopic
+from tests.lab.guarded import GuardedBroker, client_settings, guarded_cluster, login_config
+from tests.lab.one_flow import until
+from tests.lab.readers import read_topic
+from tests.lab.rights_page import Right, further_rights, grant, granted, rights, take
+
+CONFIG = """\
+clusters: {clusters}
+flows:
+  A->B:
+    topics: [orders]
+    groups: [billing]
+    groups.simple: include
+    replication.policy.class: IdentityReplicationPolicy
+    replication.factor: 1
+    delivery: at-least-once
+    emit.heartbeats.enabled: false
+    heartbeats.replication.enabled: false
+    sync.topic.acls.enabled: false
+    sync.topic.configs.enabled: false
+    emit.checkpoints.enabled: true
+    checkpoints.topic.replication.factor: 1
+    emit.offset-syncs.enabled: true
+    offset-syncs.topic.replication.factor: 1
+    commit.source.group: KafkaMirror
+state: {state}
+"""
+SYNCS, CHECKPOINTS = "mm2-offset-syncs.B.internal", "A.checkpoints.internal"
+ADMIN = client_settings("admin")
+Act = Callable[["Pair"], object]
+RUNNING = ["identity policy", "emit.checkpoints", "emit.offset-syncs.enabled", "mirror mm1", "delivery: at-least-once"]
+
+
+@dataclass
+class Pair:
+    """Two clusters on which `mirror` may do what a test grants."""
+
+    a: GuardedBroker
+    b: GuardedBroker
+    directory: Path
+    output: pytest.CaptureFixture[str]
+
+    def broker(self, cluster: str) -> GuardedBroker:
+        return self.a if cluster == "A" else self.b
+
+    def admin(self, cluster: str) -> KafkaAdminClient:
+        return KafkaAdminClient(
+            bootstrap_servers=self.broker(cluster).bootstrap, security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN", sasl_plain_username="admin", sasl_plain_password="admin-secret",
+        )  # fmt: skip
+
+    def exactly(self, wanted: List[Right]) -> None:
+        """Grant these and nothing else."""
+        for cluster in "AB":
+            admin = self.admin(cluster)
+            for old in granted(admin, "mirror"):
+                take(admin, old)
+            grant(admin, list({repr(each): each.acl("mirror") for each in wanted if each.cluster == cluster}.values()))
+            admin.close()
+
+    def mirror(self, command: str, *options: str, state: str = "state") -> str:
+        """What a command says that must succeed."""
+        clusters = {each: login_config(self.broker(each), "mirror").client_properties("consumer") for each in "AB"}
+        path = self.directory / f"{state}.yaml"
+        path.write_text(CONFIG.format(clusters=json.dumps(clusters), state=self.directory / state))
+        self.output.readouterr()
+        before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+        try:
+            code = main([*command.split(), str(path), *options])
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+        said = self.output.readouterr()
+        assert code == 0, said.err
+        return said.out
+
+    def consumer(self, cluster: str, group: str) -> Consumer:
+        return Consumer({"bootstrap.servers": self.broker(cluster).bootstrap, "group.id": group, **ADMIN})
+
+    def commit(self, cluster: str, group: str, offset: int) -> None:
+        consumer = self.consumer(cluster, group)
+        consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+        consumer.close()
+
+    def committed(self, cluster: str, group: str) -> int:
+        """Negative where there is none."""
+        consumer = self.consumer(cluster, group)
+        (found,) = consumer.committed([TopicPartition("orders", 0)], 30)
+        consumer.close()
+        return int(found.offset)
+
+    def write(self, cluster: str, topic: str, *records: bytes, key: bytes = b"k") -> None:
+        producer = Producer({"bootstrap.servers": self.broker(cluster).bootstrap, **ADMIN, "log_level": 0})
+        for value in records:
+            producer.produce(topic, value, key, 0)
+        assert producer.flush(30) == 0
+
+
+@pytest.fixture(scope="module")
+def brokers(lab_directory: Path) -> Iterator[List[GuardedBroker]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(guarded_cluster(lab_directory)) for _ in "AB"]
+
+
+@pytest.fixture
+def pair(brokers: List[GuardedBroker], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pair:
+    return Pair(brokers[0], brokers[1], tmp_path, capsys)
+
+
+def of(*features: str) -> List[Right]:
+    """What the page asks for: of the first table what copying and groups need on A, of the second these features."""
+    own = [each for each in rights() if each.cluster == "A" and each.feature in ("copying", "groups")]
+    return [*own, *(each for each in further_rights() if each.feature.startswith(tuple(features)))]
+
+
+def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) -> None:
+    with KafkaCluster(login_config(pair.a, "admin")) as admin:
+        admin.create_topics([NewTopic("orders", 1, 1)])
+    pair.write("A", "orders", *(b"%d" % number for number in range(100)))
+    pair.commit("A", "billing", 40)
+
+    moving = [each for each in rights() if each.cluster == "B" and each.feature == "groups"]
+    pair.exactly([*of(*RUNNING), *moving])
+    pair.mirror("run", "--once")
+    assert [record.value for record in read_topic(pair.b, "orders", login=ADMIN)[0].values()] == [
+        b"%d" % number for number in range(100)
+    ]
+    assert any(read_topic(pair.a, SYNCS, login=ADMIN).values())
+    assert any(read_topic(pair.b, CHECKPOINTS, login=ADMIN).values())
+    assert pair.committed("A", "KafkaMirror") == 100
+
+    pair.exactly([*of("identity policy", "undoing"), *moving])
+    moved = pair.mirror("groups plan", "--execute")
+    assert pair.committed("B", "billing") == 40
+    found = re.search(r"--run (\w+)", moved)
+    assert found is not None, moved
+    pair.mirror("groups rollback", "--run", found.group(1), "--execute")
+    assert pair.committed("B", "billing") < 0
+
+    pair.commit("B", "billing", 60)
+    pair.exactly(of("identity policy", "fail-back"))
+    pair.mirror("groups plan", "--reverse", "--execute")
+    assert pair.committed("A", "billing") == 60
+
+
+def cluster_of(pair: Pair, cluster: str) -> KafkaCluster:
+    return KafkaCluster(config_of(pair, cluster))
+
+
+def config_of(pair: Pair, cluster: str) -> ClusterConfig:
+    return replace(login_config(pair.broker(cluster), "mirror"), alias=cluster)
+
+
+def creating(cluster: str, topic: str) -> Act:
+    def act(pair: Pair) -> object:
+        with cluster_of(pair, cluster) as connected:
+            return connected.create_topics([NewTopic(topic, 1, 1)])
+
+    return act
+
+
+def writing(cluster: str, topic: str) -> Act:
+    def act(pair: Pair) -> object:
+        with InternalTopic(config_of(pair, cluster), topic, 1) as there:
+            there.append([(b"k", b"v")])
+        return None
+
+    return act
+
+
+def reading(cluster: str, topic: str) -> Act:
+    return lambda pair: whole_topic(config_of(pair, cluster), topic, 1)
+
+
+def reading_configs(pair: Pair) -> object:
+    with cluster_of(pair, "B") as connected:
+        return connected.topic_configs(["orders"])
+
+
+def growing(pair: Pair) -> object:
+    with cluster_of(pair, "B") as connected:
+        return connected.create_partitions({"orders": 1})
+
+
+def committing(pair: Pair) -> object:
+    with cluster_of(pair, "A") as connected:
+        return connected.commit_offsets("billing", {("orders", 0): CommittedOffset(1)})
+
+
+def deleting(pair: Pair) -> object:
+    with cluster_of(pair, "B") as connected:
+        return connected.delete_offsets("billing", [("orders", 0)])
+
+
+def looking_at(cluster: str, group: str) -> Act:
+    def act(pair: Pair) -> object:
+        with cluster_of(pair, cluster) as connected:
+            return connected.committed_offsets([group])
+
+    return act
+
+
+def describing(pair: Pair) -> object:
+    with cluster_of(pair, "B") as connected:
+        return connected.describe_groups(["A-mm2"])
+
+
+def joining(pair: Pair) -> object:
+    with GroupMember(config_of(pair, "A"), "KafkaMirror", "orders", 60) as member:
+        return member.wait_for_turn(threading.Event(), patient=False)
+
+
+@pytest.mark.parametrize(
+    ("feature", "cluster", "name", "operation", "act", "sentence"),
+    [
+        ("identity", "B", "orders", "Create", creating("B", "orders"), "grant Create on the topic"),
+        ("identity", "B", "orders", "Write", writing("B", "orders"), "needs Write on the topic"),
+        ("identity", "B", "orders", "Read", reading("B", "orders"), "needs Read on the topic"),
+        ("identity", "B", "orders", "Alter", growing, "grant Alter on the topic"),
+        ("identity", "B", "orders", "DescribeConfigs", reading_configs, "grant DescribeConfigs on these topics"),
+        ("emit.offset-syncs", "A", SYNCS, "Create", creating("A", SYNCS), "grant Create on the topic"),
+        ("emit.offset-syncs", "A", SYNCS, "Write", writing("A", SYNCS), "needs Write on the topic"),
+        ("emit.offset-syncs", "A", SYNCS, "Read", reading("A", SYNCS), "needs Read on the topic"),
+        ("emit.checkpoints", "B", CHECKPOINTS, "Create", creating("B", CHECKPOINTS), "grant Create on the topic"),
+        ("emit.checkpoints", "B", CHECKPOINTS, "Write", writing("B", CHECKPOINTS), "needs Write on the topic"),
+        ("emit.checkpoints", "B", CHECKPOINTS, "Read", reading("B", CHECKPOINTS), "needs Read on the topic"),
+        ("fail-back", "A", "billing", "Read", committing, "grant Read on the group"),
+        ("fail-back", "A", "orders", "Read", committing, "grant Read on the topic"),
+        ("fail-back", "B", "billing", "Describe", looking_at("B", "billing"), "grant Describe on the group"),
+        ("undoing", "B", "billing", "Delete", deleting, "grant Delete on the group"),
+        ("take-over of a MirrorMaker 2", "B", "A-mm2", "Describe", describing, "grant Describe on the group"),
+        ("take-over of a MirrorMaker 1", "A", "KafkaMirror", "Describe", looking_at("A", "KafkaMirror"),
+         "grant Describe on the group"),
+        ("mirror mm1", "A", "KafkaMirror", "Read", joining, "grant Read on the group"),
+    ],
+)  # fmt: skip
+def test_a_missing_right_is_named(
+    pair: Pair, caplog: pytest.LogCaptureFixture, feature: str, cluster: str, name: str, operation: str, act: Act,
+    sentence: str,
+) -> None:  # fmt: skip
+    wanted, asked = of("identity policy", feature), (cluster, name, operation)
+    right = next(each for each in wanted if (each.cluster, each.name, each.operation) == asked)
+    pair.exactly(wanted)
+
+    def told() -> str:
+        caplog.clear()
+        try:
+            return f"{act(pair)} {caplog.text}"
+        except MirrorError as error:
+            return f"{error} {caplog.text}"
+
+    until(lambda: sentence not in told(), 20)  # the authorizer learns of it a moment later
+    admin = pair.admin(cluster)
+    take(admin, right.acl("mirror"))
+    admin.close()
+    until(lambda: sentence in told(), 20)

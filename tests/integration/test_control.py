@@ -347,10 +347,11 @@ def test_running_flow_follows_the_source_in_its_intervals(
     topics: TwoTopics, source_cluster: KafkaBroker, target_cluster: KafkaBroker
 ) -> None:
     topics.create({"retention.ms": "1000"}, {"retention.ms": "1000"})
+    later = replace(topics, name=f"{topics.name}.later")
     flow = ReplicationFlow(
         ClusterConfig("A", {"bootstrap.servers": source_cluster.bootstrap}),
         ClusterConfig("B", {"bootstrap.servers": target_cluster.bootstrap}),
-        topics=(topics.name,),
+        topics=(topics.name, later.name),
         sync_topic_configs_interval=0.1,
         sync_topic_acls_interval=None,
         emit_heartbeats_interval=None,
@@ -367,4 +368,6 @@ def test_running_flow_follows_the_source_in_its_intervals(
         topics.set(retention_ms="2000")
         assert changed.wait(60)
         assert topics.remote_becomes({"retention.ms": "2000"})
-    assert seen[-1].topic_configs == 1
+        later.create({"retention.ms": "3000"}, {})
+        assert later.remote_becomes({"retention.ms": "3000"})
+    assert seen[-1].topic_configs == 2

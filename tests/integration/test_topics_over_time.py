@@ -177,18 +177,20 @@ def test_excluded_internal_and_returning_topics_stay_where_they_are(lab: FlowLab
 
 def test_two_clusters_copy_each_other_and_no_record_goes_round(lab: FlowLab) -> None:
     lab.flows = ("source->target", "target->source")
-    topic = lab.create("orders")
-    lab.target.create_topic(topic, 1)
     lab.settings["topics"] = json.dumps([f".*{lab.name}[.].*"])
-    lab.write("orders", values(30, "here"))
-    lab.write_to(lab.target, topic, values(40, "there"))
-    for _ in range(2):
+    topics: List[str] = []
+    for stem in ("orders", "later"):
+        topics.append(lab.create(stem))
+        lab.target.create_topic(topics[-1], 1)
+        lab.write(stem, values(30, "here"))
+        lab.write_to(lab.target, topics[-1], values(40, "there"))
         outcomes = lab.run_all()
         assert [(outcome.flow, outcome.error) for outcome in outcomes] == [(name, None) for name in lab.flows]
-    assert lab.differences("orders") == []
-    assert differences(read_topic(lab.target, topic), read_topic(lab.source, f"target.{topic}")) == []
-    assert names_of(lab, lab.source) == [topic, f"target.{topic}"]
-    assert names_of(lab, lab.target) == [topic, f"source.{topic}"]
+    assert lab.differences("orders") == lab.differences("later") == []
+    for topic in topics:
+        assert differences(read_topic(lab.target, topic), read_topic(lab.source, f"target.{topic}")) == []
+    assert set(names_of(lab, lab.source)) == {*topics, *(f"target.{topic}" for topic in topics)}
+    assert set(names_of(lab, lab.target)) == {*topics, *(f"source.{topic}" for topic in topics)}
 
 
 def names_of(lab: FlowLab, broker: KafkaBroker) -> List[str]:

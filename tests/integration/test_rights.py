@@ -21,9 +21,10 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.cluster.internal_topic import InternalTopic
 from mirror_lib.cluster.whole_topic import whole_topic
-from mirror_lib.config.model import ClusterConfig
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
 from mirror_lib.facts import CommittedOffset, NewTopic
+from mirror_lib.takeover.origin import parse_origin, read_left
 from tests.lab.guarded import GuardedBroker, client_settings, guarded_cluster, login_config
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
@@ -50,7 +51,7 @@ flows:
     commit.source.group: KafkaMirror
 state: {state}
 """
-SYNCS, CHECKPOINTS = "mm2-offset-syncs.B.internal", "A.checkpoints.internal"
+SYNCS, KEPT, CHECKPOINTS = "mm2-offset-syncs.B.internal", "mm2-offsets.A.internal", "A.checkpoints.internal"
 ADMIN = client_settings("admin")
 Act = Callable[["Pair"], object]
 RUNNING = ["identity policy", "emit.checkpoints", "emit.offset-syncs.enabled", "mirror mm1", "delivery: at-least-once"]
@@ -167,6 +168,15 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     pair.mirror("groups plan", "--reverse", "--execute")
     assert pair.committed("A", "billing") == 60
 
+    kept = b'["MirrorSourceConnector",{"cluster":"A","partition":0,"topic":"orders"}]'
+    with KafkaCluster(login_config(pair.b, "admin")) as admin:
+        admin.create_topics([NewTopic(KEPT, 1, 1)])
+    pair.write("B", KEPT, b'{"offset":99}', key=kept)
+    pair.exactly(of("identity policy", "take-over of a MirrorMaker 2"))
+    assert "1 take over" in pair.mirror("takeover", state="mm2")
+    pair.exactly(of("identity policy", "take-over of a MirrorMaker 1"))
+    assert "1 take over" in pair.mirror("takeover", "--from", "group=KafkaMirror", state="mm1")
+
 
 def cluster_of(pair: Pair, cluster: str) -> KafkaCluster:
     return KafkaCluster(config_of(pair, cluster))
@@ -235,6 +245,12 @@ def joining(pair: Pair) -> object:
         return member.wait_for_turn(threading.Event(), patient=False)
 
 
+def taking_over(pair: Pair) -> object:
+    flow = ReplicationFlow(config_of(pair, "A"), config_of(pair, "B"))
+    with cluster_of(pair, "A") as source, cluster_of(pair, "B") as target:
+        return read_left(parse_origin("mm2"), flow, source, target)
+
+
 @pytest.mark.parametrize(
     ("feature", "cluster", "name", "operation", "act", "sentence"),
     [
@@ -253,6 +269,8 @@ def joining(pair: Pair) -> object:
         ("fail-back", "A", "orders", "Read", committing, "grant Read on the topic"),
         ("fail-back", "B", "billing", "Describe", looking_at("B", "billing"), "grant Describe on the group"),
         ("undoing", "B", "billing", "Delete", deleting, "grant Delete on the group"),
+        ("take-over of a MirrorMaker 2", "B", KEPT, "Read", taking_over, "grant Read on it"),
+        ("take-over of a MirrorMaker 2", "A", SYNCS, "Read", taking_over, "grant Read on it"),
         ("take-over of a MirrorMaker 2", "B", "A-mm2", "Describe", describing, "grant Describe on the group"),
         ("take-over of a MirrorMaker 1", "A", "KafkaMirror", "Describe", looking_at("A", "KafkaMirror"),
          "grant Describe on the group"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
@@ -55,7 +54,7 @@ class FlowMirror:
         self,
         config: MirrorConfig,
         flow: ReplicationFlow,
-        spark: SparkSession,
+        journal: Journal,
         source: SourceCluster,
         target: Cluster,
         watcher: Watcher,
@@ -65,15 +64,14 @@ class FlowMirror:
         group: Optional[SourceGroup] = None,
     ) -> None:
         self.flow = flow
-        self.run_id = uuid.uuid4().hex
         self._totals = totals
         self._name = config.name
         self._watcher = watcher
         self._stop = stop
-        self._journal = Journal(spark, config.state, flow.name, self.run_id)
+        self._journal = journal
         self._topics = TopicWatch(flow, config.flows, source, target)
         self._topics.refresh()
-        self._positions = Positions(flow, source, target, self._journal, until)
+        self._positions = Positions(flow, source, target, journal, until)
         self._reached = False
         self._progress = SourceProgress(group)
         self._lanes: Dict[int, LaneState] = {}

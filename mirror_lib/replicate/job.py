@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple, Type
 
@@ -20,11 +21,11 @@ from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
-from mirror_lib.replicate.journal import BatchRef
+from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.totals import TopicTotal, Totals
+from mirror_lib.replicate.warm_up import warm_workers
 from mirror_lib.state.records import MirrorRun
-from mirror_lib.state.runs import RunTable
 from mirror_lib.topics.filters import subscribe_pattern
 
 log = logging.getLogger(__name__)
@@ -93,20 +94,22 @@ class FlowRun(FlowLife):
                 return self._mirror(source, target)
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
-        flow, runs = self._flow, RunTable(self._spark, self._config.state)
-        last, ended_well = runs.latest_with_end(flow.name)
+        flow = self._flow
+        journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
+        last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, last)
         ends = (self._watcher, self._stop, self._totals, self._until, self._group)
-        mirror = FlowMirror(self._config, flow, self._spark, source, target, *ends)
+        mirror = FlowMirror(self._config, flow, journal, source, target, *ends)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
-        checkpoint = last.checkpoint if last is not None and ended_well else mirror.run_id
-        run = MirrorRun(mirror.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
-        runs.started(run)
+        checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
+        run = MirrorRun(journal.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
+        # Whoever finds a batch begun in a checkpoint must find the run that began it. Nobody looks into a new one.
+        journal.run_begins(run, wait=checkpoint != journal.run_id)
         error = self._query(mirror, checkpoint)
         outcome = str(error) if error is not None else "stopped" if self._stop.is_set() else "ok"
-        runs.ended(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
+        journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         return error
 
     def _query(self, mirror: FlowMirror, checkpoint: str) -> Optional[MirrorError]:
@@ -174,6 +177,7 @@ def run_flows(
     With `until`, for which the trigger must be `availableNow`, each goes on until its bounds are reached.
     """
     runs = [FlowRun(config, flow, spark, watcher, stop, until) for flow in flows]
+    warm_workers(spark, sum(flow.tasks_max for flow in flows))
     for run in runs:
         run.start()
     patience = GRACE_SECONDS + STOP_SECONDS

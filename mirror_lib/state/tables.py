@@ -88,11 +88,10 @@ class StateTable:
             if name is not None and name == self._last_name and self._has_commit(name):
                 return
             self._last_name = name
-            with _CREATION:
-                self._create_if_absent()
             given = local_rows(self._spark, self._schema.given(), rows)
             stamped = given.withColumn(self._schema.stamp, F.current_timestamp())
-            stamped.write.format("delta").mode("append").options(**options).save(self.path)
+            if not self._created_with(stamped, options):
+                stamped.write.format("delta").mode("append").options(**options).save(self.path)
         log.debug("%d rows appended to %s", len(rows), self.path)
 
     @contextmanager
@@ -115,25 +114,21 @@ class StateTable:
         commits = DeltaTable.forPath(self._spark, self.path).history()
         return bool(commits.where(F.col("userMetadata") == name).limit(1).collect())
 
-    def _create_if_absent(self) -> None:
-        if DeltaTable.isDeltaTable(self._spark, self.path):
-            return
-        builder = DeltaTable.createIfNotExists(self._spark).location(self.path).comment(self._schema.comment)
-        for key, value in COMMITS_TO_A_CHECKPOINT.items():
-            builder = builder.property(key, value)
-        for column in self._schema.columns:
-            builder = builder.addColumn(column.name, column.type, comment=column.comment)
-        try:
-            builder.execute()
-        except Exception:
-            # Two drivers may create it at the same moment: the loser finds it made.
-            if not DeltaTable.isDeltaTable(self._spark, self.path):
-                self._create_in_remains()
-
-    def _create_in_remains(self) -> None:
-        # A driver that died here, or whose disk was full, left a log without a commit. Delta's builder refuses such a
-        # folder for ever; a write goes through, or says what is wrong with the place itself.
-        columns = self._schema.columns
-        named = [F.col(column.name).alias(column.name, metadata={"comment": column.comment}) for column in columns]
-        empty = local_rows(self._spark, [(column.name, column.type) for column in columns], []).select(named)
-        empty.write.format("delta").mode("append").options(**COMMITS_TO_A_CHECKPOINT).save(self.path)
+    def _created_with(self, rows: DataFrame, options: Mapping[str, str]) -> bool:
+        """Create the table with its first rows, in one commit. False if it is there already."""
+        # Delta's builder would need a commit of its own, twice the time of an append, and refuses for ever a folder in
+        # which a driver died, or a disk was full, before the first commit.
+        named = [F.col(each.name).alias(each.name, metadata={"comment": each.comment}) for each in self._schema.columns]
+        with _CREATION:
+            if DeltaTable.isDeltaTable(self._spark, self.path):
+                return False
+            given = {**COMMITS_TO_A_CHECKPOINT, **options}
+            try:
+                rows.select(named).write.format("delta").mode("append").options(**given).save(self.path)
+            except Exception as error:
+                # Two drivers may create it at the same moment: the loser's next append finds it. By the words: Delta's
+                # Python package has no class for it in every version, and its own look at the folder may be an old one.
+                if "concurrent" not in str(error).lower():
+                    raise
+                return False
+            return True

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -28,7 +29,7 @@ from mirror_lib.columns import aligned
 from mirror_lib.config.loader import load
 from mirror_lib.progress import ProgressSnapshot, grouped
 from mirror_lib.replicate.flow import FlowMirror
-from mirror_lib.replicate.journal import BatchRef
+from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.totals import Totals
 from mirror_lib.session import JARS_DIR, open_session
 from tests.bench.plot import Chart
@@ -168,7 +169,9 @@ class Driver:
         self.copy_seconds = 0.0
         began = time.monotonic()
         ends = (self._passed, threading.Event(), self.totals)
-        self.mirror = FlowMirror(whole, whole.flows[0], spark, source, target, *ends)
+        flow = whole.flows[0]
+        journal = Journal(spark, whole.state, flow.name, uuid.uuid4().hex)
+        self.mirror = FlowMirror(whole, flow, journal, source, target, *ends)
         self.start_seconds = time.monotonic() - began
 
     def _passed(self, snapshot: ProgressSnapshot) -> None:

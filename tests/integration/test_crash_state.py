@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Callable
 
 import pytest
 
+from mirror_lib.errors import RefusedError
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
+from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +70,17 @@ def test_copy_is_exact_after_the_last_rows_of_the_ledger_were_lost(spark: SparkS
     flow.fill(200)
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
+
+
+def test_where_another_cluster_stands_behind_an_alias_nothing_is_made_or_copied(
+    spark: SparkSession, flow: OneFlow
+) -> None:
+    assert flow.run(spark).error is None
+    swapped = OneFlow(flow.target, flow.source, flow.topic, flow.directory)
+    swapped.fill(10)
+    error = swapped.run(spark).error
+    assert isinstance(error, RefusedError) and "the source cluster has id" in str(error)
+    assert read_topic(swapped.target, swapped.remote_topic) == {}  # not even a topic
 
 
 def test_second_driver_takes_over_and_the_first_is_refused(spark: SparkSession, flow: OneFlow) -> None:

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
@@ -22,67 +21,25 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.state.takeovers import TakeoverTable
-from mirror_lib.takeover.flow import FlowTakeover
-from mirror_lib.takeover.origin import parse_origin
-from mirror_lib.takeover.report import PartitionTakeover
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import verify
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
-from tests.lab.flow_lab import NOON, values
+from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit
 from tests.lab.mirrormaker import MirrorMaker
-from tests.lab.readers import LogRecord, read_topic
+from tests.lab.readers import read_topic
+from tests.lab.takeover_lab import NAME, Takeover, busy, made, records, write_one
 
-ALL = 1_000_000
 # As one would say it of a Connect cluster; only the name is that of MirrorMaker's own.
 AS_CONNECT = "connect-topic=mm2-offsets.source.internal"
-NAME = "taken"
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
     """Two clusters of this file alone: MirrorMaker keeps its own topics there."""
     with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
         yield brokers
-
-
-def made(pair: Sequence[KafkaBroker], spark: SparkSession, directory: Path, *stems: str) -> GroupLab:
-    """A flow over `stems` with a state folder of its own."""
-    directory.mkdir(exist_ok=True)
-    lab = GroupLab(pair[0], pair[1], spark, directory, NAME)
-    lab.settings["topics"] = json.dumps([f"{NAME}.{stem}" for stem in stems])
-    lab.settings["consumer.isolation.level"] = "read_uncommitted"  # as MirrorMaker reads by default
-    lab.settings["groups"] = f'["{NAME}.*"]'
-    return lab
-
-
-@contextmanager
-def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
-    """Somebody writes to two partitions of each topic all the time, about a thousand records a second."""
-    stop = threading.Event()
-
-    def write() -> None:
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "log_level": 0})
-        number = 0
-        while not stop.wait(0.02):
-            for topic in topics:
-                for _ in range(10):
-                    number += 1
-                    key, value = b"key %d" % (number % 7), b"value %d" % number
-                    producer.produce(topic, value, key, number % 2, timestamp=NOON + number, headers=[("n", key)])
-            producer.poll(0)
-        producer.flush(30)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
 
 
 @dataclass
@@ -176,35 +133,11 @@ def written(lab: GroupLab) -> int:
     return sum(end for (topic, _), end in lab.remote_ends().items() if topic == lab.remote("orders"))
 
 
-class Takeover:
-    """One look at a flow's take-over, and what was decided by topic (without the lab's name) and partition."""
-
-    def __init__(
-        self, lab: GroupLab, compare: int = ALL, origin: str = "mm2", execute: bool = False, **named: str
-    ) -> None:
-        config = load(str(lab.config))
-        flow = config.flows[0]
-        with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
-            takeover = FlowTakeover(config, flow, lab.spark, source, target, parse_origin(origin, **named), compare)
-            self.decided = takeover.look()
-            self.written = takeover.execute(self.decided) if execute else 0
-        self.by_partition: Dict[Tuple[str, int], PartitionTakeover] = {
-            (each.key.source_topic.replace(f"{NAME}.", ""), each.key.partition): each for each in self.decided
-        }
-
-    def actions(self) -> Dict[str, str]:
-        return {f"{stem}-{number}": each.verdict.action for (stem, number), each in self.by_partition.items()}
-
-
 def surplus(lab: GroupLab, stem: str, number: int) -> Tuple[int, int]:
     """How many records lie on the remote log too often, and how many not at all."""
     ours = Counter(records(lab.read(stem, "read_uncommitted")[number]))
     copies = Counter(records(lab.read_remote(stem)[number]))
     return sum((copies - ours).values()), sum((ours - copies).values())
-
-
-def records(log: Mapping[int, LogRecord]) -> List[LogRecord]:
-    return list(log.values())
 
 
 def test_mirrormaker_that_runs_is_not_taken_over(living: Living) -> None:
@@ -358,12 +291,3 @@ def test_group_of_a_mirrormaker_1_is_taken_over(pair: List[KafkaBroker], spark: 
     lab.copy()
     ours, copies = (read_topic(broker, lab.topic("mm1.same")) for broker in pair)
     assert [records(ours[n]) for n in (0, 1)] == [records(copies[n]) for n in (0, 1)]
-
-
-def write_one(broker: KafkaBroker, topic: str, number: int, value: bytes, partition: int) -> None:
-    producer = PRODUCERS.setdefault(broker.bootstrap, Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0}))
-    producer.produce(topic, value, b"key %d" % number, partition, timestamp=NOON + number)
-    producer.flush(30)
-
-
-PRODUCERS: Dict[str, Producer] = {}

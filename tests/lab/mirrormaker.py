@@ -1,18 +1,22 @@
-"""A real MirrorMaker 2 beside the product: Kafka's own dedicated mode, one Java process that ends with its starter."""
+"""A real MirrorMaker 2 beside the product, dedicated or in a Connect worker: a Java process, ends with its starter."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, die_with_parent, java_command
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import QUICK
+from tests.lab.ports import free_ports
 
 CONNECT_JARS = CACHE / f"connect-{KAFKA_VERSION}"
 PATIENCE_SECONDS = 120.0
@@ -32,47 +36,43 @@ DEFAULTS = {
 
 
 @dataclass
-class MirrorMaker:
-    """MirrorMaker 2 with `properties` over its flows' defaults; `clusters` by alias.
-
-    `java_options` are by default those of a short life.
-    """
+class _JavaProcess:
+    """`main_class` with a file of its settings. `clusters` by alias; `properties` come over the settings' defaults;
+    `java_options` are by default those of a short life."""
 
     directory: Path
     clusters: Mapping[str, KafkaBroker]
     properties: Mapping[str, str] = field(default_factory=dict)
     java_options: Sequence[str] = ("-Xmx512m", *QUICK)
     process: Optional[subprocess.Popen[bytes]] = None
+    main_class = ""
 
     @property
     def log(self) -> Path:
         return self.directory / "mirrormaker.log"
 
-    def start(self) -> MirrorMaker:
+    def settings(self) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    def launch(self) -> None:
         if not CONNECT_JARS.is_dir():
             raise LabError(f"no Kafka Connect in {CONNECT_JARS}: run `make setup`")
         self.directory.mkdir(parents=True, exist_ok=True)
-        settings = {
-            "clusters": ", ".join(self.clusters),
-            **{f"{alias}.bootstrap.servers": broker.bootstrap for alias, broker in self.clusters.items()},
-            **DEFAULTS,
-            **self.properties,
-        }
         file = self.directory / "mm2.properties"
+        settings = {**self.settings(), **self.properties}
         file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
         (self.directory / "log4j2.properties").write_text(LOGGING.format(log=self.log))
         logging = f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties"
         command = [java_command(), *self.java_options, logging, "-cp", f"{CONNECT_JARS}/*"]
         with (self.directory / "console.log").open("ab") as console:
             self.process = subprocess.Popen(
-                [*command, "org.apache.kafka.connect.mirror.MirrorMaker", str(file)],
+                [*command, self.main_class, str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        return self
 
     def wait_until(self, done: Callable[[], bool], what: str) -> None:
         """Return when `done` says so; it must still run then."""
@@ -101,3 +101,68 @@ class MirrorMaker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+class MirrorMaker(_JavaProcess):
+    """Kafka's dedicated mode."""
+
+    main_class = "org.apache.kafka.connect.mirror.MirrorMaker"
+
+    def settings(self) -> Mapping[str, str]:
+        servers = {f"{alias}.bootstrap.servers": broker.bootstrap for alias, broker in self.clusters.items()}
+        return {"clusters": ", ".join(self.clusters), **servers, **DEFAULTS}
+
+    def start(self) -> MirrorMaker:
+        self.launch()
+        return self
+
+
+class ConnectWorker(_JavaProcess):
+    """A worker of a distributed Connect cluster, whose topics lie on the last of `clusters`: the flow's target."""
+
+    main_class = "org.apache.kafka.connect.cli.ConnectDistributed"
+    group, offsets_topic = "connect-lab", "connect-offsets"
+    port = 0
+
+    def settings(self) -> Mapping[str, str]:
+        converter = "org.apache.kafka.connect.converters.ByteArrayConverter"
+        topics = {"config": "connect-configs", "offset": self.offsets_topic, "status": "connect-status"}
+        return {
+            "bootstrap.servers": list(self.clusters.values())[-1].bootstrap,
+            "group.id": self.group,
+            "listeners": f"http://127.0.0.1:{self.port}",
+            "plugin.discovery": "service_load",
+            "key.converter": converter,
+            "value.converter": converter,
+            **{f"{kind}.storage.topic": topic for kind, topic in topics.items()},
+            **{key: value for key, value in DEFAULTS.items() if "storage" in key},
+        }
+
+    def start(self, connector: str, settings: Mapping[str, str]) -> ConnectWorker:
+        """A worker that runs MirrorMaker's source connector from the first cluster to the last."""
+        (self.port,) = free_ports(1)
+        self.launch()
+        (source, at_source), (target, at_target) = list(self.clusters.items())
+        config = {
+            "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+            "source.cluster.alias": source,
+            "target.cluster.alias": target,
+            "source.cluster.bootstrap.servers": at_source.bootstrap,
+            "target.cluster.bootstrap.servers": at_target.bootstrap,
+            **{key: value for key, value in DEFAULTS.items() if "storage" not in key},
+            **settings,
+        }
+        self.wait_until(lambda: self._ask("GET", "/connectors") == [], "starting")
+        self.wait_until(lambda: bool(self._ask("PUT", f"/connectors/{connector}/config", config)), "taking a connector")
+        return self
+
+    def _ask(self, method: str, path: str, body: Optional[object] = None) -> Any:
+        """The answer of its REST interface; `None` while it has none."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        request.add_header("Content-Type", "application/json")
+        request.data = None if body is None else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.load(answer)
+        except (urllib.error.URLError, ConnectionError):
+            return None

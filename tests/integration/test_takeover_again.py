@@ -1,0 +1,118 @@
+"""Take-overs of other origins: a real Connect cluster that copied exactly once, and one of our own that was killed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Iterator, List
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.loader import load
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.crash import CrashPoint, driver
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import GroupLab, commit
+from tests.lab.mirrormaker import ConnectWorker
+from tests.lab.one_flow import until
+from tests.lab.readers import read_topic
+from tests.lab.takeover_lab import Takeover, busy, made, records, write_one
+
+AS_CONNECT = f"connect-topic={ConnectWorker.offsets_topic}"
+# What a killed worker left open is aborted within seconds.
+BROKER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
+    """Two clusters of this file alone: Connect keeps its own topics there."""
+    with clusters(["source", "target"], tmp_path_factory.mktemp("pair"), BROKER) as brokers:
+        yield brokers
+
+
+def copied(lab: GroupLab, stem: str) -> int:
+    """Records on the remote topic that a `read_committed` reader sees."""
+    return sum(map(len, lab.read_remote(stem).values()))
+
+
+def test_connect_cluster_that_copied_exactly_once_is_taken_over(
+    pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path
+) -> None:
+    lab = made(pair, spark, tmp_path, "connect.orders", "connect.idle")
+    lab.settings["consumer.isolation.level"] = "read_committed"
+    topics = [lab.create("connect.orders", 2), lab.create("connect.idle")]
+    lab.write("connect.idle", values(300))
+    exactly_once = {"exactly.once.source.support": "enabled", "session.timeout.ms": "6000",
+                    "heartbeat.interval.ms": "1000"}  # fmt: skip
+    worker = ConnectWorker(tmp_path / "connect", {"source": pair[0], "target": pair[1]}, exactly_once)
+    with busy(pair[0], topics[:1]):
+        worker.start(
+            "copies", {"topics": ",".join(topics), "source.consumer.isolation.level": "read_committed",
+                       "exactly.once.support": "required", "producer.override.transaction.timeout.ms": "3000"},
+        )  # fmt: skip
+        worker.wait_until(lambda: copied(lab, "connect.orders") > 500 and copied(lab, "connect.idle") == 300, "copying")
+        worker.kill()
+    wait_until_gone(lab)
+    before = {stem: lab.read_remote(stem) for stem in ("connect.orders", "connect.idle")}
+
+    # What it was writing when it was killed is an open transaction, until the brokers abort it.
+    deadline = time.monotonic() + 30
+    while any("open" in each.verdict.reason for each in looked(lab).decided) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    taken = looked(lab, execute=True)
+    found = [each.verdict for each in taken.decided]
+    assert {each.action for each in found} == {"take over"}, [each.reason for each in found]
+    assert [(each.tail, each.doubled) for each in found] == [(0, 0)] * 3, "what it kept is what it wrote"
+
+    lab.copy()
+    for stem, logs in before.items():
+        ours, copies = lab.read(stem), lab.read_remote(stem)
+        for number, log in logs.items():
+            assert records(copies[number])[: len(log)] == records(log)
+            assert records(copies[number]) == records(ours[number]), f"{stem}-{number}"
+    assert copied(lab, "connect.orders") > sum(map(len, before["connect.orders"].values())), "nothing was left to copy"
+
+
+def looked(lab: GroupLab, execute: bool = False) -> Takeover:
+    group = ConnectWorker.group
+    return Takeover(lab, origin=AS_CONNECT, execute=execute, worker_group=group, connector="copies")
+
+
+def wait_until_gone(lab: GroupLab) -> None:
+    """Until the brokers have noticed that the worker is dead."""
+    group = ConnectWorker.group
+    with KafkaCluster(load(str(lab.config)).flows[0].target) as target:
+        until(lambda: not target.describe_groups([group])[group].has_members)
+
+
+def test_take_over_that_died_before_its_ledger_is_made_again(
+    pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path
+) -> None:
+    lab = made(pair, spark, tmp_path, "died")
+    lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"
+    topic = lab.create("died")
+    lab.target.create_topic(topic)
+    for number, value in enumerate(values(60)):
+        write_one(lab.source, topic, number, value, 0)
+    for number, value in enumerate(values(60)[:27]):
+        write_one(lab.target, topic, number, value, 0)
+    commit(lab.source, "mirrormaker-1", topic, 20)
+
+    point = CrashPoint("mirror_lib.state.offset_syncs:OffsetSyncTable.append", "before", token=tmp_path / "token")
+    origin = "group=mirrormaker-1"
+    arguments = ["-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute", "--from", origin]
+    with driver(arguments, point) as dying:
+        assert dying.wait() == -9, dying.output
+    state = tmp_path / "state"
+    assert spark.read.format("delta").load(str(state / "takeovers")).count() == 1
+    assert not (state / "offset_syncs").exists(), "it died too late"
+
+    again = Takeover(lab, origin=origin, execute=True)
+    assert again.written == 1
+    assert again.actions() == {"died-0": "take over"}
+    assert Takeover(lab, origin=origin).actions() == {"died-0": "already in the ledger"}
+    lab.copy()
+    ours, copies = (read_topic(broker, topic) for broker in pair)
+    assert records(copies[0]) == records(ours[0])

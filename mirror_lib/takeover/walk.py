@@ -10,6 +10,7 @@ from typing import Callable, Collection, FrozenSet, List, Mapping, NamedTuple, O
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
+from mirror_lib.log.varint import decode_varint
 from mirror_lib.replicate.reconcile import Match, Records
 
 # No timestamp: a producer that is given none sets the present time.
@@ -77,7 +78,11 @@ def walk(open_source: OpenSource, remote: Records, anchor: Anchor, restarts: Res
         missing = copy.offset - expected - remote.not_data
         original = _taken(source, copy, missing, remote.log_append_time)
         if original is None:
-            source, original = _restarted(open_source, restarts.at(copy.offset), copy, remote.log_append_time)
+            restarted = _restarted(open_source, restarts.at(copy.offset), copy, remote.log_append_time)
+            if restarted is None:
+                upstream_offset = _end(lives[-1][-1]) if lives[-1] else anchor.upstream_offset
+                raise Unproven(copy.offset, _why_not(open_source(upstream_offset).record(), copy))
+            source, original = restarted
             lives.append([])
         if not any(lives) and original.offset != anchor.upstream_offset:
             raise Unproven(copy.offset, f"is not the one at offset {anchor.upstream_offset} of the source")
@@ -125,13 +130,32 @@ def _taken(source: Records, copy: Record, missing: int, log_append_time: bool) -
 
 def _restarted(
     open_source: OpenSource, offsets: Collection[int], copy: Record, log_append_time: bool
-) -> Tuple[Records, Record]:
+) -> Optional[Tuple[Records, Record]]:
     for offset in offsets:
         source = open_source(offset)
         record = source.record()
         if record is not None and is_copy(record, copy, log_append_time):
             return source, record
-    raise Unproven(copy.offset, "is not the source's next one")
+    return None
+
+
+def _why_not(original: Optional[Record], copy: Record) -> str:
+    """A reason to refuse. Connect writes headers anew as text where nothing else is configured (KIP-145)."""
+    reason = "is not the source's next one"
+    if original is None or original.body == copy.body:
+        return reason
+    before_headers = original.body[: _headers_at(original.body)]
+    if before_headers != copy.body[: _headers_at(copy.body)]:
+        return reason
+    return f"{reason}: its headers are others; Connect keeps headers only with header.converter=ByteArrayConverter"
+
+
+def _headers_at(body: bytes) -> int:
+    at = 0
+    for _ in ("key", "value"):
+        length, at = decode_varint(body, at)
+        at += max(length, 0)
+    return at
 
 
 def _extend(life: List[Match], upstream_offset: int, downstream_offset: int) -> None:

@@ -308,6 +308,15 @@ def test_remote_log_that_is_no_copy_is_refused(spoil: object, told: bool) -> Non
     assert verdict.action == REFUSED and verdict.goes_on_at is None and "remote log" in verdict.reason
 
 
+def test_headers_that_a_connect_worker_wrote_anew_are_named_as_what_differs() -> None:
+    case = Copied([batch_of(at, [Rec(b"v%d" % at, headers=(("n", b"1"),))]) for at in range(30)], [(0, 23)])
+    ((offset, rec),) = case.remote[-1].records
+    case.remote[-1] = batch_of(offset, [rec._replace(headers=(("n", b"MQ=="),))])
+    assert "header.converter" in decide(case.known(20), case).reason
+    case.remote[-1] = batch_of(offset, [rec._replace(value=b"changed")])
+    assert "header.converter" not in decide(case.known(20), case).reason
+
+
 def test_position_ahead_of_the_remote_log_is_refused() -> None:
     case = Copied(source_of(30), [(0, 23)])
     verdict = decide(case.known(26), case)

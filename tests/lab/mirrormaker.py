@@ -134,6 +134,7 @@ class ConnectWorker(_JavaProcess):
             "plugin.discovery": "service_load",
             "key.converter": converter,
             "value.converter": converter,
+            "header.converter": converter,
             **{f"{kind}.storage.topic": topic for kind, topic in topics.items()},
             **{key: value for key, value in DEFAULTS.items() if "storage" in key},
         }

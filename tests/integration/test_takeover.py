@@ -35,6 +35,10 @@ from tests.lab.takeover_lab import NAME, Takeover, busy, made, records, write_on
 
 # As one would say it of a Connect cluster; only the name is that of MirrorMaker's own.
 AS_CONNECT = "connect-topic=mm2-offsets.source.internal"
+# Topics that nobody writes to while MirrorMaker lives.
+STILL = ("idle", "foreign", "emptied")
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
     """Two clusters of this file alone: MirrorMaker keeps its own topics there."""
@@ -61,7 +65,7 @@ def living(
     stems = {"orders": 2, "control": 2, "idle": 1, "foreign": 1, "emptied": 1}
     for stem, partitions in stems.items():
         lab.create(stem, partitions)
-    for stem in ("idle", "foreign", "emptied"):
+    for stem in STILL:
         lab.write(stem, values(300))
     dataset.transactions(source, rounds=4, each=20)[1].abort()
     properties = {
@@ -84,8 +88,10 @@ def living(
 
 
 def write_behind_positions(here: Living) -> None:
-    """Start it, and return soon after it kept positions, while it writes on."""
+    """Start it, and return soon after it kept positions, while it writes on. What is still is then copied once."""
     here.mirrormaker.start()
+    still = [(here.lab.topic(stem), 0) for stem in STILL]
+    here.mirrormaker.wait_until(lambda: set(still) <= set(kept_positions(here.lab)), "keeping the first positions")
     grown(here.mirrormaker, lambda: kept_sum(here.lab), "keeping positions")
 
 

@@ -47,6 +47,12 @@ class LogEntries(Iterator[Entry]):
         self.end = start if first is None else first.end
         self.expired = False
 
+    def begin(self) -> int:
+        """The first offset that the log can give, at or behind `start`. To be asked for before the first entry."""
+        if self._first_end is None:
+            self._fetch()
+        return self.start
+
     def __next__(self) -> Entry:
         """The next entry; stops at the end of the log."""
         while True:

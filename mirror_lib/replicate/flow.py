@@ -19,6 +19,7 @@ from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.journal import BatchRef, Journal, position_row
+from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lane_state import LaneState
 from mirror_lib.replicate.lanes import PartitionReport, TaskReport, lane_of
 from mirror_lib.replicate.positions import Partitions, Positions
@@ -76,6 +77,7 @@ class FlowMirror:
         self._progress = SourceProgress(group)
         self._lanes: Dict[int, LaneState] = {}
         self._shares = LaneShares()
+        self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
 
@@ -139,7 +141,8 @@ class FlowMirror:
         started, began = time.monotonic(), time.time()
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         plans = plan_tasks(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
-        reports = looked_again(self.flow.name, self._topics, run_tasks(spark, plans))
+        reports = looked_again(self.flow.name, self._topics, run_tasks(spark, self._ids.told(plans)))
+        self._ids.learn(reports)
         by_source = {each.source: each for each in partitions.values()}
         rows = _ledger_rows(reports, by_source)
         moves = self._moves(reports, by_source)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping, Optional, Sequence, Tuple
+from typing import FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.lane_producers import LaneProducerTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import Incident, LedgerRow, MirrorRun, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
@@ -35,6 +36,7 @@ class Journal:
         self._runs = RunTable(spark, state)
         self._ledger = OffsetSyncTable(spark, state)
         self._incidents = IncidentTable(spark, state)
+        self._producers = LaneProducerTable(spark, state)
         self._appends = 0
         self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._begun: Optional[UnderWay[None]] = None
@@ -73,22 +75,43 @@ class Journal:
             batch_id=batch.batch_id,
         )
 
+    def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
+        """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""
+        if not rows:
+            return {}
+        self._await_begin()
+        return self._ledger.begin(
+            self._flow, rows, run_id=self.run_id, query_id=batch.query_id, batch_id=batch.batch_id
+        )
+
     def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
         """Add incidents; nothing for none."""
         if incidents:
             self._await_begin()
             self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
 
-    def forget_from(self, key: PartitionKey, downstream_offset: int) -> Optional[int]:
+    def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
+        """By lane, every producer id that it may have appended under."""
+        return self._producers.ids(self._flow)
+
+    def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
+        """Add pairs of lane and producer id."""
+        self._await_begin()
+        self._producers.add(self._flow, ids, run_id=self.run_id)
+
+    def history(self, key: PartitionKey, downstream_offset: int) -> Optional[Tuple[Position, int]]:
+        """Where the rows of a partition begin, and the upstream offset that belongs at `downstream_offset` by them."""
+        first = self._ledger.first(self._flow, key)
+        upstream = self._ledger.upstream_of(self._flow, key, downstream_offset)
+        return None if first is None or upstream is None else (first, upstream)
+
+    def forget_from(self, key: PartitionKey, downstream_offset: int) -> None:
         """Void the facts about a remote log from an offset on, which the log no longer holds.
 
-        Returns the upstream offset that belongs there. Voided before anything is copied again: two facts about one
-        downstream offset would contradict each other.
+        Before anything is copied again: two facts about one downstream offset would contradict each other.
         """
         self._await_begin()
-        upstream = self._ledger.upstream_of(self._flow, key, downstream_offset)
         self._ledger.void_from(self._flow, key, downstream_offset)
-        return upstream
 
     def _await_begin(self) -> None:
         if self._begun is not None:

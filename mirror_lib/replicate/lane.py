@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
 
-from mirror_lib.errors import ClusterError, FencedError, RefusedError
+from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.log.append import Appender
 from mirror_lib.log.connection import Disconnected, LogClient, Network, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
-from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetched, Fetcher
+from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
-from mirror_lib.log.tail import LostTail, glances, log_ends, log_entries
-from mirror_lib.log.visible import Entry
+from mirror_lib.log.tail import LostTail, log_ends, log_entries
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.reconcile import Records, reconcile
+from mirror_lib.replicate.recovery import Recovery
 
 log = logging.getLogger(__name__)
 
 FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024
-MARKER_BYTES = 78
 # However many partitions a lane has and however long their backlog is, its worker stays small.
 LANE_QUEUE_BYTES = 32 * 1024 * 1024
 # Kafka's default delivery.timeout.ms: how long a lane fights for a cluster before its task fails.
@@ -52,7 +50,7 @@ class LaneCopier:
         self._producers: Dict[int, Producer] = {} if retried or waited else dict(plan.producers)
         # The latest producers of this attempt, kept when its connections break: it must not take a lane back then.
         self._held: Dict[int, Producer] = {} if retried else dict(plan.producers)
-        self._recovered = 0
+        self._recovery = Recovery(self._source, self._target, self._isolation, plan.on_data_loss)
         self._copied = 0
 
     def run(self) -> TaskReport:
@@ -77,8 +75,9 @@ class LaneCopier:
             try:
                 self._connect(deadline)
                 self._prepare(deadline)
-                self._copy(stop_at)
-                self._refresh()
+                if not self._hands_back():
+                    self._copy(stop_at)
+                    self._refresh()
                 return
             except Disconnected as error:
                 # What was in flight may have been written or not: fence and look, as after a crash.
@@ -114,9 +113,19 @@ class LaneCopier:
                 self._producers[lane] = self._held[lane] = self._fence(lane, copies, deadline)
                 for copy in lanes[lane]:
                     copy.sequence = 0  # a new epoch counts from 0 in every partition
-        self._reconcile_all([copy for copies in fresh.values() for copy in copies if copy.stopped is None])
+        looking = [copy for copies in fresh.values() for copy in copies if copy.stopped is None]
+        for copy in looking:
+            copy.fenced()
+        self._recovery.recover(looking, self._own)
         for copy in self._copies.values():
             copy.start(self._producers[copy.task.lane])
+
+    def _hands_back(self) -> bool:
+        """Whether the driver has something to write down before anything is appended: a lane's producer id, a loss."""
+        known = self._plan.known_ids
+        given = {lane: producer.producer_id for lane, producer in self._producers.items()}
+        unknown = known is not None and any(number not in known.get(lane, ()) for lane, number in given.items())
+        return unknown or any(copy.lost for copy in self._copies.values())
 
     def _fresh(self, lane: int, copies: List[PartitionCopy]) -> List[PartitionCopy]:
         return [copy for copy in copies if lane not in self._producers or copy.task.sequence is None]
@@ -143,43 +152,12 @@ class LaneCopier:
         except LostTail as error:
             copy.lose_tail(str(error))
 
-    def _reconcile_all(self, copies: List[PartitionCopy]) -> None:
-        """Most remote logs hold nothing but the marker, so all are glanced at before any is read by itself."""
-        written = glances(self._target, {copy.remote: copy.downstream for copy in copies}, READ_UNCOMMITTED)
-        suspect = [copy for copy in copies if copy.remote in written and len(written[copy.remote].data) > MARKER_BYTES]
-        ours = glances(self._source, {copy.source: copy.acknowledged for copy in suspect}, self._isolation)
-        for copy in copies:
-            copy.fenced()
-            self._reconcile(copy, written.get(copy.remote), ours.get(copy.source))
-
-    def _reconcile(
-        self, copy: PartitionCopy, seen: Optional[Fetched] = None, seen_source: Optional[Fetched] = None
-    ) -> None:
-        remote = log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED, seen)
-        written: Iterator[Entry] = self._ours(remote, copy.task.lane) if copy.task.shared else remote
-        source = log_entries(self._source, copy.source, copy.acknowledged, self._isolation, seen_source)
-        name = f"{copy.remote[0]}-{copy.remote[1]}"
-        try:
-            for match in reconcile(
-                Records(source, copy.acknowledged), Records(written, copy.downstream), name, copy.downstream
-            ):
-                copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
-                self._recovered += match.record_count
-            if remote.expired and not copy.syncs:
-                raise RefusedError(
-                    f"{name}: retention has removed offsets {copy.downstream} to {remote.start - 1}, which an "
-                    "interrupted attempt may have written, before they were looked at",
-                    "give the flow an empty remote topic, or a ledger that knows this one",
-                )
-            copy.downstream = remote.end
-        except RefusedError as error:
-            copy.refuse(str(error))
-
-    def _ours(self, entries: Iterator[Entry], lane: int) -> Iterator[Entry]:
-        """In a remote topic that several flows write to, only this lane's batches count as data."""
-        producer_id = self._producers[lane].producer_id
-        for raw, header, is_data in entries:
-            yield raw, header, is_data and header is not None and header.producer_id == producer_id
+    def _own(self, copy: PartitionCopy) -> Optional[FrozenSet[int]]:
+        """Where others write to the remote topic too: the producer ids of its lane, those of dead lives as well."""
+        if not copy.task.shared:
+            return None
+        known: FrozenSet[int] = (self._plan.known_ids or {}).get(copy.task.lane, frozenset())
+        return known | {self._producers[copy.task.lane].producer_id}
 
     def _copy(self, stop_at: float) -> None:
         fetcher = Fetcher(self._source, self._isolation, FETCH_BYTES, PARTITION_FETCH_BYTES)
@@ -229,7 +207,7 @@ class LaneCopier:
             if end == copy.downstream + 1:
                 copy.downstream = end
             else:  # a marker that was written twice, or somebody else's records
-                self._reconcile(copy)
+                self._recovery.recover([copy], self._own)
 
     def _report(self, fenced: bool, seconds: float) -> TaskReport:
         copies = list(self._copies.values())
@@ -242,7 +220,7 @@ class LaneCopier:
             records=sum(copy.records for copy in copies),
             bytes=sum(copy.bytes for copy in copies),
             re_encoded=sum(copy.re_encoded for copy in copies),
-            recovered=self._recovered,
+            recovered=self._recovery.records,
             seconds=seconds,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, FrozenSet, Mapping, Optional, Tuple
 
 from mirror_lib.log.producer import Producer
 from mirror_lib.state.records import Incident, OffsetSync
@@ -30,7 +30,8 @@ class PartitionTask:
     `downstream_offset` is where the ledger says the next record belongs. `sequence` is the producer sequence to go on
     with, None where the lane must fence and reconcile first. Batches that start before `isolate_until` are sent one
     record at a time, so that a refused one can be told apart. `shared`: other flows write to the remote topic too.
-    Nothing from `bound` on is copied, where it is given.
+    Nothing from `bound` on is copied, where it is given. `log_start`: where the source's log began when it was
+    planned, known where that may be behind `upstream_offset`.
     """
 
     topic: str
@@ -44,6 +45,7 @@ class PartitionTask:
     shared: bool = False
     isolate_until: int = -1
     bound: Optional[int] = None
+    log_start: int = 0
 
     @property
     def source(self) -> Tuple[str, int]:
@@ -67,7 +69,9 @@ class TaskPlan:
 
     `transactional_ids` holds each lane's, none for `at-least-once`; `producers` those of lanes that are fenced already,
     of which the one confirmed longest ago was so at `confirmed_at` (seconds since 1970). `epoch_kept_seconds` is how
-    long brokers are trusted to know a lane's epoch.
+    long brokers are trusted to know a lane's epoch. `known_ids`: the producer ids that each lane may have appended
+    under, where others write to its remote topics too: nothing is appended under any other. None where nobody else
+    does.
     """
 
     task: int
@@ -80,9 +84,11 @@ class TaskPlan:
     source_options: Mapping[str, Any] = field(repr=False)
     target_options: Mapping[str, Any] = field(repr=False)
     isolation_level: str = "read_committed"
+    on_data_loss: str = "fail"
     max_seconds: float = 10.0
     confirmed_at: float = 0.0
     epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
+    known_ids: Optional[Mapping[int, FrozenSet[int]]] = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import Encoder, Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
-from mirror_lib.state.records import Incident, OffsetSync
+from mirror_lib.state.records import DATA_LOST, Incident, OffsetSync
 
 # Enough to keep five produce requests in flight, little enough that a lane of many partitions stays small.
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -49,7 +49,7 @@ class PartitionCopy:
         self.syncs: List[OffsetSync] = []
         self.incidents: List[Incident] = []
         self.stopped: Optional[str] = None
-        self.refused = False
+        self.refused = self.lost = False
         self._lost_tail = False
         self._rejected: Tuple[Optional[int], int] = (None, -1)
         self.last_timestamp = -1
@@ -231,6 +231,11 @@ class PartitionCopy:
             self.add_sync(upstream_offset, downstream_offset, count)
         self.acknowledged = upstream_offset + count
         self.downstream = downstream_offset + count
+
+    def lose(self, from_offset: int, until_offset: int, reason: str) -> None:
+        """Pass over upstream offsets. Nothing behind them may be copied before that is written down."""
+        self.lost = True
+        self.incidents.append(Incident(DATA_LOST, *self.source, from_offset, until_offset, reason))
 
     def refuse(self, reason: str) -> None:
         """Stop for safety: going on could lose or double records."""

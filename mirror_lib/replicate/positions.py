@@ -11,7 +11,7 @@ from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
 from mirror_lib.replicate.bounds import Bounds
 from mirror_lib.replicate.journal import BatchRef, Journal, position_row
-from mirror_lib.replicate.ranges import Range, first_range, next_range
+from mirror_lib.replicate.ranges import Range, first_range, healed, next_range
 from mirror_lib.replicate.starts import SourceCluster, Start, Starts
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey, Position
@@ -81,10 +81,9 @@ class Positions:
                     targets[each.remote],
                     starts.get(each.source),
                 )
-                ranges.append(self._heal(decided))
+                ranges.append(self._heal(decided, sources[each.source]))
         ranges = [_bounded(each, bounds.get((each.key.source_topic, each.key.partition))) for each in ranges]
-        self._settle(partitions, ranges, batch)
-        return ranges
+        return self._settle(partitions, ranges, batch)
 
     def _by_name(self) -> Mapping[TopicPartition, Mapping[PartitionKey, Position]]:
         """What is known of partitions of each name, also under the ids of topics that were deleted."""
@@ -119,22 +118,29 @@ class Positions:
         }
         return self.bounds.reached(going, passed)
 
-    def _heal(self, each: Range) -> Range:
+    def _heal(self, each: Range, source: OffsetRange) -> Range:
         if each.void_from is None:
             return each
-        upstream = self._journal.forget_from(each.key, each.void_from)
-        start = Position(each.start.upstream_offset if upstream is None else upstream, each.void_from)
-        return replace(
-            each, start=start, incident=each.incident and replace(each.incident, from_offset=start.upstream_offset)
-        )
+        # Without a row by now: another driver voided them at this moment.
+        known = self._journal.history(each.key, each.void_from) or (each.start, each.start.upstream_offset)
+        return healed(self._flow, each, source, *known)
 
-    def _settle(self, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef) -> None:
+    def _settle(self, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef) -> List[Range]:
         going = [each for each in ranges if each.refused is None]
         # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
         self._journal.note([each.incident for each in going if each.incident is not None], batch)
-        self._journal.append([position_row(partitions[each.key], each.start) for each in going if each.anchor], batch)
-        for each in going:
+        known = {**self._in_ledger, **self._now}
+        anchors = {each.key: position_row(partitions[each.key], each.start) for each in going if each.anchor}
+        self._journal.append([row for key, row in anchors.items() if key in known], batch)
+        # Another driver may have begun elsewhere by now. What it began with counts: it may have copied from there on.
+        begun = self._journal.begin([row for key, row in anchors.items() if key not in known], batch)
+        settled = [replace(each, start=begun.get(each.key, each.start)) for each in ranges]
+        for each in (each for each in settled if each.refused is None):
+            if each.void_from is not None:
+                # Last: killed before, the next life finds the log too short again.
+                self._journal.forget_from(each.key, each.void_from)
             self._now[each.key] = each.start
+        return settled
 
 
 def _bounded(each: Range, bound: Optional[int]) -> Range:

@@ -115,15 +115,11 @@ def _original(source: Records, remote: Records, copy: Record, missing: int, name
         if record is None:
             break
         reach.append(record)
-    equal = [
-        i
-        for i, record in enumerate(reach)
-        if record.body == copy.body and (remote.log_append_time or record.timestamp == copy.timestamp)
-    ]
-    if len(equal) == 1:
-        source.put_back(reach[equal[0] + 1 :])
-        return reach[equal[0]]
-    if equal:
+    alike = [i for i, record in enumerate(reach) if equal(record, copy, remote.log_append_time)]
+    if len(alike) == 1:
+        source.put_back(reach[alike[0] + 1 :])
+        return reach[alike[0]]
+    if alike:
         raise RefusedError(
             f"{name}: the record at offset {copy.offset} of the remote log equals several of the source, and "
             "compaction has removed what would tell them apart",
@@ -136,9 +132,15 @@ def _original(source: Records, remote: Records, copy: Record, missing: int, name
     )
 
 
+def equal(original: Record, copy: Record, log_append_time: bool) -> bool:
+    """Whether `copy` may be the source's record; under the remote topic's `log_append_time` whatever its timestamp."""
+    return original.body == copy.body and (log_append_time or original.timestamp == copy.timestamp)
+
+
 def _same_batch(source: Records, remote: Records, expected: int) -> Optional[Match]:
     """Both next batches, taken, if one is the other re-headed: no record needs to be decoded."""
-    theirs, ours = source.batch(), remote.batch()
+    ours = remote.batch()
+    theirs = None if ours is None else source.batch()  # not asked for where there is nothing to compare
     if theirs is None or ours is None or theirs[1] is None or ours[1] is None:
         return None
     header, copied = theirs[1], ours[1]

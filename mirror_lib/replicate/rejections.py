@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Dict, List, Set, Tuple
 
 from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.state.records import Incident, PartitionKey
+from mirror_lib.state.records import DATA_LOST, Incident, PartitionKey
 
 
 class Rejections:
@@ -48,7 +48,7 @@ class Rejections:
                 )
             ]
         if part.stopped is None or (self._skip and part.rejected_from is not None):
-            return []
+            return [each for each in part.incidents if each.kind == DATA_LOST]
         told = (key, part.position)
         if told in self._noted:
             return []

@@ -10,7 +10,7 @@ from typing import Dict, Mapping, Optional, Protocol, Sequence, Set
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.replicate.ranges import Range
-from mirror_lib.replicate.starts import note_of
+from mirror_lib.replicate.starts import Note, note_of
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey, Position
 
@@ -62,7 +62,9 @@ def _offsets(
     partitions: Mapping[PartitionKey, CopiedPartition], positions: Mapping[PartitionKey, Position]
 ) -> Dict[TopicPartition, CommittedOffset]:
     return {
-        partitions[key].source: CommittedOffset(at.upstream_offset, note_of(key.remote_topic_id, at.downstream_offset))
+        partitions[key].source: CommittedOffset(
+            at.upstream_offset, note_of(Note(partitions[key].remote_topic, key.remote_topic_id, at.downstream_offset))
+        )
         for key, at in positions.items()
         if key in partitions
     }

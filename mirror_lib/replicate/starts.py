@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Protocol, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Dict, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import Cluster, GroupCluster, TopicPartition
 from mirror_lib.replicate.topics import CopiedPartition
 
-_NOTE = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w-]*)")
+_NOTE = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w.-]+), id ([\w-]*)")
 BEHIND_REMOTE_LOG = -1
 
 
@@ -24,11 +24,13 @@ class Start:
 
     `downstream_offset` is where its first record belongs: `None` is the start of the remote log, where what lies there
     is compared with the source before anything is written; -1 is its end, behind what somebody else has written.
+    `recreated`: this mirror copied to a remote topic of that name which is gone, so all is to be copied again.
     """
 
     upstream_offset: int
     says: str
     downstream_offset: Optional[int] = None
+    recreated: bool = False
 
 
 class Starts:
@@ -56,15 +58,19 @@ class Starts:
         for each in partitions:
             if each.source in committed:
                 at = committed[each.source]
-                starts[each.source] = Start(at.offset, f"group {group}", self._goes_on(each, at.metadata))
+                starts[each.source] = self._goes_on(each, Start(at.offset, f"group {group}"), at.metadata)
         return starts
 
-    def _goes_on(self, copied: CopiedPartition, metadata: str) -> Optional[int]:
+    def _goes_on(self, copied: CopiedPartition, start: Start, metadata: str) -> Start:
         if self._flow.commit_source_group != self._flow_group():
-            return None
+            return start
         # A group that this mirror commits to either has the mirror's note, or was committed by the tool before it.
         note = read_note(metadata)
-        return note[1] if note is not None and note[0] == copied.remote_topic_id else BEHIND_REMOTE_LOG
+        if note is None or note.remote_topic != copied.remote_topic:
+            return replace(start, downstream_offset=BEHIND_REMOTE_LOG)
+        if note.remote_topic_id != copied.remote_topic_id:
+            return replace(start, recreated=True)
+        return replace(start, downstream_offset=note.downstream_offset)
 
     def _flow_group(self) -> str:
         return self._flow.start_position.group if self._flow.start_position is not None else ""
@@ -75,12 +81,21 @@ class Starts:
         return {each: Start(offset, "start.position") for each, offset in found.items()}
 
 
-def note_of(remote_topic_id: str, downstream_offset: int) -> str:
+class Note(NamedTuple):
+    """What stands beside an offset that this product committed: where its copy goes on."""
+
+    remote_topic: str
+    remote_topic_id: str
+    downstream_offset: int
+
+
+def note_of(note: Note) -> str:
     """What is committed beside an offset."""
-    return f"mirror: goes on at offset {downstream_offset} of remote topic {remote_topic_id}"
+    topic = f"{note.remote_topic}, id {note.remote_topic_id}"
+    return f"mirror: goes on at offset {note.downstream_offset} of remote topic {topic}"
 
 
-def read_note(metadata: str) -> Optional[Tuple[str, int]]:
-    """Remote topic id and downstream offset of a note; `None` for anything else."""
+def read_note(metadata: str) -> Optional[Note]:
+    """A note as it was committed; `None` for anything else."""
     match = _NOTE.fullmatch(metadata)
-    return (match.group(2), int(match.group(1))) if match else None
+    return Note(match.group(2), match.group(3), int(match.group(1))) if match else None

@@ -55,6 +55,7 @@ def _plan(
         source_options=kafka_python_options(flow.source.client_properties("consumer")),
         target_options=kafka_python_options(flow.target.client_properties("producer")),
         isolation_level=flow.isolation_level,
+        on_data_loss=flow.on_data_loss,
         max_seconds=flow.batch_max_seconds,
         confirmed_at=min(handed_over, default=0.0),
     )
@@ -75,4 +76,5 @@ def _task(
         shared=flow.shared_remote_topics,
         isolate_until=isolate_until,
         bound=each.bound,
+        log_start=each.log_start,
     )

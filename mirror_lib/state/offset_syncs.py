@@ -70,15 +70,30 @@ class OffsetSyncTable:
             {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
         )
 
-    def positions(self, flow: str) -> Mapping[PartitionKey, Position]:
+    def begin(
+        self, flow: str, rows: Sequence[LedgerRow], *, run_id: str, query_id: str, batch_id: int
+    ) -> Mapping[PartitionKey, Position]:
+        """Add `rows`, one for each partition, where the ledger has none of it, and return where each stands then.
+
+        Of two drivers that begin with a partition at the same time, one finds the other's row.
+        """
+        values = [_values(flow, row, run_id, query_id, batch_id) for row in rows]
+        self._table.add_absent(values, ("flow", *PARTITION_KEY))
+        standing = self.positions(flow, sorted({row.source_topic for row in rows}))
+        return {row.key: standing[row.key] for row in rows}
+
+    def positions(self, flow: str, topics: Optional[Sequence[str]] = None) -> Mapping[PartitionKey, Position]:
         """Where each partition goes on: the ends of the row that ends last downstream. Empty before the first append.
 
-        Of rows that end at one downstream offset the latest commit counts, since a source that was truncated goes on
-        from a lower offset; of those of one commit the one that ends last upstream.
+        `topics` are the source topics asked for, `None` is all. Of rows that end at one downstream offset the latest
+        commit counts, since a source that was truncated goes on from a lower offset; of those of one commit the one
+        that ends last upstream.
         """
         rows = self._of_flow(flow)
         if rows is None:
             return {}
+        if topics is not None:
+            rows = rows.where(F.col("source_topic").isin(list(topics)))
         ends = (
             F.expr(_DOWNSTREAM_END).alias("downstream"),
             F.col("committed_at"),
@@ -133,6 +148,16 @@ class OffsetSyncTable:
             numbers = ("upstream_offset", "downstream_offset", "record_count")
             by_key = interleaved(batches, "begins_key", PARTITION_KEY, numbers)
             return {PartitionKey(*key): flat for key, flat in by_key}
+
+    def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
+        """Where the row begins that lies first downstream. `None` if the ledger knows nothing of `key`."""
+        rows = self._of_flow(flow)
+        if rows is None:
+            return None
+        begins = F.min(F.struct("downstream_offset", "upstream_offset"))
+        with self._table.explained("read"):
+            found = rows.where(_is(key)).agg(begins.alias("first")).collect()[0]["first"]
+        return None if found is None else Position(found["upstream_offset"], found["downstream_offset"])
 
     def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
         """The first upstream offset whose record lies at or beyond `downstream_offset`, or would lie there next.

@@ -22,6 +22,9 @@ class OffsetSync:
     record_count: int
 
 
+DATA_LOST = "data lost"
+
+
 @dataclass(frozen=True)
 class Incident:
     """Something an operator must be able to look up later: data that was lost, skipped, healed or copied again.

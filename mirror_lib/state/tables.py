@@ -9,7 +9,7 @@ import logging
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 COMMIT_NAME = "userMetadata"
 # Delta's default is every 10 commits. With one a second, each tenth would wait for a checkpoint.
 COMMITS_TO_A_CHECKPOINT = {"delta.checkpointInterval": "100"}
+CONFLICTS = 5
 # While one flow of a driver creates a table, Delta already calls the folder a table and does not find one in it.
 _CREATION = threading.Lock()
 
@@ -50,6 +51,19 @@ class TableSchema:
     def given(self) -> Sequence[Tuple[str, str]]:
         """The columns that a writer gives: name and type."""
         return [(column.name, column.type) for column in self.columns if column.name != self.stamp]
+
+
+def insistently(change: Callable[[], object]) -> None:
+    """Make a change of a table, again where another process changed the same rows meanwhile and Delta refused it."""
+    for attempt in range(1, CONFLICTS + 1):
+        try:
+            change()
+            return
+        except Exception as error:
+            # By its words: Delta's Python package has no class for it in every version.
+            if attempt == CONFLICTS or "concurrent" not in str(error).lower():
+                raise
+            log.info("a change was refused and is tried again: %s", cause_of(error))
 
 
 class StateTable:
@@ -88,11 +102,25 @@ class StateTable:
             if name is not None and name == self._last_name and self._has_commit(name):
                 return
             self._last_name = name
-            given = local_rows(self._spark, self._schema.given(), rows)
-            stamped = given.withColumn(self._schema.stamp, F.current_timestamp())
+            stamped = self._stamped(rows)
             if not self._created_with(stamped, options):
                 stamped.write.format("delta").mode("append").options(**options).save(self.path)
         log.debug("%d rows appended to %s", len(rows), self.path)
+
+    def add_absent(self, rows: Sequence[Tuple[object, ...]], keys: Sequence[str]) -> None:
+        """Add those of `rows` whose values under `keys` no row of the table has, in one commit.
+
+        Of two that add rows in this way at the same time Delta refuses one, which then looks again. StateError.
+        """
+        same = " AND ".join(f"present.{key} = given.{key}" for key in keys)
+        with self.explained("write to"):
+            self._created_with(self._stamped([]), {})
+            given = self._stamped(rows).alias("given")
+            insistently(lambda: self.delta().alias("present").merge(given, same).whenNotMatchedInsertAll().execute())
+
+    def _stamped(self, rows: Sequence[Tuple[object, ...]]) -> DataFrame:
+        given = local_rows(self._spark, self._schema.given(), rows)
+        return given.withColumn(self._schema.stamp, F.current_timestamp())
 
     @contextmanager
     def explained(self, action: str) -> Iterator[None]:

@@ -17,6 +17,7 @@ import pytest
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT, LabError
 from tests.lab.crash import CrashPoint, driver
+from tests.lab.job_lab import commit_with_note
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
 from tests.lab.segments import batch_starts, cut_tail, forget_indexes, last_segment
 from tests.lab.small_disk import SmallDisk, mount_and
@@ -99,6 +100,28 @@ def test_tail_that_the_remote_log_lost_on_disk_is_copied_again(
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
     assert incidents(flow, spark) == [("remote log healed", 0, 240, 400)]
+
+
+def test_tail_that_reached_into_what_another_tool_wrote_is_refused_or_told(spark: SparkSession, flow: OneFlow) -> None:
+    assert flow.run(spark).error is None
+    shutil.rmtree(flow.state)  # from now on these records are another tool's
+    flow.settings.update({"commit.source.group": flow.topic, "start.position": f"group {flow.topic}"})
+    for number in range(flow.partitions):
+        commit_with_note(flow.source, flow.topic, flow.topic, 400, "", number)
+    flow.fill(100)
+    assert flow.run(spark).error is None and flow.differences() == []
+    flow.target.stop()
+    segment = last_segment(flow.target, flow.remote_topic, 0)
+    # Marker, 10 batches, marker; then marker, 3 batches, marker.
+    cut_tail(segment, len(batch_starts(segment)) - 1 - 6)
+    forget_indexes(segment)
+    flow.target.restart()
+    error = str(flow.run(spark).error)
+    assert "remote log ends at 241" in error and "its offsets 241 to 401 held what the ledger does not know" in error
+    flow.settings["on.data.loss"] = "continue"
+    assert flow.run(spark).error is None
+    assert flow.copies() == 2 * 500 + 240 + 100
+    assert incidents(flow, spark) == [("data lost", 0, -1, 400)]
 
 
 @pytest.mark.parametrize("lost", ["tail", "all"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Dict, Iterator, Mapping, Sequence
 
 import pytest
 from delta.tables import DeltaTable
@@ -67,6 +68,7 @@ def test_a_ledger_that_was_never_written_is_empty_and_stays_absent(ledger: Ledge
     assert ledger.table.runs(FLOW, "orders", 0) == ()
     assert ledger.table.syncs(FLOW) == {}
     assert ledger.table.upstream_of(FLOW, KEY, 5) is None
+    assert ledger.table.first(FLOW, KEY) is None
     ledger.table.void_from(FLOW, KEY, 5)
     assert not Path(ledger.table.path).exists()
 
@@ -128,6 +130,7 @@ def test_after_a_lost_tail_copying_starts_at_the_first_record_that_is_gone(ledge
     found = [ledger.table.upstream_of(FLOW, KEY, offset) for offset in (0, 1, 4, 10, 11, 12, 14, 17, 99)]
 
     assert found == [0, 0, 3, 9, 15, 15, 17, 20, 20]
+    assert ledger.table.first(FLOW, KEY) == Position(0, 1)
 
 
 def test_voiding_cuts_the_run_it_meets_and_forgets_what_lies_beyond(ledger: Ledger) -> None:
@@ -139,6 +142,29 @@ def test_voiding_cuts_the_run_it_meets_and_forgets_what_lies_beyond(ledger: Ledg
     assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 0, 10), sync(12, 10, 4))
     assert ledger.table.positions(FLOW)[KEY] == Position(16, 14)
     assert ledger.table.positions(FLOW)[other.key] == Position(100, 100)
+
+
+def test_two_drivers_that_begin_with_a_partition_begin_at_one_place(spark: SparkSession, state: str) -> None:
+    ledgers = {number: Ledger(spark, state) for number in (100, 150)}
+    other = row(0, 0, 5, partition=9)
+    ledgers[100].append(other)
+    begun: Dict[int, Mapping[PartitionKey, Position]] = {}
+
+    def begin(upstream: int) -> None:
+        rows = [row(upstream, 0, 0), row(7, 3, 0, partition=upstream)]
+        begun[upstream] = ledgers[upstream].table.begin(FLOW, rows, run_id="run", query_id="", batch_id=-1)
+
+    threads = [threading.Thread(target=begin, args=(upstream,)) for upstream in ledgers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert begun[100][KEY] == begun[150][KEY] in (Position(100, 0), Position(150, 0))
+    standing = ledgers[100].table.positions(FLOW)
+    assert standing[KEY] == begun[100][KEY]
+    assert [standing[row(0, 0, 0, partition).key] for partition in ledgers] == [Position(7, 3)] * 2
+    assert standing[other.key] == Position(5, 5)
 
 
 def test_voiding_is_one_commit(ledger: Ledger, spark: SparkSession) -> None:

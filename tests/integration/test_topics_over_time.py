@@ -136,7 +136,7 @@ def test_records_that_expired_before_they_were_copied_are_refused_or_named_exact
 
     lab.copy(on_data_loss="continue")
     assert lab.remote_values("orders") == [*values(50), *values(100, "later")[70:]]
-    assert lab.incidents() == [("data lost", "orders", 0, 50, 120)]
+    assert lab.incidents() == [("partition stopped", "orders", 0, 50, -1), ("data lost", "orders", 0, 50, 120)]
 
 
 def test_expiry_behind_the_position_is_no_loss(lab: FlowLab) -> None:

@@ -18,7 +18,7 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.replicate.starts import note_of, read_note
+from mirror_lib.replicate.starts import Note, note_of, read_note
 from mirror_lib.topics.plan import select_topics
 from tests.lab.checkout import ROOT
 from tests.lab.mm1_lab import config_of
@@ -225,6 +225,6 @@ def test_turn_stays_with_who_copies_and_falls_to_one_when_nobody_does() -> None:
 
 
 def test_note_is_read_back_and_other_metadata_is_none() -> None:
-    assert read_note(note_of("AbC-_1", 17)) == ("AbC-_1", 17)
-    assert read_note(note_of("", 0)) == ("", 0)
+    for note in (Note("A.or-d_ers", "AbC-_1", 17), Note("orders", "", 0)):
+        assert read_note(note_of(note)) == note
     assert read_note("") is None and read_note("mirror: goes on at offset x of remote topic y") is None

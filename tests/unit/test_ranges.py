@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import OffsetRange
-from mirror_lib.replicate.ranges import Range, first_range, next_range
+from mirror_lib.replicate.ranges import Range, first_range, healed, next_range
 from mirror_lib.replicate.starts import Start
 from mirror_lib.state.records import PartitionKey, Position
 
@@ -73,6 +73,12 @@ def test_offsets_that_expired_are_named_when_copying_goes_on() -> None:
     assert (decided.incident.from_offset, decided.incident.until_offset) == (40, 100)
 
 
+@pytest.mark.parametrize("flow", [FAIL, CONTINUE])
+def test_what_expired_while_nobody_ran_is_judged_when_the_remote_log_was_looked_at(flow: ReplicationFlow) -> None:
+    assert first(flow, {KEY: Position(40, 10)}) == Range(KEY, Position(40, 10), 500, log_start=100)
+    assert begun(Start(40, "group g", 10), flow) == Range(KEY, Position(40, 10), 500, anchor=True, log_start=100)
+
+
 @pytest.mark.parametrize("position", [100, 499, 500])
 def test_position_inside_the_log_is_no_loss(position: int) -> None:
     assert next_range(FAIL, KEY, Position(position, 0), SOURCE) == Range(KEY, Position(position, 0), 500)
@@ -86,7 +92,8 @@ def test_source_that_was_truncated_stops_the_partition() -> None:
 
 def test_source_that_was_truncated_is_copied_on_from_its_end() -> None:
     decided = first(CONTINUE, {KEY: Position(600, 200)})
-    assert decided.start == Position(500, 200) and decided.anchor and decided.incident is not None
+    # What a dead life wrote behind the ledger's position was copied from what is gone: it is left behind.
+    assert decided.start == Position(500, TARGET.end) and decided.anchor and decided.incident is not None
     assert (decided.incident.from_offset, decided.incident.until_offset) == (500, 600)
 
 
@@ -130,11 +137,33 @@ def test_brokers_without_topic_ids_cannot_tell_topics_apart() -> None:
     assert first(FAIL, {nameless: Position(200, 50)}, key=nameless).start == Position(200, 50)
 
 
+def cut(flow: ReplicationFlow, begins: Position, upstream_offset: int) -> Range:
+    """The ledger stood at 400:350 and begins there; at the remote log's end, 300, belongs that upstream offset."""
+    decided = first(flow, {KEY: Position(400, 350)})
+    assert decided.void_from == TARGET.end == 300
+    return healed(flow, decided, SOURCE, begins, upstream_offset)
+
+
 def test_remote_log_that_lost_its_tail_is_filled_from_there() -> None:
-    decided = first(FAIL, {KEY: Position(400, 301)})
-    assert decided.void_from == 300 and decided.refused is None
+    decided = cut(FAIL, Position(100, 1), 360)
+    assert (decided.start, decided.anchor, decided.void_from) == (Position(360, 300), True, 300)
     assert decided.incident is not None and decided.incident.kind == "remote log healed"
-    assert "ends at 300, before offset 301 that was acknowledged" in decided.incident.reason
+    assert (decided.incident.from_offset, decided.incident.until_offset) == (360, 400)
+    assert "ends at 300, before offset 350 that was acknowledged" in decided.incident.reason
+
+
+def test_remote_log_that_lost_what_only_another_tool_knew_is_refused_or_told_so() -> None:
+    refused = cut(FAIL, Position(390, 340), 390)
+    assert refused.void_from is None
+    assert "its offsets 300 to 339 held what the ledger does not know" in (refused.refused or "")
+    passed = cut(CONTINUE, Position(390, 340), 390)
+    assert (passed.start, passed.anchor, passed.void_from) == (Position(390, 300), True, 300)
+    assert passed.incident is not None and passed.incident.kind == "data lost"
+    assert (passed.incident.from_offset, passed.incident.until_offset) == (-1, 390)
+
+
+def test_remote_log_that_lost_all_is_filled_where_nothing_can_have_lain_before_the_ledger() -> None:
+    assert cut(FAIL, Position(100, 340), 100).start == Position(100, 300)
 
 
 def test_remote_log_that_is_longer_than_the_ledger_knows_is_no_damage() -> None:
@@ -153,6 +182,15 @@ def test_start_position_counts_for_a_partition_that_was_never_copied_and_is_reme
     assert begun(Start(200, "start.position")) == Range(KEY, Position(200, 0), 500, anchor=True)
     assert begun(Start(-1, "start.position")).start == Position(500, 0)
     assert begun(Start(200, "group g", 250)).start == Position(200, 250)
+
+
+@pytest.mark.parametrize("flow", [FAIL, LATEST])
+def test_remote_topic_that_the_group_knew_and_that_is_gone_is_filled_from_the_sources_start(
+    flow: ReplicationFlow,
+) -> None:
+    decided = begun(Start(200, "group g", recreated=True), flow)
+    assert decided.start == Position(100, 0) and decided.anchor
+    assert decided.incident is not None and decided.incident.kind == "topic recreated"
 
 
 def test_position_of_another_tool_is_gone_on_from_behind_what_that_wrote() -> None:

@@ -13,7 +13,7 @@ from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.replicate.bounds import Bounds
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.source_progress import SourceProgress
-from mirror_lib.replicate.starts import BEHIND_REMOTE_LOG, Start, Starts, note_of
+from mirror_lib.replicate.starts import BEHIND_REMOTE_LOG, Note, Start, Starts, note_of
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import Position
 
@@ -49,8 +49,8 @@ def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition,
 @pytest.mark.parametrize(
     ("metadata", "downstream"),
     [
-        (note_of("remote-1", 55), 55),
-        (note_of("remote-0", 55), BEHIND_REMOTE_LOG),
+        (note_of(Note("orders", "remote-1", 55)), 55),
+        (note_of(Note("B.orders", "remote-1", 55)), BEHIND_REMOTE_LOG),
         ("", BEHIND_REMOTE_LOG),
         ("somebody's words", BEHIND_REMOTE_LOG),
     ],
@@ -61,9 +61,14 @@ def test_note_says_where_the_copy_goes_on_and_without_one_it_goes_on_behind_the_
     assert starts(SHARED, metadata) == {("orders", 0): Start(40, "group g", downstream)}
 
 
+def test_note_of_a_remote_topic_that_is_gone_says_that_all_is_to_be_copied_again() -> None:
+    gone = note_of(Note("orders", "remote-0", 55))
+    assert starts(SHARED, gone) == {("orders", 0): Start(40, "group g", recreated=True)}
+
+
 def test_group_that_is_not_committed_to_is_compared_from_the_start_of_the_remote_log() -> None:
     flow = replace(SHARED, commit_source_group="")
-    assert starts(flow, note_of("remote-1", 55)) == {("orders", 0): Start(40, "group g", None)}
+    assert starts(flow, note_of(Note("orders", "remote-1", 55))) == {("orders", 0): Start(40, "group g", None)}
 
 
 def test_time_without_a_later_record_is_the_end() -> None:
@@ -113,9 +118,9 @@ def test_beginning_that_only_this_ledger_knows_is_committed_before_anything_is_c
     moves = {ORDERS.key: Position(90, 57)}
     progress.moved(partitions, moves)
     assert group.told == [
-        f"commit orders-0 40 {note_of('remote-1', 7)}",
-        f"offer orders-1 5 {note_of('remote-1', 6)}",
-        f"offer orders-0 90 {note_of('remote-1', 57)}",
+        f"commit orders-0 40 {note_of(Note('orders', 'remote-1', 7))}",
+        f"offer orders-1 5 {note_of(Note('orders', 'remote-1', 6))}",
+        f"offer orders-0 90 {note_of(Note('orders', 'remote-1', 57))}",
     ]
 
 

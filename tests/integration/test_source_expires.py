@@ -1,0 +1,84 @@
+"""The source's log starts behind the ledger's position, and a killed lane wrote what it could not report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import TaskPlan
+from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow
+from tests.lab.one_lane import next_plan, task_plans
+from tests.lab.readers import Log, read_topic
+
+COPIED, ALL = 200, 300
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    """Of one partition; a lane copied the first records and told nobody."""
+    flow = OneFlow(source_cluster, target_cluster, topic_name("expires"), tmp_path, partitions=1)
+    flow.fill(COPIED)
+    flow.create_remote_topic()
+    copy_lanes(plan(flow), 0)
+    flow.fill(ALL - COPIED)
+    return flow
+
+
+def plan(flow: OneFlow, on_data_loss: str = "fail") -> TaskPlan:
+    return replace(task_plans(flow)[0], on_data_loss=on_data_loss)
+
+
+def expire(flow: OneFlow, until: int) -> None:
+    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
+    for deleted in admin.delete_records([TopicPartition(flow.topic, 0, until)]).values():
+        deleted.result(30)
+
+
+def values(log: Log) -> list[object]:
+    return [record.value for record in log.values()]
+
+
+def test_nothing_is_lost_where_all_that_expired_was_copied(flow: OneFlow) -> None:
+    everything = values(read_topic(flow.source, flow.topic)[0])
+    expire(flow, COPIED - 70)
+    report = copy_lanes(plan(flow), 1)
+    assert (report.recovered, report.records) == (COPIED, ALL - COPIED)
+    assert report.partitions[0].stopped is None and not report.partitions[0].incidents
+    assert values(read_topic(flow.target, flow.remote_topic)[0]) == everything
+
+
+def test_what_was_not_copied_is_refused_by_its_offsets(flow: OneFlow) -> None:
+    expire(flow, COPIED + 50)
+    (part,) = copy_lanes(plan(flow), 1).partitions
+    assert part.refused
+    assert "offsets 200 to 249 left the source's log before they were copied" in (part.stopped or "")
+    assert flow.copies() == COPIED
+
+
+def test_what_was_not_copied_is_told_before_anything_behind_it_is_copied(flow: OneFlow) -> None:
+    expire(flow, COPIED + 50)
+    going_on = plan(flow, "continue")
+    report = copy_lanes(going_on, 1)
+    (part,) = report.partitions
+    assert part.stopped is None and report.records == 0 and flow.copies() == COPIED
+    [lost] = part.incidents
+    assert (lost.kind, lost.from_offset, lost.until_offset) == ("data lost", COPIED, COPIED + 50)
+    assert (part.position, part.downstream_offset) == (COPIED + 50, flow_end(flow))
+    after = copy_lanes(next_plan(going_on, report, flow.written), 0)
+    assert after.records == ALL - COPIED - 50
+    copied = read_topic(flow.target, flow.remote_topic)[0]
+    assert values(copied)[COPIED:] == values(read_topic(flow.source, flow.topic)[0])
+
+
+def flow_end(flow: OneFlow) -> int:
+    """The end of the remote log: its records, a marker for each fence, and one behind the old records."""
+    return max(read_topic(flow.target, flow.remote_topic)[0]) + 3

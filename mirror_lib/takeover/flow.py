@@ -173,7 +173,11 @@ class FlowTakeover:
             ranges["stable"][each.remote].end,
             self._compare,
         )
-        return decide(known, KafkaPartitionLogs(source, target, each.source, each.remote))
+
+        def first_of(timestamp: int) -> int:
+            return self._target.offsets_at([each.remote], timestamp, "read_uncommitted").get(each.remote, -1)
+
+        return decide(known, KafkaPartitionLogs(source, target, each.source, each.remote, first_of))
 
     def _still_true(
         self,

@@ -6,7 +6,7 @@ as `read_committed`: what an aborted transaction of its exactly-once mode wrote 
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import TopicPartition
@@ -15,15 +15,26 @@ from mirror_lib.log.connection import Disconnected, LogClient
 from mirror_lib.log.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from mirror_lib.log.tail import log_entries
 from mirror_lib.replicate.reconcile import Records
-from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, walk
+from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, is_copy, walk
 
 
 class KafkaPartitionLogs:
-    """`PartitionLogs` of `source` and `remote`. A broker that stays away is a ClusterError."""
+    """`PartitionLogs` of `source` and `remote`. A broker that stays away is a ClusterError.
 
-    def __init__(self, source: LogClient, target: LogClient, at_source: TopicPartition, at_target: TopicPartition):
+    `first_of` tells the remote log's first offset of a timestamp (ms) or later, -1 for none.
+    """
+
+    def __init__(
+        self,
+        source: LogClient,
+        target: LogClient,
+        at_source: TopicPartition,
+        at_target: TopicPartition,
+        first_of: Callable[[int], int],
+    ):
         self._source, self._target = source, target
         self._at_source, self._at_target = at_source, at_target
+        self._first_of = first_of
 
     def walk(self, anchor: Anchor, restarts: Restarts) -> Proven:
         """Compare from the anchor to the end of the remote log. Raises `Unproven` where neither way of reading fits."""
@@ -66,6 +77,29 @@ class KafkaPartitionLogs:
     def remote_record(self, start: int) -> Optional[Record]:
         """The first record of the remote log at or after a downstream offset."""
         return _first(self._target, self._at_target, start, READ_COMMITTED)
+
+    def earlier_copy(self, upstream_offset: int, before: int) -> Optional[int]:
+        """Where the source's first record at or after `upstream_offset` lies on the remote log, before an offset."""
+        original = self.source_record(upstream_offset)
+        if original is None:
+            return None
+        remote = Records(log_entries(self._target, self._at_target, 0, READ_COMMITTED), 0)
+        try:
+            copy = remote.record()
+            if copy is not None and not remote.log_append_time and original.timestamp >= 0:
+                # A copy has its original's time, so what is before the first of that time is none.
+                start = self._first_of(original.timestamp)
+                if not 0 <= start < before:
+                    return None
+                remote = Records(log_entries(self._target, self._at_target, start, READ_COMMITTED), start)
+                copy = remote.record()
+            while copy is not None and copy.offset < before:
+                if is_copy(original, copy, remote.log_append_time):
+                    return copy.offset
+                copy = remote.record()
+        except Disconnected as error:
+            raise _away(error) from error
+        return None
 
 
 def _first(client: LogClient, partition: TopicPartition, start: int, isolation: int) -> Optional[Record]:

@@ -36,6 +36,13 @@ class PartitionLogs(Protocol):
     def remote_record(self, start: int) -> Optional[Record]:
         """The first record of the remote log at or after a downstream offset."""
 
+    def earlier_copy(self, upstream_offset: int, before: int) -> Optional[int]:
+        """Where the source's first record at or after `upstream_offset` lies on the remote log, before an offset."""
+
+
+class CopiedBefore(RefusedError):
+    """An earlier life of the other tool came farther than the one that was compared."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -140,7 +147,9 @@ def _walked(known: Known, logs: PartitionLogs) -> Proven:
     anchors, failure = told_anchors(known), None  # type: Tuple[Sequence[Anchor], Optional[Unproven]]
     while anchors:
         try:
-            return logs.walk(anchors[0], restarts)
+            return _farthest(known, logs, logs.walk(anchors[0], restarts))
+        except CopiedBefore:
+            return _searched(known, logs, restarts)
         except Unproven as error:
             failure = error
             at = max(error.downstream_offset, anchors[0].downstream_offset)
@@ -178,16 +187,32 @@ def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
         not_whole = "no position is kept, and one of the logs is not whole any more"
         return _one_of(_first(known, logs), logs, restarts, not_whole)
     failure: Optional[Unproven] = None
+    earlier: Optional[CopiedBefore] = None
     for back in _distances(known):
         guesses = _guesses(known, known.position.next_offset, logs, back)
         # What lies farther back would meet the same failure again.
         if not guesses or (failure is not None and back > known.compare):
             continue
         try:
-            return _one_of(guesses, logs, restarts, "")
+            return _farthest(known, logs, _one_of(guesses, logs, restarts, ""))
+        except CopiedBefore as error:
+            earlier = error  # farther back that life can be told too
         except Unproven as error:
             failure = error
-    raise failure or RefusedError("no record of the remote log was found in the source before the kept position")
+    not_found = "no record of the remote log was found in the source before the kept position"
+    raise failure or earlier or RefusedError(not_found)
+
+
+def _farthest(known: Known, logs: PartitionLogs, found: Proven) -> Proven:
+    """`found`, if the source's next record does not lie before it on the remote log: then it would be copied twice."""
+    begin = found.runs[0].downstream_offset
+    earlier = logs.earlier_copy(found.upstream_end, begin) if begin > known.remote.log_start else None
+    if earlier is not None:
+        raise CopiedBefore(
+            f"the remote log ends with the source's offset {found.upstream_end - 1}, but its offset {earlier} holds a "
+            "later one: an earlier life of the other tool came farther, and what it copied cannot be told"
+        )
+    return found
 
 
 def _distances(known: Known) -> Iterator[int]:

@@ -28,7 +28,7 @@ from mirror_lib.takeover.positions import (
 )
 from mirror_lib.takeover.report import PartitionTakeover, takeover_json, takeover_lines
 from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, moved, told_anchors
-from mirror_lib.takeover.walk import Anchor, Proven, Restarts, walk
+from mirror_lib.takeover.walk import Anchor, Proven, Restarts, is_copy, walk
 from mirror_lib.translate.mm2_format import PointSync, encode_offset_sync
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
@@ -84,6 +84,11 @@ class Copied:
 
     def remote_record(self, start: int) -> Optional[Record]:
         return next((record for record in _all(self.remote) if record.offset >= start), None)
+
+    def earlier_copy(self, upstream_offset: int, before: int) -> Optional[int]:
+        original = self.source_record(upstream_offset)
+        copies = (each for each in _all(self.remote) if each.offset < before and original is not None)
+        return next((each.offset for each in copies if original and is_copy(original, each, False)), None)
 
     def _open(self, offset: int) -> Records:
         return _open(self.source, offset)
@@ -191,6 +196,19 @@ def test_old_mirrormaker_that_told_one_sync_long_ago_is_not_compared_from_there(
     assert verdict.runs[0].upstream_offset > 300 and verdict.older
 
 
+def test_an_earlier_life_that_came_farther_is_not_copied_again() -> None:
+    lives = [(0, 200), (100, 112)]
+    for compare, kept in ((1000, 110), (100, 110), (4, 110), (4, 100)):
+        case = Copied(source_of(300), lives).without_syncs()
+        verdict = decide(case.known(kept, earlier=(100,), compare=compare), case)
+        assert_true(case, verdict)
+        assert verdict.goes_on_at == Position(200, 212)
+    # Compaction took the older syncs, and no position tells where the second life began.
+    unknown = Copied(source_of(300), lives)
+    unknown.syncs = unknown.syncs[-1:]
+    assert decide(unknown.known(110, compare=4), unknown).action == REFUSED
+
+
 def test_without_syncs_the_place_to_begin_is_searched_for() -> None:
     case = Copied(source_of(400), [(0, 395)]).without_syncs()
     verdict = decide(case.known(380, compare=10), case)
@@ -260,12 +278,15 @@ def histories(draw: st.DrawFn) -> Tuple[Copied, int]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(histories(), st.booleans())
-def test_wherever_it_was_killed_nothing_is_lost_or_doubled(given_case: Tuple[Copied, int], with_syncs: bool) -> None:
+@given(histories(), st.booleans(), st.sampled_from([3, 20, 100]))
+def test_wherever_it_was_killed_nothing_is_lost_or_doubled(
+    given_case: Tuple[Copied, int], with_syncs: bool, compare: int
+) -> None:
     case, kept = given_case
     if not with_syncs:
         case.without_syncs()
-    verdict = decide(case.known(kept if kept > case.source[0].base else None, earlier=[a for a, _ in case.lives]), case)
+    position = kept if kept > case.source[0].base else None
+    verdict = decide(case.known(position, earlier=[a for a, _ in case.lives], compare=compare), case)
     if verdict.action == TAKE_OVER:
         assert_true(case, verdict)
     else:

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.state.arrow_rows import arrow_batches, interleaved
+from mirror_lib.state.arrow_rows import bigint_columns
+from mirror_lib.state.arrow_runs import KEY, NUMBERS, runs_by_key
 from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
-from mirror_lib.state.merged_syncs import merged_syncs
 from mirror_lib.state.offset_map import merge_runs
 from mirror_lib.state.records import LedgerRow, OffsetSync, PartitionKey, Position
 from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
@@ -40,6 +40,8 @@ OFFSET_SYNCS = TableSchema(
     ),
     stamp="committed_at",
 )
+# 32 bytes each on their way through the JVM, several times over. Spark's default heap is 1 GB.
+ROWS_AT_ONCE = 2_500_000
 _UPSTREAM_END = "upstream_offset + record_count"
 _DOWNSTREAM_END = "downstream_offset + record_count"
 
@@ -121,33 +123,43 @@ class OffsetSyncTable:
         return merge_runs([_sync(row) for row in found if partition_key(row) == present])
 
     def syncs(self, flow: str) -> Mapping[PartitionKey, Tuple[OffsetSync, ...]]:
-        """Every partition's syncs, as stored: neither merged nor checked."""
-        rows = self._of_flow(flow)
-        if rows is None:
-            return {}
-        columns = (*PARTITION_KEY, "upstream_offset", "downstream_offset", "record_count")
-        with self._table.explained("read"):
-            found = rows.select(*columns).collect()
-        by_key: Dict[PartitionKey, List[OffsetSync]] = defaultdict(list)
-        for row in found:
-            by_key[partition_key(row)].append(_sync(row))
-        return {key: tuple(syncs) for key, syncs in by_key.items()}
+        """Every partition's syncs, what `triples` says in words: rows that contradict each other are all there."""
+        return {
+            key: tuple(
+                OffsetSync(key.source_topic, key.partition, *sync) for sync in zip(flat[0::3], flat[1::3], flat[2::3])
+            )
+            for key, flat in self.triples(flow).items()
+        }
 
     def triples(self, flow: str) -> Mapping[PartitionKey, Offsets]:
         """Every partition's offset syncs, flat: upstream offset, downstream offset, count, and the next sync's.
 
-        In upstream order and merged as `mirror_lib.state.merged_syncs` says, so 24 bytes for each true run. Nothing is
+        In upstream order and merged as `mirror_lib.state.arrow_runs` says, so 24 bytes for each true run. Nothing is
         checked: rows that contradict each other are left for the reader to refuse. Topics of old ids have keys of their
         own. StateError where a row lacks a number.
         """
         rows = self._of_flow(flow)
         if rows is None:
             return {}
-        with self._table.explained("read"):
-            batches = arrow_batches(merged_syncs(rows, PARTITION_KEY))
-            numbers = ("upstream_offset", "downstream_offset", "record_count")
-            by_key = interleaved(batches, "begins_key", PARTITION_KEY, numbers)
-            return {PartitionKey(*key): flat for key, flat in by_key}
+        # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
+        hashed = rows.withColumn(KEY, F.xxhash64(*PARTITION_KEY))
+        with self._table.explained("read"), ThreadPoolExecutor(1) as beside:
+            begun = beside.submit(lambda: hashed.select(KEY, *PARTITION_KEY).distinct().collect())
+            by_hash = self._runs_by_hash(hashed.select(KEY, *NUMBERS))
+            keys = begun.result()
+            if len({row[KEY] for row in keys}) < len(keys):
+                raise ValueError("two partitions have one hash")
+            # The two looks may be at two versions. Who is not in both came or was cut in the meantime.
+            return {partition_key(row): by_hash[row[KEY]] for row in keys if row[KEY] in by_hash}
+
+    def _runs_by_hash(self, numbers: DataFrame) -> Mapping[int, Offsets]:
+        # Of the whole table, which Delta knows without reading it.
+        everything = self._table.rows()
+        parts = 1 if everything is None else everything.count() // ROWS_AT_ONCE + 1
+        by_hash: Dict[int, Offsets] = {}
+        for part in range(parts):
+            by_hash.update(runs_by_key(bigint_columns(numbers.where(F.expr(f"pmod({KEY}, {parts}) = {part}")))))
+        return by_hash
 
     def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
         """Where the row begins that lies first downstream. `None` if the ledger knows nothing of `key`."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -20,7 +21,7 @@ from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import Incident, LedgerRow
+from mirror_lib.state.records import Incident, LedgerRow, PartitionKey
 from mirror_lib.state.takeovers import TakeoverTable
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known, decide
@@ -31,6 +32,11 @@ from mirror_lib.translate.moves import GroupMover
 from mirror_lib.translate.partition_map import PartitionMap
 from mirror_lib.translate.survey import Pair, Survey, group_names, pairs_of, survey
 from mirror_lib.translate.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
+
+if TYPE_CHECKING:
+    from mirror_lib.translate.partition_map import Offsets
+
+    Triples = Mapping[PartitionKey, Offsets]
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +60,7 @@ class Selection:
 class FlowTranslation:
     """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the last moves when it is made.
 
+    `ledger_read` is what the ledger's triples were when it was asked for them; the first look takes them.
     Raises ClusterError and StateError, here and in every method; the next pass mends what was left half done.
     """
 
@@ -65,6 +72,7 @@ class FlowTranslation:
         source: KafkaCluster,
         target: KafkaCluster,
         direction: str = TO_DOWNSTREAM,
+        ledger_read: Optional[Future[Triples]] = None,
     ) -> None:
         self.flow = flow
         self.run_id = uuid.uuid4().hex
@@ -75,6 +83,7 @@ class FlowTranslation:
         self._ledger = OffsetSyncTable(spark, config.state)
         self._incidents = IncidentTable(spark, config.state)
         self._incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
+        self._ledger_read = ledger_read
         self._maps: Optional[FlowMaps] = None
         self._pairs: Mapping[TopicPartition, Pair] = {}
         self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
@@ -106,7 +115,9 @@ class FlowTranslation:
 
     def _ledger_maps(self) -> FlowMaps:
         if self._maps is None:
-            self._maps = FlowMaps(self._ledger.triples(self.flow.name), self._incomplete)
+            begun, self._ledger_read = self._ledger_read, None
+            triples = begun.result() if begun is not None else self._ledger.triples(self.flow.name)
+            self._maps = FlowMaps(triples, self._incomplete)
         return self._maps
 
     def look(self, selection: Selection = Selection()) -> Survey:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import Future
 from functools import partial
-from typing import Callable, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, Type
 
 from pyspark.sql import SparkSession
 
@@ -18,11 +19,15 @@ from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.flow_life import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
 from mirror_lib.state.ledger_stream import LedgerStream
+from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.translate.flow import FlowTranslation
 from mirror_lib.translate.passes import PassReport, is_news, one_pass, remember
 from mirror_lib.translate.query import drop_checkpoint, start_query
 from mirror_lib.translate.timers import CHECKPOINTS, COMMIT, LEDGER, Timers
+
+if TYPE_CHECKING:
+    from mirror_lib.translate.flow import Triples
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +70,16 @@ class TranslationRun(FlowLife):
         self.looked.set()
 
     def _live(self) -> Optional[MirrorError]:
+        ahead: Optional[Future[Triples]] = None
+        if self._config.trigger == AVAILABLE_NOW:
+            # What takes longest begins first. Where there is a stream it must have begun before: see below.
+            ahead = _begun(partial(OffsetSyncTable(self._spark, self._config.state).triples, self._flow.name))
         with clusters_of(self._flow) as (source, target):
-            self._translate(source, target)
+            self._translate(source, target, ahead)
         return None
 
-    def _translate(self, source: KafkaCluster, target: KafkaCluster) -> None:
-        translation = FlowTranslation(self._config, self._flow, self._spark, source, target)
+    def _translate(self, source: KafkaCluster, target: KafkaCluster, ahead: Optional[Future[Triples]]) -> None:
+        translation = FlowTranslation(self._config, self._flow, self._spark, source, target, ledger_read=ahead)
         try:
             if self._config.trigger == AVAILABLE_NOW:
                 self._once(translation)
@@ -124,6 +133,20 @@ class TranslationRun(FlowLife):
         if is_news(report, self._told):
             self._told = report
             self._watcher(report)
+
+
+def _begun(work: Callable[[], Triples]) -> Future[Triples]:
+    """What `work` returns or raises; it goes on in a thread of its own that nobody has to wait for."""
+    future: Future[Triples] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="ledger", daemon=True).start()
+    return future
 
 
 def run_translations(

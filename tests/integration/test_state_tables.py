@@ -93,11 +93,12 @@ def test_a_topic_created_anew_has_a_position_of_its_own_and_runs_shows_the_prese
     assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 500, 3),)
 
 
-def test_a_retried_append_is_taken_once(ledger: Ledger) -> None:
+def test_a_retried_append_is_taken_once(ledger: Ledger, spark: SparkSession) -> None:
     for _ in range(3):
         ledger.append_as(0, [row(0, 0, 10)])
 
     assert ledger.table.syncs(FLOW) == {KEY: (sync(0, 0, 10),)}
+    assert spark.read.format("delta").load(ledger.table.path).count() == 1
 
 
 def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: SparkSession, state: str) -> None:

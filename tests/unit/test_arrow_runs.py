@@ -1,0 +1,92 @@
+"""Rows of many partitions in any order, cut into batches anywhere: joined by key they make the map that they made."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import Dict, List, Sequence, Tuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_lib.errors import StateError
+from mirror_lib.state.arrow_runs import KEY, NUMBERS, runs_by_key
+from mirror_lib.translate.partition_map import PartitionMap, Triple
+from tests.unit.offset_histories import History, histories
+
+Row = Tuple[int, int, int, int]
+
+
+def table(*batches: Sequence[Row]) -> pa.Table:
+    parts = [
+        pa.table({name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate((KEY, *NUMBERS))})
+        for rows in batches
+    ]
+    return pa.concat_tables(parts)
+
+
+def runs(rows: pa.Table) -> Dict[int, List[Triple]]:
+    return {key: list(zip(flat[0::3], flat[1::3], flat[2::3])) for key, flat in runs_by_key(rows).items()}
+
+
+def test_rows_that_continue_each_other_are_one_run_wherever_they_stand() -> None:
+    first = [(7, 0, 0, 10), (7, 30, 20, 5), (-3, 0, 0, 1)]
+    second = [(-3, 1, 1, 1), (7, 10, 10, 10), (7, 30, 20, 5)]
+
+    assert runs(table(first, second)) == {7: [(0, 0, 20), (30, 20, 5)], -3: [(0, 0, 2)]}
+    assert runs(table([])) == {}
+
+
+def test_a_position_stays_only_as_the_first_or_the_last_word() -> None:
+    rows = [(1, 5, 0, 0), (1, 9, 0, 3), (1, 14, 4, 0), (1, 14, 5, 0), (1, 20, 5, 3), (1, 23, 9, 0), (2, 0, 0, 0)]
+
+    assert runs(table(rows)) == {1: [(5, 0, 0), (9, 0, 3), (20, 5, 3), (23, 9, 0)], 2: [(0, 0, 0)]}
+
+
+def test_rows_that_contradict_each_other_are_left_for_the_reader() -> None:
+    for rows in ([(0, 0, 100), (80, 100, 0), (90, 90, 10)], [(0, 0, 5), (3, 9, 5)], [(0, 0, -5), (0, 0, 5)]):
+        (flat,) = runs_by_key(table([(1, *row) for row in rows])).values()
+        with pytest.raises(StateError):
+            PartitionMap.of_flat(flat)
+
+
+def test_number_that_is_missing_is_named() -> None:
+    rows = table([(1, 0, 0, 1)]).set_column(2, "downstream_offset", pa.array([None], pa.int64()))
+
+    with pytest.raises(ValueError, match="a row has no downstream_offset"):
+        runs_by_key(rows)
+
+
+@pytest.mark.parametrize("most", [0, 10**6])
+def test_maps_are_those_of_the_rows_themselves(most: int) -> None:
+    @given(st.lists(histories(), min_size=1, max_size=3), st.randoms(use_true_random=False), st.integers(0, 2))
+    def check(found: List[History], chance: random.Random, disorder: int) -> None:
+        rows = [(key, *row) for key, history in enumerate(found) for row in history.rows]
+        if disorder == 1:
+            chance.shuffle(rows)
+        elif disorder:
+            rows = rows + rows[len(rows) // 2 :]
+        cut = chance.randrange(len(rows) + 1)
+        merged = runs_by_key(table(rows[:cut], rows[cut:]), most)
+        for key, history in enumerate(found):
+            if history.rows:
+                assert PartitionMap.of_flat(merged[key]) == PartitionMap.of(history.rows)
+            assert key in merged or not history.rows
+
+    check()
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=8))
+def test_whatever_the_rows_say_it_is_as_good_or_as_bad_as_before(rows: List[Triple]) -> None:
+    (flat,) = runs_by_key(table([(1, *row) for row in rows])).values()
+
+    assert said(flat) == said(array("q", [number for row in rows for number in row]))
+
+
+def said(flat: array[int]) -> object:
+    try:
+        return PartitionMap.of_flat(flat)
+    except StateError:
+        return "contradiction"

@@ -53,6 +53,12 @@ class TableSchema:
         return [(column.name, column.type) for column in self.columns if column.name != self.stamp]
 
 
+def _refused_for_another(error: Exception) -> bool:
+    """Whether Delta refused a change because of somebody else's at the same moment."""
+    # By its words: Delta's Python package has no class for it in every version.
+    return "concurrent" in str(error).lower()
+
+
 def insistently(change: Callable[[], object]) -> None:
     """Make a change of a table, again where another process changed the same rows meanwhile and Delta refused it."""
     for attempt in range(1, CONFLICTS + 1):
@@ -60,8 +66,7 @@ def insistently(change: Callable[[], object]) -> None:
             change()
             return
         except Exception as error:
-            # By its words: Delta's Python package has no class for it in every version.
-            if attempt == CONFLICTS or "concurrent" not in str(error).lower():
+            if attempt == CONFLICTS or not _refused_for_another(error):
                 raise
             log.info("a change was refused and is tried again: %s", cause_of(error))
 
@@ -154,9 +159,9 @@ class StateTable:
             try:
                 rows.select(named).write.format("delta").mode("append").options(**given).save(self.path)
             except Exception as error:
-                # Two drivers may create it at the same moment: the loser's next append finds it. By the words: Delta's
-                # Python package has no class for it in every version, and its own look at the folder may be an old one.
-                if "concurrent" not in str(error).lower():
+                # Two drivers may create it at the same moment: the loser's next append finds it, even where Delta's own
+                # look at the folder was an old one.
+                if not _refused_for_another(error):
                     raise
                 return False
             return True

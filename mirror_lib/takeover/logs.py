@@ -6,9 +6,10 @@ as `read_committed`: what an aborted transaction of its exactly-once mode wrote 
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional, Sequence
+from contextlib import contextmanager
+from typing import Callable, Iterator, List, Optional, Sequence
 
-from mirror_lib.errors import ClusterError, MirrorError
+from mirror_lib.errors import ClusterError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Record
 from mirror_lib.log.connection import Disconnected, LogClient
@@ -52,22 +53,18 @@ class KafkaPartitionLogs:
         def open_source(offset: int) -> Records:
             return Records(log_entries(self._source, self._at_source, offset, isolation), offset)
 
-        try:
+        with _within_reach():
             return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts)
-        except Disconnected as error:
-            raise _away(error) from error
 
     def source_records(self, start: int, until: int) -> Sequence[Record]:
         """The source's records from upstream offset `start` until before `until`, aborted ones included."""
         records = Records(log_entries(self._source, self._at_source, start, READ_UNCOMMITTED), start)
         found: List[Record] = []
-        try:
+        with _within_reach():
             record = records.record()
             while record is not None and record.offset < until:
                 found.append(record)
                 record = records.record()
-        except Disconnected as error:
-            raise _away(error) from error
         return found
 
     def source_record(self, start: int) -> Optional[Record]:
@@ -84,7 +81,7 @@ class KafkaPartitionLogs:
         if original is None:
             return None
         remote = Records(log_entries(self._target, self._at_target, 0, READ_COMMITTED), 0)
-        try:
+        with _within_reach():
             copy = remote.record()
             if copy is not None and not remote.log_append_time and original.timestamp >= 0:
                 # A copy has its original's time, so what is before the first of that time is none.
@@ -97,17 +94,18 @@ class KafkaPartitionLogs:
                 if is_copy(original, copy, remote.log_append_time):
                     return copy.offset
                 copy = remote.record()
-        except Disconnected as error:
-            raise _away(error) from error
         return None
 
 
 def _first(client: LogClient, partition: TopicPartition, start: int, isolation: int) -> Optional[Record]:
-    try:
+    with _within_reach():
         return Records(log_entries(client, partition, start, isolation), start).record()
+
+
+@contextmanager
+def _within_reach() -> Iterator[None]:
+    """What a broker that stays away ends with: nothing was written yet."""
+    try:
+        yield
     except Disconnected as error:
-        raise _away(error) from error
-
-
-def _away(error: Disconnected) -> MirrorError:
-    return ClusterError(str(error), "nothing was changed; repeat the command when the cluster is healthy")
+        raise ClusterError(str(error), "nothing was changed; repeat the command when the cluster is healthy") from error

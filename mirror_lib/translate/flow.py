@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -32,6 +31,7 @@ from mirror_lib.translate.moves import GroupMover
 from mirror_lib.translate.partition_map import PartitionMap
 from mirror_lib.translate.survey import Pair, Survey, group_names, pairs_of, survey
 from mirror_lib.translate.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
+from mirror_lib.under_way import UnderWay
 
 if TYPE_CHECKING:
     from mirror_lib.translate.partition_map import Offsets
@@ -72,7 +72,7 @@ class FlowTranslation:
         source: KafkaCluster,
         target: KafkaCluster,
         direction: str = TO_DOWNSTREAM,
-        ledger_read: Optional[Future[Triples]] = None,
+        ledger_read: Optional[UnderWay[Triples]] = None,
     ) -> None:
         self.flow = flow
         self.run_id = uuid.uuid4().hex

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, Type
 
@@ -25,6 +24,7 @@ from mirror_lib.translate.flow import FlowTranslation
 from mirror_lib.translate.passes import PassReport, is_news, one_pass, remember
 from mirror_lib.translate.query import drop_checkpoint, start_query
 from mirror_lib.translate.timers import CHECKPOINTS, COMMIT, LEDGER, Timers
+from mirror_lib.under_way import UnderWay
 
 if TYPE_CHECKING:
     from mirror_lib.translate.flow import Triples
@@ -70,15 +70,16 @@ class TranslationRun(FlowLife):
         self.looked.set()
 
     def _live(self) -> Optional[MirrorError]:
-        ahead: Optional[Future[Triples]] = None
+        ahead: Optional[UnderWay[Triples]] = None
         if self._config.trigger == AVAILABLE_NOW:
             # What takes longest begins first. Where there is a stream it must have begun before: see below.
-            ahead = _begun(partial(OffsetSyncTable(self._spark, self._config.state).triples, self._flow.name))
+            ledger = OffsetSyncTable(self._spark, self._config.state)
+            ahead = UnderWay(f"{self._flow.name} ledger", lambda: ledger.triples(self._flow.name))
         with clusters_of(self._flow) as (source, target):
             self._translate(source, target, ahead)
         return None
 
-    def _translate(self, source: KafkaCluster, target: KafkaCluster, ahead: Optional[Future[Triples]]) -> None:
+    def _translate(self, source: KafkaCluster, target: KafkaCluster, ahead: Optional[UnderWay[Triples]]) -> None:
         translation = FlowTranslation(self._config, self._flow, self._spark, source, target, ledger_read=ahead)
         try:
             if self._config.trigger == AVAILABLE_NOW:
@@ -133,20 +134,6 @@ class TranslationRun(FlowLife):
         if is_news(report, self._told):
             self._told = report
             self._watcher(report)
-
-
-def _begun(work: Callable[[], Triples]) -> Future[Triples]:
-    """What `work` returns or raises; it goes on in a thread of its own that nobody has to wait for."""
-    future: Future[Triples] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except Exception as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="ledger", daemon=True).start()
-    return future
 
 
 def run_translations(

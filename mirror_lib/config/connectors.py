@@ -10,7 +10,8 @@ from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 from mirror_lib.config.connector_files import CHECKPOINT, CLASS, HEARTBEAT, KINDS, OTHER, SOURCE, Connector
 from mirror_lib.config.entries import CONNECT, Document, Entry
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.settings import BY_NAME, EMIT_HEARTBEATS, ENABLED, TOP, unused
+from mirror_lib.config.settings import BY_NAME, EMIT_HEARTBEATS, ENABLED, TOP
+from mirror_lib.config.unused_keys import unused
 from mirror_lib.config.values import items
 
 _ALIASES = {"source": "source.cluster.alias", "target": "target.cluster.alias"}

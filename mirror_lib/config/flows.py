@@ -9,12 +9,15 @@ from mirror_lib.config.clients import kafka_python_options, sends_password_in_cl
 from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry
 from mirror_lib.config.keys import ROLES, Keys
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange, change_of
 from mirror_lib.config.refusals import config_error
 from mirror_lib.config.settings import (
     BY_NAME,
     EMIT_HEARTBEATS,
     ENABLED,
+    ENGINE,
     FLOW,
+    HEARTBEATS_REPLICATION,
     MM2_TRIGGER,
     SETTINGS,
     TOP,
@@ -154,7 +157,26 @@ class _Flow:
         fields["internal_separator"] = fields["separator"] if own else "."
         found = ((row.name, self._entry(row)) for row in rows)
         places = {name: entry.place for name, entry in found if entry is not None}
-        return {**fields, "custom_properties": self._custom_properties(values), "places": places}
+        return {
+            **fields,
+            **self._change(values),
+            "custom_properties": self._custom_properties(values),
+            "places": places,
+        }
+
+    def _change(self, values: Mapping[str, Any]) -> Dict[str, Any]:
+        """The fields of a flow that changes records. Raises `ConfigError` where its engine is said to be the other."""
+        change = change_of(values)
+        if values[ENGINE] == BATCHES and change == RecordChange():
+            return {"change": None}
+        engine = self._entry(BY_NAME[ENGINE])
+        if values[ENGINE] == BATCHES and engine is not None:
+            key = next(key for key, field in CHANGE_KEYS.items() if values[key] != getattr(RecordChange(), field))
+            sentence = f"{engine.written} {BATCHES} changes no records, and {self._scope}.{key} asks for it"
+            raise config_error(sentence, engine.place)
+        # What changes records is written for the flow's topics, and would seldom fit a heartbeat.
+        silent = self._entry(BY_NAME[HEARTBEATS_REPLICATION]) is None
+        return {"change": change, **({"heartbeats_replication": False} if silent else {})}
 
     def _custom_properties(self, values: Mapping[str, Any]) -> Dict[str, str]:
         """The keys for the flow's own classes. Raises `ConfigError` where a built-in is given one."""

@@ -12,8 +12,10 @@ from typing import Dict, List, Mapping, Optional, Tuple
 from mirror_lib.config.client_properties import CLIENT_PROPERTIES, reaches_the_copy
 from mirror_lib.config.entries import MM2, Document, Entry
 from mirror_lib.config.mm2 import tidy
+from mirror_lib.config.record_change import CONDITION, SELECT_LIST
 from mirror_lib.config.refusals import config_error, nearest
-from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, TOP, Setting, Unused, class_key, unused
+from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, TOP, Setting, class_key
+from mirror_lib.config.unused_keys import Unused, unused
 
 ROLES = ("consumer", "producer", "admin")
 SIDES = ("source", "target")
@@ -174,7 +176,8 @@ class _Sorting:
         return True
 
     def _tidied(self, entry: Entry, setting: Setting) -> Entry:
-        if self._document.dialect != MM2:
+        # In SQL a quote or a '#' is part of what is said.
+        if self._document.dialect != MM2 or setting.kind in (CONDITION, SELECT_LIST):
             return entry
         tidied, warnings = tidy(entry, setting)
         self._warn(entry, *warnings)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Mapping, Tuple
 
-from mirror_lib.config.settings import DIFFERS, SUPPORTED, Unused
+from mirror_lib.config.settings import DIFFERS, SUPPORTED
+from mirror_lib.config.unused_keys import Unused
 
 IGNORED = "ignored"
 REFUSED = "refused"

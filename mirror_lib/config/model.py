@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.offset_choice import LATEST, OffsetChoice
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.config.values import AVAILABLE_NOW
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
@@ -56,8 +57,9 @@ class ReplicationFlow:
 
     Every field is named after its key in `settings.py`, which also says which of them have no effect yet. A policy or
     filter is a built-in's name or an entry point `module:Class`; `custom_properties` are the keys given for such
-    classes, by their whole name. `places` holds `file:line` of each setting that the file has, by name. With
-    `checkpoints_beside` the copying job also writes checkpoints, as MirrorMaker's does.
+    classes, by their whole name. `change` is `None` where whole record batches are copied as they are. `places` holds
+    `file:line` of each setting that the file has, by name. With `checkpoints_beside` the copying job also writes
+    checkpoints, as MirrorMaker's does.
     """
 
     source: ClusterConfig
@@ -83,6 +85,7 @@ class ReplicationFlow:
     on_data_loss: str = "fail"
     batch_max_seconds: float = 10.0
     shared_remote_topics: bool = False
+    change: Optional[RecordChange] = None
     sync_topic_configs_interval: Optional[float] = 600.0
     sync_topic_acls_interval: Optional[float] = 600.0
     sync_topic_acls_delete: bool = False

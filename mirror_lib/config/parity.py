@@ -10,7 +10,8 @@ from typing import Iterable, List, Mapping, Tuple
 from mirror_lib.config import mm2_tests
 from mirror_lib.config.mm1_options import CLIENT_KEYS, OPTIONS, RENAMED, Option
 from mirror_lib.config.mm2_keys import CLIENTS, SECTIONS
-from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES, Unused, unused
+from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES
+from mirror_lib.config.unused_keys import Unused, unused
 
 Row = Tuple[str, str, str]
 

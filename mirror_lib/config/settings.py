@@ -17,6 +17,17 @@ from mirror_lib.config.model import (
     IDENTITY_POLICY,
 )
 from mirror_lib.config.offset_choice import START_POSITION
+from mirror_lib.config.record_change import (
+    BATCHES,
+    CONDITION,
+    OPTIONAL_BOOLEAN,
+    OPTIONAL_NAME,
+    PARTITIONER,
+    RECORDS,
+    RENAMES,
+    SELECT_LIST,
+    TRANSFORM,
+)
 from mirror_lib.config.values import (
     BOOLEAN,
     INTERVAL,
@@ -40,6 +51,8 @@ TOP = "top"
 FLOW = "flow"
 
 ENABLED = "enabled"
+ENGINE = "engine"
+HEARTBEATS_REPLICATION = "heartbeats.replication.enabled"
 EMIT_HEARTBEATS = "emit.heartbeats.enabled"
 MM2_TRIGGER = "10 seconds"
 
@@ -65,22 +78,6 @@ class Setting:
     def client_key(self) -> Optional[str]:
         """The Java client property behind a `consumer.` setting; its value comes from the source's properties."""
         return self.name[len("consumer.") :] if self.name.startswith("consumer.") else None
-
-
-@dataclass(frozen=True)
-class Unused:
-    """Keys of MirrorMaker or Connect that have no meaning here (a trailing `*` stands for any ending), and why.
-
-    With `refused` the keys would have changed what is copied, so a file that has one is not accepted.
-    """
-
-    names: Tuple[str, ...]
-    reason: str
-    refused: bool = False
-
-    def covers(self, key: str) -> bool:
-        """Whether `key` is one of `names`."""
-        return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in self.names)
 
 
 _MIRROR = "org.apache.kafka.connect.mirror."
@@ -118,8 +115,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "separator"),
     Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN, "true", "`false` keeps `.` in the names of "
             "internal topics, whatever the separator"),
-    Setting("heartbeats.replication.enabled", BOOLEAN, "true", "Copy heartbeats topics even if the patterns do not "
-            "include them", "heartbeats_replication"),
+    Setting(HEARTBEATS_REPLICATION, BOOLEAN, "true", "Copy heartbeats topics even if the patterns do not "
+            "include them", "heartbeats_replication", note="in a flow that changes records the default is `false`"),
     Setting("tasks.max", _COUNT, "1", "How many Spark tasks copy the flow at the same time", "tasks_max",
             DIFFERS, "one task copies many partitions at once, so a few are enough; at most 64"),
     Setting("replication.factor", _REPLICATION, "2", "Of new remote topics; -1 is the broker's default",
@@ -154,6 +151,24 @@ SETTINGS: Tuple[Setting, ...] = (
             "batch_max_seconds"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),
+    Setting(ENGINE, choice(BATCHES, RECORDS), BATCHES, "`batches` copies whole record batches as they are; `records` "
+            "takes each record through Spark's rows", note="where one of the keys down to `dead.letter.topic` changes "
+            "records, the default is `records`; see Flows that change records"),
+    Setting("where", CONDITION, "", "Which records are copied: a condition in Spark SQL over `topic`, `partition`, "
+            "`offset`, `timestamp`, `timestampType`, `key`, `value`, `headers`"),
+    Setting("select", SELECT_LIST, "", "What becomes of a record: a select list over the same columns, `*` among them; "
+            "what it calls `key`, `value`, `headers`, `timestamp` or `remote_topic` takes the place of the old one"),
+    Setting("transform", TRANSFORM, "", "A Python function of your own from DataFrame to DataFrame, behind `where` and "
+            "before `select`"),
+    Setting("transform.deterministic", OPTIONAL_BOOLEAN, "", "Your word that Python functions in it give the same "
+            "result each time"),
+    Setting("rename", RENAMES, "", "Remote topics by source topic, instead of the policy's: `TOPIC -> NAME` or `TOPIC "
+            "-> NAME NAME`, the first that matches the whole name counts; `$1` is the pattern's first group"),
+    Setting("partitioner", PARTITIONER, "source", "`source` keeps a record's partition; `key` puts it where Kafka's "
+            "producer would by its key; a number does so over so many partitions"),
+    Setting("provenance.headers", BOOLEAN, "false", "Add source cluster, topic, partition and offset to the headers"),
+    Setting("dead.letter.topic", OPTIONAL_NAME, "", "Topic on the target for records on which an expression fails; "
+            "without it their partition stops"),
     Setting("sync.topic.configs.enabled", BOOLEAN, "true", "Keep configs of remote topics like the source's", "",
             DIFFERS, "only differences are sent; `max.message.bytes` is never lowered, and what keeps timestamps never "
             "changed", switches="sync.topic.configs.interval.seconds"),
@@ -209,36 +224,6 @@ SETTINGS: Tuple[Setting, ...] = (
             "config_property_filter", DIFFERS, _PYTHON),
 )
 
-UNUSED: Tuple[Unused, ...] = (
-    Unused(("transforms*", "predicates*"), "single message transforms do not run here, and records would be copied "
-           "without them", refused=True),
-    Unused(("offset.storage.*", "offset.flush.*", "config.storage.*", "status.storage.*", "offsets.storage.topic",
-            "group.id", "internal.key.converter*", "internal.value.converter*", "scheduled.rebalance.max.delay.ms",
-            "rebalance.timeout.ms", "plugin.*", "worker.*", "inter.worker.*", "connect.protocol", "connector.class",
-            "connector.client.*", "task.index", "task.shutdown.graceful.timeout.ms", "topic.creation.*",
-            "topic.tracking.*", "errors.*", "tasks.max.enforce", "connector.plugin.version", "config.action.reload"),
-           "there is no Connect worker; Spark runs the tasks and state lies under `state`"),
-    Unused(("key.converter*", "value.converter*", "header.converter*"), "records are copied byte for byte, as "
-           "ByteArrayConverter does it"),
-    Unused(("consumer.group.id",), "partitions are assigned, as MirrorMaker 2 does it, so there is no group to join"),
-    Unused(("dedicated.mode.enable.internal.rest", "listeners", "rest.*", "admin.listeners*", "access.control.*",
-            "response.http.*", "ssl.client.auth"), "there is no REST server"),
-    Unused(("exactly.once.support", "exactly.once.source.support", "transaction.boundary*"),
-           "`delivery` decides, and exactly-once is the default"),
-    Unused(("metric.names.formats", "add.source.alias.to.metrics", "auto.include.jmx.reporter", "metric.reporters"),
-           "there are no JMX metrics"),
-    Unused(("use.incremental.alter.configs",), "configs are always altered one by one"),
-    Unused(("forwarding.admin.class",), "no Java class runs on the way to the admin client"),
-    Unused(("consumer.poll.timeout.ms",), "the fetcher sets its own wait"),
-    Unused(("task.assigned.*", "task.class"), "MirrorMaker's connectors set it for their tasks"),
-    Unused(("readahead.queue.capacity", "heartbeats.topic.retention.ms", "checkpoints.topic.retention.ms",
-            "offset.syncs.topic.retention.ms", "offset-syncs.topic.retention.ms"),
-           "guides name it, and no release of MirrorMaker 2 reads it"),
-    Unused(("source.cluster.alias", "target.cluster.alias"), "`A->B` names both clusters"),
-    Unused(("config.providers*",), "`${env:NAME}`, `${file:/path:key}` and `${dir:/path:file}` always work; limits set "
-           "on a provider are not applied"),
-)
-
 OLD_NAMES: Mapping[str, str] = {
     "topics.blacklist": "topics.exclude",
     "groups.blacklist": "groups.exclude",
@@ -258,11 +243,6 @@ MISSPELLINGS: Mapping[str, str] = {
 CLASS_KEYS = tuple(setting.name for setting in SETTINGS if setting.kind.name == "class")
 
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
-
-
-def unused(key: str) -> Optional[Unused]:
-    """The row of `UNUSED` that covers `key`, if any."""
-    return next((row for row in UNUSED if row.covers(key)), None)
 
 
 def class_key(key: str) -> Optional[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Iterable, List
 
-from mirror_lib.config.settings import DIFFERS, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP, UNUSED, Setting
+from mirror_lib.config.settings import DIFFERS, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP, Setting
+from mirror_lib.config.unused_keys import UNUSED
 
 _HEAD = """# Settings
 
@@ -91,6 +92,13 @@ it. The class is made once a flow, as `Class(flow, properties)`: `flow` has the 
 A class that cannot be loaded, or lacks a method, is refused with the line that names it. A topic for which one raises,
 or answers with something else, is not copied, and the run fails with that sentence. Answers must depend on arguments
 alone. Internal topics are never copied, whatever a class says. `conf/examples/custom/mirror.yaml` is an example.
+
+## Flows that change records
+
+Where one of `where`, `select`, `transform`, `rename`, `partitioner`, `provenance.headers` and `dead.letter.topic` is
+set, or `engine: records`, the flow goes through Spark's rows. `rename` is a list of `TOPIC -> NAME`, in YAML also a map; a
+topic may go to several remote topics (`audit -> audit.eu audit.all`), and several to one. Text in `where` and `select`
+is taken as it stands, also in `.properties`.
 
 ## Clients
 

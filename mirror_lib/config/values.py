@@ -125,7 +125,8 @@ def replaceable_class(names: Mapping[str, str]) -> Kind:
     return Kind("class", parse)
 
 
-def _check_pattern(text: str, position: int) -> None:
+def check_pattern(text: str, position: int) -> None:
+    """Raise `ValueError` where `text`, item `position` of a list, is no pattern that Java and Python read alike."""
     place = f"has a pattern (item {position}) that"
     if text.count("{") != text.count("}"):
         raise ValueError(f"{place} was cut in two: commas split the list; give such patterns in a YAML list")
@@ -151,7 +152,7 @@ def _check_pattern(text: str, position: int) -> None:
 def _patterns(value: Value) -> Tuple[str, ...]:
     patterns = items(value)
     for position, text in enumerate(patterns, start=1):
-        _check_pattern(text, position)
+        check_pattern(text, position)
     return patterns
 
 

@@ -8,8 +8,9 @@ from typing import Dict, Iterator, List, Optional, Tuple
 import yaml
 
 from mirror_lib.config.entries import YAML, Document, Entry, Value
+from mirror_lib.config.record_change import RENAMES, rename_items
 from mirror_lib.config.refusals import config_error, unknown_cluster
-from mirror_lib.config.settings import ENABLED
+from mirror_lib.config.settings import BY_NAME, ENABLED
 
 _FLOW = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*")
 _NULL = "tag:yaml.org,2002:null"
@@ -77,12 +78,20 @@ class _Reader:
             yield key.value, value, line
 
     def flatten(self, scope: str, key: str, node: yaml.Node, line: int) -> Iterator[Entry]:
-        """One entry for a value; for a map inside, one for each of its keys, joined with dots."""
-        if isinstance(node, yaml.MappingNode):
+        """One entry for a value; for a map inside, one for each of its keys, joined with dots. A renaming map is a value.
+        """
+        if isinstance(node, yaml.MappingNode) and key in BY_NAME and BY_NAME[key].kind is RENAMES:
+            yield Entry(scope, key, rename_items(self._named(node)), self._place(line))
+        elif isinstance(node, yaml.MappingNode):
             for inner, value, inner_line in self.pairs(node):
                 yield from self.flatten(scope, f"{key}.{inner}", value, inner_line)
         else:
             yield Entry(scope, key, self._value(node, key), self._place(line))
+
+    def _named(self, node: yaml.MappingNode) -> Iterator[Tuple[str, Tuple[str, ...]]]:
+        for key, value, _ in self.pairs(node):
+            found = self._value(value, key)
+            yield key, (found,) if isinstance(found, str) else found
 
     def section(self, scope: str, node: yaml.Node) -> Iterator[Entry]:
         """The entries of one cluster or one flow."""

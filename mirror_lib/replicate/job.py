@@ -17,6 +17,7 @@ from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.config.record_change import RECORDS
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
@@ -84,6 +85,8 @@ class FlowRun(FlowLife):
 
     def _live(self) -> Optional[MirrorError]:
         """One driver's life of the flow: looks at the clusters, copies, and returns why it ended if it is not done."""
+        if self._flow.change is not None:
+            return RefusedError(f"{self._flow.name}: the engine {RECORDS} does not run yet", "take out what changes records")
         # Connected first: who cannot log in is told so at once, and not while it waits for its turn.
         with clusters_of(self._flow) as (source, target):
             if not self._flow.commit_source_group:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, Dict, Set
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP, unused
+from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP
 from mirror_lib.config.settings_page import page
+from mirror_lib.config.unused_keys import unused
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Set by two keys together, not by a row of their own.
-DERIVED = {"internal_separator", "checkpoints_beside", "custom_properties", "places"}
+DERIVED = {"internal_separator", "change", "checkpoints_beside", "custom_properties", "places"}
 OF_FLOWS = {"flows", "heartbeat_pairs"}
 
 

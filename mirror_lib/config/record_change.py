@@ -1,0 +1,154 @@
+"""What a flow changes in its records, and the kinds of value that say so: text of a file in, a `RecordChange` out.
+
+Pure. `mirror_lib.changes` turns it into Spark's expressions, `mirror_lib.topics` into names and partition counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Iterable, Mapping, Match, Optional, Tuple, Union
+
+from mirror_lib.config.entries import Value
+from mirror_lib.config.values import LEGAL_NAME, Kind, check_pattern, is_entry_point, items, one
+
+BATCHES, RECORDS = "batches", "records"
+# Where a record goes: to the partition that it had, or to the one that Kafka's partitioner gives its key.
+SOURCE, KEY = "source", "key"
+
+# A pattern and the remote topics that take its place; `$1` and `\1` stand for groups.
+Rename = Tuple[str, Tuple[str, ...]]
+Partitioner = Union[str, int]
+
+_GROUP = re.compile(r"[$\\](\d)")
+_BLANKS = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class RecordChange:
+    """How a flow of the engine `records` changes what it copies; as made here, nothing is changed.
+
+    `where` and `select` are Spark SQL, `transform` is `module:function`, from DataFrame to DataFrame. The first pattern
+    of `rename` that a topic's whole name matches gives its remote topics; a topic without one is named by the policy.
+    `partitioner` is SOURCE, KEY, or the number of partitions that keys are spread over. `deterministic` is the user's
+    word for a function that Spark cannot look into.
+    """
+
+    where: Optional[str] = None
+    select: Optional[str] = None
+    transform: Optional[str] = None
+    rename: Tuple[Rename, ...] = ()
+    partitioner: Partitioner = SOURCE
+    provenance_headers: bool = False
+    dead_letter_topic: Optional[str] = None
+    deterministic: Optional[bool] = None
+
+    def renamed(self, topic: str) -> Tuple[str, ...]:
+        """The remote topics that `rename` gives a source topic, each once; empty where it says nothing of it."""
+        for pattern, names in self.rename:
+            match = re.fullmatch(pattern, topic)
+            if match is not None:
+                return tuple(dict.fromkeys(_filled(name, match) for name in names))
+        return ()
+
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether every record keeps the number of its partition."""
+        return self.partitioner == SOURCE
+
+
+# The settings that change records, by the field that each of them fills.
+CHANGE_KEYS: Mapping[str, str] = {
+    "where": "where",
+    "select": "select",
+    "transform": "transform",
+    "transform.deterministic": "deterministic",
+    "rename": "rename",
+    "partitioner": "partitioner",
+    "provenance.headers": "provenance_headers",
+    "dead.letter.topic": "dead_letter_topic",
+}
+
+
+def change_of(values: Mapping[str, Any]) -> RecordChange:
+    """The change that a flow's settings, by key, come to."""
+    return RecordChange(**{field: values[key] for key, field in CHANGE_KEYS.items()})
+
+
+def _filled(name: str, match: Match[str]) -> str:
+    return _GROUP.sub(lambda group: match.group(int(group[1])) or "", name)
+
+
+def _sql(value: Value) -> Optional[str]:
+    return one(value) or None
+
+
+def _select(value: Value) -> Optional[str]:
+    return _sql(value) if isinstance(value, str) else _sql(", ".join(value))
+
+
+def _transform(value: Value) -> Optional[str]:
+    name = one(value)
+    if name and not is_entry_point(name):
+        raise ValueError("must be a Python function of your own, written module:function")
+    return name or None
+
+
+def _renames(value: Value) -> Tuple[Rename, ...]:
+    return tuple(_rename(text, position) for position, text in enumerate(items(value), start=1))
+
+
+def _rename(text: str, position: int) -> Rename:
+    pattern, arrow, given = (part.strip() for part in text.partition("->"))
+    names = tuple(_BLANKS.split(given)) if given else ()
+    if not (pattern and arrow and names):
+        raise ValueError(f"must be a list of TOPIC -> REMOTE TOPIC, and item {position} is none")
+    check_pattern(pattern, position)
+    groups = re.compile(pattern).groups
+    for name in names:
+        _check_name(name, groups, position)
+    return pattern, names
+
+
+def _check_name(name: str, groups: int, position: int) -> None:
+    wanted = max((int(number) for number in _GROUP.findall(name)), default=0)
+    if wanted > groups:
+        raise ValueError(f"names group {wanted} in item {position}, whose pattern has {groups}")
+    try:
+        LEGAL_NAME.parse(_GROUP.sub("x", name))
+    except ValueError:
+        raise ValueError(f"has in item {position} a remote topic that Kafka would not take") from None
+
+
+def rename_items(pairs: Iterable[Tuple[str, Iterable[str]]]) -> Tuple[str, ...]:
+    """A map of YAML, from topic to remote topics, as the list that the setting is."""
+    return tuple(f"{pattern} -> {' '.join(names)}" for pattern, names in pairs)
+
+
+def _partitioner(value: Value) -> Partitioner:
+    word = one(value).lower()
+    if word in (SOURCE, KEY):
+        return word
+    if not re.fullmatch(r"\d{1,6}", word) or int(word) == 0:
+        raise ValueError("must be source, key or a number of partitions")
+    return int(word)
+
+
+def _optional_name(value: Value) -> Optional[str]:
+    return str(LEGAL_NAME.parse(value)) if one(value) else None
+
+
+def _optional_boolean(value: Value) -> Optional[bool]:
+    word = one(value).lower()
+    if word not in ("", "true", "false"):
+        raise ValueError("must be true or false")
+    return word == "true" if word else None
+
+
+CONDITION = Kind("Spark SQL", _sql)
+SELECT_LIST = Kind("Spark SQL", _select)
+TRANSFORM = Kind("module:function", _transform)
+RENAMES = Kind("list or map", _renames)
+PARTITIONER = Kind("source, key or a number", _partitioner)
+OPTIONAL_NAME = Kind("text", _optional_name)
+OPTIONAL_BOOLEAN = Kind("true or false", _optional_boolean)

@@ -1,0 +1,152 @@
+"""What a flow changes in its records, as files say it: read in every form, refused with its line where it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Optional, Tuple
+
+import pytest
+
+from mirror_lib.config.convert import convert
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.record_change import KEY, SOURCE, RecordChange
+from mirror_lib.errors import ConfigError
+
+BASE = """\
+clusters:
+  A: {bootstrap.servers: "a:9092"}
+  B: {bootstrap.servers: "b:9092"}
+flows:
+  A->B:
+"""
+PROPERTIES = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
+
+
+def flow_of(folder: Path, text: str, name: str = "mirror.yaml") -> ReplicationFlow:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return load(str(path), {}).flows[0]
+
+
+def change(folder: Path, text: str) -> Optional[RecordChange]:
+    return flow_of(folder, BASE + text).change
+
+
+def test_a_flow_copies_whole_batches_unless_it_changes_records(tmp_path: Path) -> None:
+    assert change(tmp_path, "    engine: batches\n") is None
+    assert change(tmp_path, "    partitioner: source\n    provenance.headers: false\n    where: ''\n") is None
+    assert change(tmp_path, "    engine: records\n") == RecordChange()
+
+
+def test_each_key_that_changes_records_takes_the_other_engine(tmp_path: Path) -> None:
+    keys = {
+        "where": ("value is not null", RecordChange(where="value is not null")),
+        "select": ("'*, sha2(key, 256) as key'", RecordChange(select="*, sha2(key, 256) as key")),
+        "transform": ("house.rules:mask", RecordChange(transform="house.rules:mask")),
+        "rename": ("[a -> b]", RecordChange(rename=(("a", ("b",)),))),
+        "partitioner": ("key", RecordChange(partitioner=KEY)),
+        "provenance.headers": ("true", RecordChange(provenance_headers=True)),
+        "dead.letter.topic": ("dead", RecordChange(dead_letter_topic="dead")),
+    }
+    for key, (written, expected) in keys.items():
+        assert change(tmp_path, f"    {key}: {written}\n") == expected, key
+
+
+def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> None:
+    text = PROPERTIES + (
+        "A->B.where = 'x' <> value and topic like '%#%' # not a comment\n"
+        "A->B.rename = orders-(.*) -> sales-$1, audit -> audit.eu audit.all\n"
+        "A->B.partitioner = 12\nA->B.transform = rules:mask\nA->B.transform.deterministic = true\n"
+    )
+    assert flow_of(tmp_path, text, "mm2.properties").change == RecordChange(
+        where="'x' <> value and topic like '%#%' # not a comment",
+        rename=(("orders-(.*)", ("sales-$1",)), ("audit", ("audit.eu", "audit.all"))),
+        partitioner=12,
+        transform="rules:mask",
+        deterministic=True,
+    )
+
+
+def test_rename_is_a_list_or_a_map(tmp_path: Path) -> None:
+    as_map = change(tmp_path, '    rename: {"a.{1,2}": b, c: [d, e.f]}\n')
+    as_list = change(tmp_path, '    rename: ["a.{1,2} -> b", "c -> d e.f"]\n')
+    assert as_map == as_list == RecordChange(rename=(("a.{1,2}", ("b",)), ("c", ("d", "e.f"))))
+
+
+def test_the_columns_of_a_select_may_be_a_list(tmp_path: Path) -> None:
+    assert change(tmp_path, "    select: ['*', null as value]\n") == RecordChange(select="*, null as value")
+
+
+@pytest.mark.parametrize(
+    "topic, names",
+    [
+        ("orders-eu", ("sales-eu",)),
+        ("orders-", ("sales-",)),
+        ("my-orders-eu", ()),
+        ("audit", ("audit.eu", "audit.all")),
+        ("eu-billing", ("billing.eu",)),
+        ("payments", ("all",)),
+        ("unknown", ()),
+    ],
+)
+def test_the_first_pattern_that_matches_the_whole_name_gives_the_remote_topics(
+    topic: str, names: Tuple[str, ...]
+) -> None:
+    rules = RecordChange(
+        rename=(
+            ("orders-(.*)", ("sales-$1",)),
+            ("audit", ("audit.eu", "audit.all")),
+            (r"(\w+)-(\w+)", (r"\2.\1",)),
+            ("payments|audit", ("all", "all")),
+        )
+    )
+    assert rules.renamed(topic) == names
+
+
+def test_heartbeats_are_left_out_of_a_flow_that_changes_records_unless_it_asks_for_them(tmp_path: Path) -> None:
+    assert flow_of(tmp_path, BASE).heartbeats_replication
+    assert not flow_of(tmp_path, BASE + "    where: 'true'\n").heartbeats_replication
+    asked = "    where: 'true'\n    heartbeats.replication.enabled: true\n"
+    assert flow_of(tmp_path, BASE + asked).heartbeats_replication
+
+
+def test_a_change_that_is_said_for_all_flows_counts_for_each(tmp_path: Path) -> None:
+    assert flow_of(tmp_path, BASE + "partitioner: key\n").change == RecordChange(partitioner=KEY)
+    assert flow_of(tmp_path, BASE + "    partitioner: source\npartitioner: key\n").change is None
+    assert RecordChange().partitioner == SOURCE
+
+
+def test_a_converted_file_changes_records_in_the_same_way(tmp_path: Path) -> None:
+    path = tmp_path / "mm2.properties"
+    path.write_text(PROPERTIES + "A->B.select = *, 'a''b' as value\nA->B.rename = a(.) -> b$1\n", encoding="utf-8")
+    text = convert(str(path), {}).text
+    assert flow_of(tmp_path, text).change == load(str(path), {}).flows[0].change
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        (
+            "    engine: batches\n    partitioner: source\n    where: 'true'\n",
+            "A->B.engine batches changes no records, and A->B.where asks for it",
+        ),
+        ("    engine: rows\n", "A->B.engine must be batches or records, not 'rows' (mirror.yaml:6)"),
+        ("    transform: mask\n", "A->B.transform must be a Python function of your own, written module:function"),
+        ("    partitioner: 0\n", "A->B.partitioner must be source, key or a number of partitions"),
+        ("    partitioner: round-robin\n", "must be source, key or a number of partitions"),
+        ("    rename: orders\n", "must be a list of TOPIC -> REMOTE TOPIC, and item 1 is none"),
+        ("    rename: [a -> b, 'c ->']\n", "item 2 is none"),
+        ("    rename: ['a( -> b']\n", "has a pattern (item 1) that cannot be used"),
+        ("    rename: ['a -> b$1']\n", "names group 1 in item 1, whose pattern has 0"),
+        ("    rename: ['a -> b/c']\n", "has in item 1 a remote topic that Kafka would not take"),
+        ("    dead.letter.topic: 'a b'\n", "must be made of the characters that a topic name may have"),
+        ("    were: 'true'\n", "A->B.were is not a setting; did you mean A->B.where? (mirror.yaml:6)"),
+        ("    transform.deterministic: perhaps\n", "must be true or false"),
+        ("    where: ['a', 'b']\n", "must be one value, not a list"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        change(tmp_path, text)
+    assert sentence in str(caught.value).replace(str(tmp_path) + "/", "")

@@ -96,9 +96,9 @@ alone. Internal topics are never copied, whatever a class says. `conf/examples/c
 ## Flows that change records
 
 Where one of `where`, `select`, `transform`, `rename`, `partitioner`, `provenance.headers` and `dead.letter.topic` is
-set, or `engine: records`, the flow goes through Spark's rows. `rename` is a list of `TOPIC -> NAME`, in YAML also a map; a
-topic may go to several remote topics (`audit -> audit.eu audit.all`), and several to one. Text in `where` and `select`
-is taken as it stands, also in `.properties`.
+set, or `engine: records`, the flow goes through Spark's rows. `rename` is a list of `TOPIC -> NAME`, in YAML also a
+map; a topic may go to several remote topics (`audit -> audit.eu audit.all`), and several to one. Text in `where` and
+`select` is taken as it stands, also in `.properties`.
 
 ## Clients
 

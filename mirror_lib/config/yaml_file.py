@@ -78,8 +78,8 @@ class _Reader:
             yield key.value, value, line
 
     def flatten(self, scope: str, key: str, node: yaml.Node, line: int) -> Iterator[Entry]:
-        """One entry for a value; for a map inside, one for each of its keys, joined with dots. A renaming map is a value.
-        """
+        """One entry for a value; for a map inside, one for each of its keys, joined with dots. A map that is a value of
+        its own stays one entry."""
         if isinstance(node, yaml.MappingNode) and key in BY_NAME and BY_NAME[key].kind is RENAMES:
             yield Entry(scope, key, rename_items(self._named(node)), self._place(line))
         elif isinstance(node, yaml.MappingNode):

@@ -86,7 +86,7 @@ class FlowRun(FlowLife):
     def _live(self) -> Optional[MirrorError]:
         """One driver's life of the flow: looks at the clusters, copies, and returns why it ended if it is not done."""
         if self._flow.change is not None:
-            return RefusedError(f"{self._flow.name}: the engine {RECORDS} does not run yet", "take out what changes records")
+            return RefusedError(f"{self._flow.name}: the engine {RECORDS} does not run yet")
         # Connected first: who cannot log in is told so at once, and not while it waits for its turn.
         with clusters_of(self._flow) as (source, target):
             if not self._flow.commit_source_group:

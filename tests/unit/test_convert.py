@@ -67,6 +67,10 @@ VALUES = {
     "list of patterns": PATTERN_LISTS.map(", ".join),
     "text": st.from_regex(r"[a-z0-9_-]{1,9}", fullmatch=True).filter(lambda text: text not in "A B"),
     START_POSITION.name: st.sampled_from(["latest", "2026-01-01T00:00:00Z", "group g", "orders:0=100, orders:1=250"]),
+    "Spark SQL": st.sampled_from(["*", "'a # b' <> value", "*, null as value"]),
+    "module:function": st.just("rules:mask"),
+    "list or map": st.sampled_from(["a -> b", "a(.) -> b$1, c -> d e"]),
+    "source, key or a number": st.sampled_from(["source", "key", "12"]),
     "availableNow or a time": st.sampled_from(["availableNow", "10 seconds", "1 minute"]),
 }
 CLIENT_KEYS = ("linger.ms", "ssl.key.password", "sasl.jaas.config", "own.key")
@@ -90,7 +94,8 @@ def lines_of_settings(draw: st.DrawFn) -> List[str]:
     rows = draw(st.lists(st.sampled_from(SETTINGS), max_size=12, unique_by=lambda row: row.name))
     lines = []
     for row in rows:
-        if row.name in ("clusters", "enabled"):
+        # An engine that is named may contradict what else is drawn.
+        if row.name in ("clusters", "enabled", "engine"):
             continue
         scope = "" if row.level == TOP else draw(st.sampled_from(["", "A->B.", "B->A."]))
         lines.append(f"{scope}{row.name} = {draw(values_of(row))}")

@@ -28,6 +28,7 @@ WITHOUT_SPARK = (
     *("translate.position_input", "translate.position_output", "translate.lag"),
     "control",
     *("takeover.walk", "takeover.positions", "takeover.verdicts", "takeover.report"),
+    *("changes.murmur2", "changes.remote_names"),
 )
 # The verifier proves what the copying code did, so it reads by a path of its own.
 NEVER = (
@@ -36,6 +37,9 @@ NEVER = (
     ("config", "cluster"),
     ("log", "replicate"),
     ("state", "replicate"),
+    ("changes", "log"),
+    ("changes", "replicate"),
+    ("changes", "state"),
 )
 NAMES_TO_AVOID = re.compile(r"utils?|common|helpers?|base|manager")
 

@@ -159,19 +159,19 @@ class _Flow:
         places = {name: entry.place for name, entry in found if entry is not None}
         return {
             **fields,
-            **self._change(values),
+            **self._change(values, places),
             "custom_properties": self._custom_properties(values),
             "places": places,
         }
 
-    def _change(self, values: Mapping[str, Any]) -> Dict[str, Any]:
+    def _change(self, values: Mapping[str, Any], places: Mapping[str, str]) -> Dict[str, Any]:
         """The fields of a flow that changes records. Raises `ConfigError` where its engine is said to be the other."""
-        change = change_of(values)
+        change = change_of(values, places)
         if values[ENGINE] == BATCHES and change == RecordChange():
             return {"change": None}
         engine = self._entry(BY_NAME[ENGINE])
         if values[ENGINE] == BATCHES and engine is not None:
-            key = next(key for key, field in CHANGE_KEYS.items() if values[key] != getattr(RecordChange(), field))
+            key = next(key for key, name in CHANGE_KEYS.items() if values[key] != getattr(RecordChange(), name))
             sentence = f"{engine.written} {BATCHES} changes no records, and {self._scope}.{key} asks for it"
             raise config_error(sentence, engine.place)
         # What changes records is written for the flow's topics, and would seldom fit a heartbeat.

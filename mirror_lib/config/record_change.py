@@ -6,7 +6,7 @@ Pure. `mirror_lib.changes` turns it into Spark's expressions, `mirror_lib.topics
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Match, Optional, Tuple, Union
 
 from mirror_lib.config.entries import Value
@@ -31,7 +31,7 @@ class RecordChange:
     `where` and `select` are Spark SQL, `transform` is `module:function`, from DataFrame to DataFrame. The first pattern
     of `rename` that a topic's whole name matches gives its remote topics; a topic without one is named by the policy.
     `partitioner` is SOURCE, KEY, or the number of partitions that keys are spread over. `deterministic` is the user's
-    word for a function that Spark cannot look into.
+    word for a function that Spark cannot look into. `places` holds `file:line` of these settings, by their keys.
     """
 
     where: Optional[str] = None
@@ -42,6 +42,7 @@ class RecordChange:
     provenance_headers: bool = False
     dead_letter_topic: Optional[str] = None
     deterministic: Optional[bool] = None
+    places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def renamed(self, topic: str) -> Tuple[str, ...]:
         """The remote topics that `rename` gives a source topic, each once; empty where it says nothing of it."""
@@ -50,6 +51,10 @@ class RecordChange:
             if match is not None:
                 return tuple(dict.fromkeys(_filled(name, match) for name in names))
         return ()
+
+    def place(self, key: str) -> str:
+        """`file:line` of a setting, or its key where the file does not have it."""
+        return self.places.get(key, key)
 
     @property
     def keeps_partitions(self) -> bool:
@@ -70,9 +75,10 @@ CHANGE_KEYS: Mapping[str, str] = {
 }
 
 
-def change_of(values: Mapping[str, Any]) -> RecordChange:
-    """The change that a flow's settings, by key, come to."""
-    return RecordChange(**{field: values[key] for key, field in CHANGE_KEYS.items()})
+def change_of(values: Mapping[str, Any], places: Mapping[str, str]) -> RecordChange:
+    """The change that a flow's settings come to; `places` are theirs and those of other settings."""
+    given = {name: values[key] for key, name in CHANGE_KEYS.items()}
+    return RecordChange(**given, places={key: places[key] for key in CHANGE_KEYS if key in places})
 
 
 def _filled(name: str, match: Match[str]) -> str:

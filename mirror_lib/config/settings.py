@@ -158,8 +158,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "`offset`, `timestamp`, `timestampType`, `key`, `value`, `headers`"),
     Setting("select", SELECT_LIST, "", "What becomes of a record: a select list over the same columns, `*` among them; "
             "what it calls `key`, `value`, `headers`, `timestamp` or `remote_topic` takes the place of the old one"),
-    Setting("transform", TRANSFORM, "", "A Python function of your own from DataFrame to DataFrame, behind `where` and "
-            "before `select`"),
+    Setting("transform", TRANSFORM, "", "A Python function of your own from DataFrame to DataFrame, before `where` and "
+            "`select`"),
     Setting("transform.deterministic", OPTIONAL_BOOLEAN, "", "Your word that Python functions in it give the same "
             "result each time"),
     Setting("rename", RENAMES, "", "Remote topics by source topic, instead of the policy's: `TOPIC -> NAME` or `TOPIC "

@@ -5,13 +5,11 @@ Only the driver imports such classes: what executors get are plans, and these ho
 
 from __future__ import annotations
 
-import importlib
-import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Mapping, Tuple
 
+from mirror_lib.config.entry_points import entry_point, said
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.errors import ConfigError, CustomClassError
@@ -69,7 +67,7 @@ class CustomClass:
             answer = getattr(self.made, method)(*arguments)
         except Exception as error:
             # Whatever the user's code raises: it must stop this one topic with a sentence, not the driver with a trace.
-            raise CustomClassError(f"{called} failed: {_said(error)}", hint=self.place) from error
+            raise CustomClassError(f"{called} failed: {said(error)}", hint=self.place) from error
         if not isinstance(answer, answers):
             wanted = " or ".join("None" if each is type(None) else each.__name__ for each in answers)
             raise CustomClassError(f"{called} returned {answer!r}; it must return {wanted}", hint=self.place)
@@ -113,45 +111,14 @@ def _custom_class(same: _Same, key: str) -> CustomClass:
     properties = {
         each[len(prefix) :]: value for each, value in flow.custom_properties.items() if each.startswith(prefix)
     }
-    found = _found(name, key, place)
+    found = entry_point(name, key, place, "class")
     try:
         made = found(flow, properties)
     except Exception as error:
         sentence = f"{key}: {name} cannot be made, it is called as {name.partition(':')[2]}(flow, properties)"
-        raise ConfigError(f"{sentence}: {_said(error)}", place) from error
+        raise ConfigError(f"{sentence}: {said(error)}", place) from error
     lacking = [method for method in METHODS[key] if not callable(getattr(made, method, None))]
     if lacking:
         hint = f"; {_HINTS[key]}" if key in _HINTS else ""
         raise ConfigError(f"{key}: {name} has no method {', '.join(lacking)}{hint}", place)
     return CustomClass(name, place, made)
-
-
-def _found(name: str, key: str, place: str) -> Any:
-    module_name, _, class_name = name.partition(":")
-    try:
-        module = _imported(module_name, str(Path(place.rpartition(":")[0]).parent))
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise ConfigError(f"{key}: {module_name} cannot be imported: {_said(error)}", place) from error
-        advice = "install it, or put its file beside the configuration file or its folder on PYTHONPATH"
-        raise ConfigError(f"{key}: there is no Python module {module_name}; {advice}", place) from None
-    except Exception as error:
-        raise ConfigError(f"{key}: {module_name} cannot be imported: {_said(error)}", place) from error
-    found = getattr(module, class_name, None)
-    if not callable(found):
-        raise ConfigError(f"{key}: the module {module_name} has no class {class_name}", place)
-    return found
-
-
-def _imported(module_name: str, folder: str) -> Any:
-    """The module, looked for where Python looks and then in `folder`, so that what is installed is never hidden."""
-    sys.path.append(folder)
-    try:
-        return importlib.import_module(module_name)
-    finally:
-        sys.path.remove(folder)
-
-
-def _said(error: Exception) -> str:
-    first = str(error).strip().split("\n")[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,2 @@
+"""What a flow that changes records makes of them: Spark's expressions, names, placement, and whether all can be redone.
+"""

@@ -35,7 +35,7 @@ class ProgressSnapshot:
 def status_line(snapshot: ProgressSnapshot) -> str:
     """`A->B batch 7 · 48 210 records, 12.3 MB in 2.4 s (20 087/s) · behind 1 204 records, 3.1 s · copying`."""
     parts = [
-        f"{snapshot.flow} batch {snapshot.batch_id if snapshot.batch_id >= 0 else 'start'}",
+        f"{snapshot.flow} {f'batch {snapshot.batch_id}' if snapshot.batch_id >= 0 else 'own pass'}",
         f"{grouped(snapshot.records)} records, {size(snapshot.bytes)} in {snapshot.seconds:.1f} s "
         f"({grouped(round(snapshot.records_per_second))}/s)",
         _behind(snapshot),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JARS_DIR = "MIRROR_JARS_DIR"
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 # Spark's minor version: Scala, Delta artifact, Delta version (docs.delta.io, "Compatibility with Apache Spark").
 _LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
@@ -65,10 +66,12 @@ def packages(spark_version: str) -> List[str]:
     return [f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark_version}", f"io.delta:{delta}:{delta_version}"]
 
 
-def connector_settings(spark_version: str, environ: Mapping[str, str]) -> Dict[str, str]:
-    """Where Spark gets the connectors from: a folder of jars if the environment names one, else by Ivy."""
-    folder = environ.get(JARS_DIR)
-    if folder is None:
+def connector_settings(spark_version: str, environ: Mapping[str, str], checkout: Path = CHECKOUT) -> Dict[str, str]:
+    """Where Spark gets the connectors from: the folder that the environment names, else the one that `make setup`
+    filled (as spark-submit.sh does), else Ivy."""
+    folder = environ.get(JARS_DIR) or str(checkout / ".cache" / f"spark-{spark_version}-jars")
+    if not environ.get(JARS_DIR) and not Path(folder).is_dir():
+        print(f"Spark fetches its connectors by Ivy, which says so here; {JARS_DIR}=FOLDER saves that", file=sys.stderr)
         return {"spark.jars.packages": ",".join(packages(spark_version))}
     jars = sorted(str(jar) for jar in Path(folder).glob("*.jar"))
     if not jars:

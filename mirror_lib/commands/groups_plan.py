@@ -32,7 +32,13 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
                 rows = [plan_json(move) for move in moves]
                 print_json({"flow": flow.name, "direction": direction, "run_id": run_id, "positions": rows})
                 continue
-            print_lines([f"{flow.name}, {direction}", *(plan_lines(moves, direction) if moves else []), summary(moves)])
+            print_lines(
+                [
+                    f"{flow.name}: group offsets, from {_way(flow, direction)}",
+                    *(plan_lines(moves, direction) if moves else []),
+                    summary(moves),
+                ]
+            )
             if run_id is not None:
                 print_lines([f"run {run_id}: to undo it, mirror groups rollback CONFIG --run {run_id} --execute"])
             elif any(move.decision.translation.commit for move in moves):
@@ -58,3 +64,10 @@ def _planned(
         outcomes = translation.execute(decisions, own_rows=True)
     moved = any(outcome.decision.translation.commit for outcome in outcomes)
     return translation.run_id if moved else None, [PlannedMove(each.decision, each.done) for each in outcomes]
+
+
+def _way(flow: ReplicationFlow, direction: str) -> str:
+    from mirror_lib.translate.verdicts import TO_DOWNSTREAM
+
+    source, target = flow.source.alias, flow.target.alias
+    return f"{source} to {target}" if direction == TO_DOWNSTREAM else f"{target} back to {source}"

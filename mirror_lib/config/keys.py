@@ -226,4 +226,4 @@ def _in_seconds(entry: Entry) -> str:
     text = entry.text.strip()
     if not re.fullmatch(r"\d{1,12}", text):
         raise config_error(f"{entry.written} must be a whole number of milliseconds, not {entry.shown}", entry.place)
-    return str(int(text) / 1000)
+    return f"{int(text) / 1000:g}"

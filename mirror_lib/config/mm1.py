@@ -122,7 +122,7 @@ def _on_error(text: str) -> str:
 def _seconds(text: str) -> str:
     if not re.fullmatch(r"\d{1,12}", text):
         raise ConfigError(f"--offset.commit.interval.ms must be a whole number of milliseconds, not '{text}'")
-    return str(max(1, int(text)) / 1000)
+    return f"{max(1, int(text)) / 1000:g}"
 
 
 def _mirror_name(group: str) -> str:

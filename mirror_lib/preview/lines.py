@@ -103,7 +103,7 @@ def _configs(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     kept = sum(each.action == KEEP for _, each in decided)
     topics = {topic for topic, each in decided if each.action != KEEP}
     changed = (len(decided) - kept, f"to change in {len(topics)} of {len(preview.configs)} remote topics")
-    yield _head(CONFIGS, [changed, (kept, "different and kept")], "all as on the source")
+    yield _head(CONFIGS, [changed, (kept, "different and kept (--all says why)")], "all as on the source")
     shown = [_config_row(topic, each) for topic, each in decided if show_all or each.action != KEEP]
     yield from _table(("", "REMOTE TOPIC", "CONFIG", "FROM", "TO", "WHY"), shown, show_all)
 
@@ -155,8 +155,8 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
 def _use(flow: ReplicationFlow) -> str:
     if flow.sync_group_offsets_interval is not None:
         return ""
-    by = "" if flow.translates_beside else " and by mirror translate alone"
-    return f"; for checkpoints{by}, not committed: sync.group.offsets.enabled is false"
+    by = "" if flow.translates_beside else " of mirror translate alone"
+    return f"; told in checkpoints{by}, not committed on {flow.target.alias}: sync.group.offsets.enabled is false"
 
 
 _GROUP_WORDS = {TRANSLATED: "translated", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
@@ -178,7 +178,7 @@ def _internal(preview: FlowPreview, show_all: bool) -> Iterator[str]:
             yield f"{INDENT}   note: {each.alias} has {', '.join(each.others)}, {each.kind} of other settings"
 
 
-_ACTION_WORDS = {CREATE: "to create", EXISTS: "there", OFF: "off"}
+_ACTION_WORDS = {CREATE: "to create", EXISTS: "there", OFF: "off (--all says why)"}
 
 
 def _why(action: str, reason: str) -> str:

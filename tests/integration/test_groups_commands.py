@@ -91,7 +91,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     shown = own_process("groups", "plan", config, "--group", group)
     assert shown.returncode == 0, shown.stderr
     head, titles, *rows, summary, last = shown.stdout.splitlines()
-    assert head == "source->target, to downstream"
+    assert head == "source->target: group offsets, from source to target"
     assert titles.split("  ")[0] == "GROUP" and "VERDICT" in titles
     told = [row.replace(group, "").split() for row in rows]
     orders, remote = lab.topic("orders"), lab.remote("orders")

@@ -83,7 +83,10 @@ class Demo:
         print("\n" + "\n".join(moves) + "\n")
         with step(f"{GROUP} went on on {TARGET}"):
             after = work(self.brokers[1], GROUP, [f"{SOURCE}.{topic}" for topic in GROUP_TOPICS])
-        return max(self.conclude(report, made), self.conclude_group(before, after))
+        code = max(self.conclude(report, made), self.conclude_group(before, after))
+        if self.keep:
+            self.say_where()
+        return code
 
     def write_config(self) -> None:
         text = CONFIG.format(
@@ -176,12 +179,15 @@ class Demo:
         if wrong:
             print("the copy is not exact:", *wrong, sep="\n  ")
         else:
-            print(f"{len(wanted)} topics are equal, record for record; {len(made) - len(wanted)} were rightly skipped")
-        if self.keep:
-            pids = " ".join(str(broker.pid) for broker in self.brokers)
-            print(f"both clusters go on: {SOURCE} {self.brokers[0].bootstrap}, {TARGET} {self.brokers[1].bootstrap}")
-            print(f"configuration: {self.config.relative_to(ROOT)}\nto stop them: kill {pids}; rm -r {self.directory}")
+            skipped = ", ".join(topic.name for topic in made if not topic.copied)
+            print(f"{len(wanted)} topics are equal, record for record; rightly skipped: {skipped}")
         return 1 if wrong else 0
+
+    def say_where(self) -> None:
+        """For who wants to go on with both clusters."""
+        pids = " ".join(str(broker.pid) for broker in self.brokers)
+        print(f"both clusters go on: {SOURCE} {self.brokers[0].bootstrap}, {TARGET} {self.brokers[1].bootstrap}")
+        print(f"configuration: {self.config.relative_to(ROOT)}\nto stop them: kill {pids}; rm -r {self.directory}")
 
     def end(self) -> None:
         for broker in self.brokers:

@@ -80,7 +80,7 @@ def test_header_refuses_other_magics_and_wrong_lengths() -> None:
         read_header(batch[:60])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(

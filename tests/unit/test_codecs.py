@@ -45,7 +45,7 @@ def test_decompress_reads_what_other_libraries_write(codec: int, sample: bytes) 
     assert decompress(codec, memoryview(WRITERS[codec](sample))) == sample
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=3000), st.integers(0, 4))
 def test_decompress_undoes_compress(data: bytes, codec: int) -> None:
     assert decompress(codec, compress(codec, data)) == data

@@ -271,7 +271,7 @@ def pieces(batches: Sequence[LogBatch], cuts: Sequence[int]) -> Iterator[Fetched
     return (fetched(batches[a:b]) for a, b in zip(bounds, bounds[1:]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(logs(), st.data())
 def test_every_record_from_the_position_on_is_there_once_in_order(batches: List[LogBatch], data: st.DataObject) -> None:
     position = data.draw(st.integers(0, batches[-1].next))

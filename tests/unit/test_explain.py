@@ -60,7 +60,7 @@ FLOWS = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     which=st.sampled_from(sorted(FLOWS)),
     name=st.sampled_from(NAMES) | st.from_regex(r"[ABC]?[._]?[a-z.]{1,8}", fullmatch=True),

@@ -51,7 +51,7 @@ def rows(records: Sequence[Record]) -> List[Row]:
     return [row[:3] for _, row in rows_of(data)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 1 << 60), payloads, payloads), min_size=1, max_size=10),
     # kafka-python cannot build lz4 of magic 0 by itself; it has a test of its own below.

@@ -119,7 +119,7 @@ def losses(draw: st.DrawFn) -> Tuple[Interrupted, int]:
     return case, draw(st.integers(case.start[0] + 1, max(case.start[0] + 1, source[-1].next)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(losses())
 def test_no_record_is_lost_in_silence_or_doubled(drawn: Tuple[Interrupted, int]) -> None:
     case, log_start = drawn

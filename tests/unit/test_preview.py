@@ -137,7 +137,7 @@ def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         "  !  busy        active on B: it has members there",
         "     SKIPPED  WHY                                            WHICH",
         "           1  no committed offset on a topic that is copied  other",
-        "internal topics: 1 to create, 2 off",
+        "internal topics: 1 to create, 2 off (--all says why)",
         "     WHAT         TOPIC                   WHERE  HOW",
         "  +  checkpoints  A.checkpoints.internal  on B   written by mirror run and mirror translate",
         "A->B: topics created: 1, topics grown: 1, configs changed: 1, ACLs created: 1, internal topics created: 1; "
@@ -161,10 +161,10 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
         "topics: 1 copied as is",
         "configs: all as on the source",
         "acls: all that the source has are there",
-        "groups: 1 translated; for checkpoints and by mirror translate alone, not committed: "
+        "groups: 1 translated; told in checkpoints of mirror translate alone, not committed on B: "
         "sync.group.offsets.enabled is false",
         "     g",
-        "internal topics: 1 there, 2 off",
+        "internal topics: 1 there, 2 off (--all says why)",
         "A->B: nothing would change; topics copied: 1",
     ]
 

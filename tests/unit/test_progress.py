@@ -43,7 +43,7 @@ def test_line_of_a_flow_that_has_nothing_to_do() -> None:
 def test_line_tells_of_trouble() -> None:
     trouble = replace(COPYING, recovered=1500, stopped=1, batch_id=-1, behind_seconds=None)
     assert plain(trouble) == (
-        "A->B batch start · 48 210 records, 12.3 MB in 2.4 s (20 088/s) · behind 1 204 records · "
+        "A->B own pass · 48 210 records, 12.3 MB in 2.4 s (20 088/s) · behind 1 204 records · "
         "1 500 records found from an interrupted attempt · 1 partition stopped · copying"
     )
     assert "2 partitions stopped" in plain(replace(trouble, stopped=2))

@@ -116,7 +116,7 @@ def interruptions(draw: st.DrawFn) -> Interrupted:
     return interrupted(source, known, written, fences, draw(st.sampled_from([400, 1 << 20])))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(interruptions())
 def test_position_is_exact_wherever_the_copy_was_cut_short(case: Interrupted) -> None:
     matches = reconciled(case)
@@ -125,7 +125,7 @@ def test_position_is_exact_wherever_the_copy_was_cut_short(case: Interrupted) ->
     assert {m.upstream_offset + i for m in matches for i in range(m.record_count)} == recovered
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(interruptions(), st.data())
 def test_compaction_of_either_log_never_leads_to_a_wrong_position(case: Interrupted, data: st.DataObject) -> None:
     case.source = compacted(data, case.source)
@@ -141,7 +141,7 @@ def test_compaction_of_either_log_never_leads_to_a_wrong_position(case: Interrup
     assert_true(case, matches)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(interruptions(), st.data())
 def test_remote_log_that_holds_anything_else_is_refused(case: Interrupted, data: st.DataObject) -> None:
     candidates = [n for n, b in enumerate(case.remote) if b.base >= case.start[1] and not b.attributes & CONTROL]

@@ -59,7 +59,7 @@ def plain(record: Record) -> Tuple[int, Row]:
     return record.offset, row
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(rows_of_any_kind, min_size=1, max_size=30), st.integers(0, 4), st.data())
 def test_reencoded_records_are_what_the_source_held_without_the_gaps(
     rows: List[Row], codec: int, data: st.DataObject
@@ -79,7 +79,7 @@ def test_reencoded_records_are_what_the_source_held_without_the_gaps(
     assert (header.base_timestamp, header.max_timestamp) == (rows[0][0], max(row[0] for row in rows))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([LONG_MIN, LONG_MIN + 1, -(1 << 62), -1, 0, 63, 64, 1 << 62, LONG_MAX]), min_size=1),
     st.integers(0, 4),
@@ -90,7 +90,7 @@ def test_timestamps_at_the_ends_of_a_long_survive(timestamps: List[int], codec: 
     assert read_records(copy.data) == records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.binary(max_size=400), min_size=1, max_size=60),
     st.integers(0, 4),
@@ -137,7 +137,7 @@ def test_tiny_batches_join_into_one() -> None:
     assert [row[2] for _, row in rows_of(joined.data)] == [b"%d" % i for i in range(300)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.lists(rows_of_any_kind, max_size=4), st.sets(st.integers(0, 3))), min_size=1), st.data())
 def test_neighbours_unpacked_together_read_as_they_do_one_by_one(
     found: List[Tuple[List[Row], Set[int]]], data: st.DataObject

@@ -38,8 +38,18 @@ def test_folder_without_jars_is_refused(tmp_path: Path) -> None:
         connector_settings("4.0.0", {"MIRROR_JARS_DIR": str(tmp_path / "missing")})
 
 
-def test_without_a_folder_ivy_is_asked() -> None:
-    assert connector_settings("4.0.0", {}) == {"spark.jars.packages": ",".join(packages("4.0.0"))}
+def test_jars_that_the_checkout_has_are_taken_unasked(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "spark-4.0.0-jars"
+    folder.mkdir(parents=True)
+    (folder / "a.jar").touch()
+    assert connector_settings("4.0.0", {}, tmp_path) == {"spark.jars": f"{folder}/a.jar"}
+
+
+def test_without_a_folder_ivy_is_asked_and_its_noise_is_announced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert connector_settings("4.0.0", {}, tmp_path) == {"spark.jars.packages": ",".join(packages("4.0.0"))}
+    assert "MIRROR_JARS_DIR" in capsys.readouterr().err
 
 
 class Session:

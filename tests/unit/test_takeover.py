@@ -277,7 +277,7 @@ def histories(draw: st.DrawFn) -> Tuple[Copied, int]:
     return Copied(source, lives, draw(st.sampled_from([1, 5, 100]))), kept
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(histories(), st.booleans(), st.sampled_from([3, 20, 100]))
 def test_wherever_it_was_killed_nothing_is_lost_or_doubled(
     given_case: Tuple[Copied, int], with_syncs: bool, compare: int

@@ -87,7 +87,7 @@ def transaction_logs(draw: st.DrawFn) -> Tuple[List[LogBatch], List[Tuple[int, i
     return log, aborted, committed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(transaction_logs(), st.data())
 def test_each_answer_by_itself_shows_exactly_what_was_committed(
     made: Tuple[List[LogBatch], List[Tuple[int, int, int]], Set[int]], data: st.DataObject

@@ -35,6 +35,8 @@ NO_BATCH = BatchRef("", -1)
 # SIGTERM must end the job within 30 s: a pass ends by itself in `batch.max.seconds`, else its stage is cancelled.
 GRACE_SECONDS = 20.0
 STOP_SECONDS = 4.0
+# How long a run that has ended waits for the ledger's upkeep, where that is overdue.
+UPKEEP_SECONDS = 60.0
 # How often Spark looks for records that a run with an end still waits for.
 UNTIL_TRIGGER = "1 seconds"
 
@@ -113,6 +115,8 @@ class FlowRun(FlowLife):
         error = self._query(mirror, checkpoint)
         outcome = str(error) if error is not None else "stopped" if self._stop.is_set() else "ok"
         journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
+        if not self._stop.is_set():
+            journal.rest(UPKEEP_SECONDS)
         return error
 
     def _query(self, mirror: FlowMirror, checkpoint: str) -> Optional[MirrorError]:

@@ -13,6 +13,7 @@ from mirror_lib.state.lane_producers import LaneProducerTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import Incident, LedgerRow, MirrorRun, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
+from mirror_lib.state.upkeep import LedgerUpkeep
 from mirror_lib.under_way import UnderWay
 
 
@@ -37,6 +38,7 @@ class Journal:
         self._ledger = OffsetSyncTable(spark, state)
         self._incidents = IncidentTable(spark, state)
         self._producers = LaneProducerTable(spark, state)
+        self._upkeep = LedgerUpkeep(spark, state, flow)
         self._appends = 0
         self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._begun: Optional[UnderWay[None]] = None
@@ -74,6 +76,11 @@ class Journal:
             query_id=batch.query_id,
             batch_id=batch.batch_id,
         )
+        self._upkeep.committed()
+
+    def rest(self, seconds: float) -> None:
+        """The run is over: let the ledger's upkeep come to its end, if that is overdue."""
+        self._upkeep.rest(seconds)
 
     def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
         """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""

@@ -197,15 +197,14 @@ class OffsetSyncTable:
             return
         beyond = (F.col("flow") == flow) & _is(key) & (F.expr(_DOWNSTREAM_END) > downstream_offset)
         # One MERGE: a delete and an update would be two commits, and a crash between them a ledger half true.
-        with self._table.explained("cut rows of"):
-            once = self._spark.range(1).toDF("_once")
-            (
-                self._table.delta()
-                .merge(once, beyond)
-                .whenMatchedDelete(F.col("downstream_offset") >= downstream_offset)
-                .whenMatchedUpdate(set={"record_count": F.lit(downstream_offset) - F.col("downstream_offset")})
-                .execute()
-            )
+        once = self._spark.range(1).toDF("_once")
+        self._table.change(
+            lambda: self._table.delta()
+            .merge(once, beyond)
+            .whenMatchedDelete(F.col("downstream_offset") >= downstream_offset)
+            .whenMatchedUpdate(set={"record_count": F.lit(downstream_offset) - F.col("downstream_offset")})
+            .execute()
+        )
 
     def _of_flow(self, flow: str) -> Optional[DataFrame]:
         rows = self._table.rows()

@@ -9,7 +9,7 @@ import logging
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Callable, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -23,11 +23,19 @@ log = logging.getLogger(__name__)
 # The option of Delta's writer that puts a text into the commit. Delta's own transactions (`txnVersion`) would do as a
 # name too, but to look one up Delta goes through the table's whole state: measured, five times the time of an append.
 COMMIT_NAME = "userMetadata"
-# Delta's default is every 10 commits. With one a second, each tenth would wait for a checkpoint.
-COMMITS_TO_A_CHECKPOINT = {"delta.checkpointInterval": "100"}
-CONFLICTS = 5
+TABLE_PROPERTIES = {
+    # Delta's default is every 10 commits. With one a second, each tenth would wait for a checkpoint.
+    "delta.checkpointInterval": "100",
+    # Every commit lists the files of the commits before it that are still kept.
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+}
+# How often a change is tried that others get in the way of.
+CHANGES = 5
 # While one flow of a driver creates a table, Delta already calls the folder a table and does not find one in it.
 _CREATION = threading.Lock()
+# By a table's path: held by a change that was refused once, and which an append would get in the way of again.
+_ALONE: Dict[str, threading.Lock] = {}
 
 
 @dataclass(frozen=True)
@@ -59,18 +67,6 @@ def _refused_for_another(error: Exception) -> bool:
     return "concurrent" in str(error).lower()
 
 
-def insistently(change: Callable[[], object]) -> None:
-    """Make a change of a table, again where another process changed the same rows meanwhile and Delta refused it."""
-    for attempt in range(1, CONFLICTS + 1):
-        try:
-            change()
-            return
-        except Exception as error:
-            if attempt == CONFLICTS or not _refused_for_another(error):
-                raise
-            log.info("a change was refused and is tried again: %s", cause_of(error))
-
-
 class StateTable:
     """One Delta table. It is made at the first append; before that it reads as empty."""
 
@@ -79,6 +75,7 @@ class StateTable:
         self._schema = schema
         self._last_name: Optional[str] = None
         self.path = f"{state.rstrip('/')}/{schema.name}"
+        self._alone = _ALONE.setdefault(self.path, threading.Lock())
 
     def rows(self) -> Optional[DataFrame]:
         """The table as it is now, or `None` if nothing was ever written. StateError if it cannot be read."""
@@ -92,6 +89,38 @@ class StateTable:
         """The table for changes in place. It must exist."""
         with self.explained("open"):
             return DeltaTable.forPath(self._spark, self.path)
+
+    def change(self, make: Callable[[], object]) -> None:
+        """Change rows in place, and where Delta refuses it, try again while nobody else in this process appends.
+
+        Delta refuses what others have changed meanwhile, and also where they appended. What `make` raises otherwise, or
+        at last, is a StateError.
+        """
+        with self.explained("change rows of"):
+            if self._made(make):
+                return
+            # Held until the end: an append that was let in between would get in the way of the next attempt as well.
+            with self._alone:
+                if not any(self._made(make) for _ in range(CHANGES - 2)):
+                    make()
+
+    def _made(self, change: Callable[[], object]) -> bool:
+        try:
+            change()
+        except Exception as error:
+            if not _refused_for_another(error):
+                raise
+            log.info("%s: a change was refused and is tried again: %s", self.path, cause_of(error))
+            return False
+        return True
+
+    def entries(self) -> int:
+        """How many files the table's folder holds, also those that no version needs any more. Asks no Spark."""
+        jvm: Any = self._spark._jvm
+        jsc: Any = self._spark._jsc
+        with self.explained("list"):
+            folder = jvm.org.apache.hadoop.fs.Path(self.path)
+            return len(folder.getFileSystem(jsc.hadoopConfiguration()).listStatus(folder))
 
     def append(self, rows: Sequence[Tuple[object, ...]], options: Mapping[str, str]) -> None:
         """Add `rows` in one commit and one file; values in the order of the columns, without the stamp.
@@ -109,6 +138,8 @@ class StateTable:
             self._last_name = name
             stamped = self._stamped(rows)
             if not self._created_with(stamped, options):
+                with self._alone:
+                    pass  # a change that was refused once goes first
                 stamped.write.format("delta").mode("append").options(**options).save(self.path)
         log.debug("%d rows appended to %s", len(rows), self.path)
 
@@ -121,7 +152,7 @@ class StateTable:
         with self.explained("write to"):
             self._created_with(self._stamped([]), {})
             given = self._stamped(rows).alias("given")
-            insistently(lambda: self.delta().alias("present").merge(given, same).whenNotMatchedInsertAll().execute())
+        self.change(lambda: self.delta().alias("present").merge(given, same).whenNotMatchedInsertAll().execute())
 
     def _stamped(self, rows: Sequence[Tuple[object, ...]]) -> DataFrame:
         given = local_rows(self._spark, self._schema.given(), rows)
@@ -155,7 +186,7 @@ class StateTable:
         with _CREATION:
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 return False
-            given = {**COMMITS_TO_A_CHECKPOINT, **options}
+            given = {**TABLE_PROPERTIES, **options}
             try:
                 rows.select(named).write.format("delta").mode("append").options(**given).save(self.path)
             except Exception as error:

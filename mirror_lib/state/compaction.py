@@ -1,0 +1,145 @@
+"""The ledger kept small: rows that many commits wrote become as few as say the same, in as few files. No fact changes.
+
+Beside the copy, in a thread of its own. Killed anywhere, the old rows are there or the new ones, never both or none.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import List, Optional, Sequence
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.state.copied_partition import COPIED_PARTITION
+from mirror_lib.state.merged_rows import merged_rows
+from mirror_lib.state.offset_syncs import OFFSET_SYNCS
+from mirror_lib.state.tables import COMMIT_NAME, StateTable
+
+log = logging.getLogger(__name__)
+
+FILES_TO_MERGE = 50
+# So many rows are rewritten in a second or two, so they are taken along whatever they would save.
+FEW_ROWS = 50_000
+ROWS_TO_A_FILE = 1_000_000
+# A chunk is taken along when what was written after it has this share of its rows: each row is rewritten a few times.
+SHARE = 0.5
+_KEY = tuple(column.name for column in COPIED_PARTITION)
+_CARRIED = ("run_id", "query_id", "batch_id")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class LedgerFile:
+    """A file of the ledger: how many rows of a flow it has, and when the first and the last were written (Unix µs)."""
+
+    rows: int
+    first_at: int
+    last_at: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to merge: the rows written from `since` on (Unix µs), which are in `files` files."""
+
+    since: int
+    rows: int
+    files: int
+
+
+def chosen(files: Sequence[LedgerFile]) -> Optional[Choice]:
+    """The newest files, and older chunks as long as they are not much larger than all that is newer. Pure.
+
+    So each row is rewritten about as often as the ledger doubles. `None` where there are no files.
+    """
+    found: Optional[Choice] = None
+    for chunk in _chunks(files):
+        if found is not None and chunk.rows > FEW_ROWS and chunk.rows * SHARE > found.rows:
+            break
+        before = found or Choice(chunk.since, 0, 0)
+        found = Choice(chunk.since, before.rows + chunk.rows, before.files + chunk.files)
+    return found
+
+
+def _chunks(files: Sequence[LedgerFile]) -> List[Choice]:
+    """Files whose times overlap belong together: no bound of time goes between them. The newest first."""
+    chunks: List[Choice] = []
+    for file in sorted(files, key=lambda each: (each.last_at, each.first_at), reverse=True):
+        if chunks and file.last_at >= chunks[-1].since:
+            last = chunks.pop()
+            chunks.append(Choice(min(last.since, file.first_at), last.rows + file.rows, last.files + 1))
+        else:
+            chunks.append(Choice(file.first_at, file.rows, 1))
+    return chunks
+
+
+class LedgerCompaction:
+    """The rows of one flow in the ledger of a `state:` folder."""
+
+    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
+        self._spark = spark
+        self._table = StateTable(spark, state, OFFSET_SYNCS)
+        self._flow = flow
+
+    def file_count(self) -> int:
+        """In how many files the table lies, at least where they are worth merging. StateError."""
+        # The cheap question first: most of the time there is nothing to do.
+        rows = self._table.rows() if self._table.entries() > FILES_TO_MERGE else None
+        with self._table.explained("look through"):
+            return 0 if rows is None else len(rows.inputFiles())
+
+    def choice(self) -> Optional[Choice]:
+        """What is best merged of the flow's rows; `None` where it has none. StateError."""
+        rows = self._table.rows()
+        with self._table.explained("look through"):
+            return None if rows is None else chosen(self._files(rows))
+
+    def merge(self, found: Choice) -> None:
+        """Put merged rows in the place of those that are chosen, in one commit, which `LedgerStream` passes over.
+
+        StateError where it failed, also because other processes wrote meanwhile: then nothing was done, and nothing is
+        wrong.
+        """
+        rows = self._table.rows()
+        if rows is None:
+            return
+        since = f"flow = {_text(self._flow)} AND committed_at >= {_timestamp(found.since)}"
+        # Delta reads and replaces at one and the same version, and refuses where others wrote in the meantime.
+        options = {"replaceWhere": since, COMMIT_NAME: f"{self._flow} compaction"}
+        with self._table.explained("merge"):
+            merged = merged_rows(_gathered(rows.where(since), found), _KEY, OFFSET_SYNCS.stamp, _CARRIED)
+            ready = merged.select(*(column.name for column in OFFSET_SYNCS.columns))
+            writer = ready.write.format("delta").mode("overwrite").options(**options)
+            self._table.change(lambda: writer.save(self._table.path))
+        log.info("%s: %d files of the ledger were merged", self._flow, found.files)
+
+    def drop_replaced_files(self) -> None:
+        """Delete the files that no version of the last days needs any more. StateError."""
+        with self._table.explained("clean"):
+            if DeltaTable.isDeltaTable(self._spark, self._table.path):
+                self._table.delta().vacuum()
+
+    def _files(self, rows: DataFrame) -> List[LedgerFile]:
+        at = F.expr("unix_micros(committed_at)")
+        facts = (F.count("*").alias("rows"), F.min(at).alias("first_at"), F.max(at).alias("last_at"))
+        own = rows.where(F.col("flow") == self._flow).groupBy(F.input_file_name()).agg(*facts)
+        return [LedgerFile(row["rows"], row["first_at"], row["last_at"]) for row in own.collect()]
+
+
+def _gathered(rows: DataFrame, found: Choice) -> DataFrame:
+    """In the tasks that write a file each: by names, so that who looks for one partition reads one file."""
+    files = -(-found.rows // ROWS_TO_A_FILE)
+    # What has one place goes to one task at once.
+    return rows.repartitionByRange(files, "source_topic", "partition") if files > 1 else rows.coalesce(1)
+
+
+def _timestamp(micros: int) -> str:
+    return f"TIMESTAMP '{_EPOCH + timedelta(microseconds=micros)}'"
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,202 @@
+"""The ledger made small again, on real Spark and Delta: every reader hears what it heard before, at any moment."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.errors import StateError
+from mirror_lib.state.compaction import Choice, LedgerCompaction
+from mirror_lib.state.ledger_stream import LedgerStream
+from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.records import LedgerRow, PartitionKey, Position
+from tests.lab.crash import driver
+from tests.lab.one_flow import until
+
+pytestmark = pytest.mark.usefixtures("compiled_statements")
+
+FLOW = "primary'->\\backup"
+OTHER = "other->flow"
+# As if the rows were many: a file for each partition, so that there is a middle to die in.
+MERGE = """
+import sys
+from dataclasses import replace
+from mirror_lib.session import open_session
+from mirror_lib.state.compaction import ROWS_TO_A_FILE, LedgerCompaction
+compaction = LedgerCompaction(open_session("merge"), *sys.argv[1:])
+compaction.merge(replace(compaction.choice(), rows=200 * ROWS_TO_A_FILE))
+"""
+
+
+class Ledger:
+    """One driver's life at the ledger, and what readers hear of it."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self.spark = spark
+        self.table = OffsetSyncTable(spark, state)
+        self.compaction = LedgerCompaction(spark, state, FLOW)
+        self.run_id = uuid.uuid4().hex
+        self.appends = 0
+
+    def append(self, *rows: LedgerRow, flow: str = FLOW) -> None:
+        self.table.append(flow, rows, run_id=self.run_id, append_number=self.appends, query_id="q", batch_id=0)
+        self.appends += 1
+
+    def choice(self) -> Choice:
+        found = self.compaction.choice()
+        assert found is not None
+        return found
+
+    def merge(self) -> None:
+        self.compaction.merge(self.choice())
+
+    def facts(self) -> Sequence[object]:
+        """What a driver hears at its start, and a translator."""
+        return self.table.positions(FLOW), self.table.triples(FLOW)
+
+    def rows(self) -> DataFrame:
+        return self.spark.read.format("delta").load(self.table.path)
+
+
+@pytest.fixture
+def ledger(spark: SparkSession, tmp_path: Path) -> Ledger:
+    return Ledger(spark, str(tmp_path / "state"))
+
+
+def row(partition: int, upstream: int, downstream: int, count: int, source_id: str = "id") -> LedgerRow:
+    return LedgerRow("orders", "primary.orders", partition, source_id, "remote-id", upstream, downstream, count)
+
+
+def key(partition: int) -> PartitionKey:
+    return PartitionKey("id", "remote-id", "orders", partition)
+
+
+def history(seed: int) -> List[List[LedgerRow]]:
+    """Commits of a partition with gaps on both sides, positions, and a row that is stated twice."""
+    chance = random.Random(seed)
+    upstream = downstream = 0
+    commits: List[List[LedgerRow]] = []
+    for _ in range(6):
+        rows: List[LedgerRow] = []
+        for _ in range(8):
+            upstream += chance.choice((0, 0, 0, 2))
+            downstream += chance.choice((0, 0, 0, 1))
+            count = chance.choice((0, 1, 5))
+            rows.append(row(0, upstream, downstream, count))
+            upstream, downstream = upstream + count, downstream + count
+        commits.append(rows)
+    commits[3].append(commits[2][-1])
+    return commits
+
+
+def test_a_ledger_in_fewer_rows_says_the_same_to_every_reader(ledger: Ledger) -> None:
+    for number, rows in enumerate(history(seed=1)):
+        again = row(1, 10 * number, 10 * number, 10)
+        ledger.append(*rows, again, again, again)
+    # The source was truncated and the topic created anew: rows that contradict each other, and the last word counts.
+    ledger.append(row(2, 0, 0, 100), row(2, 100, 100, 0), row(3, 0, 0, 9))
+    ledger.append(row(2, 80, 100, 0), row(3, 0, 9, 4, source_id="new-id"))
+    ledger.append(row(0, 0, 0, 3), row(0, 7, 5, 3), flow=OTHER)
+    before, rows_before = ledger.facts(), ledger.rows().count()
+
+    ledger.merge()
+
+    assert ledger.facts() == before
+    assert ledger.table.positions(FLOW)[key(2)] == Position(80, 100)
+    assert ledger.rows().count() < rows_before - 24
+    assert len(ledger.rows().inputFiles()) == 2
+    kept: Dict[str, object] = ledger.rows().where("partition = 1").collect()[0].asDict()
+    assert (kept["upstream_offset"], kept["record_count"], kept["run_id"]) == (0, 60, ledger.run_id)
+    assert ledger.rows().where(f"flow = '{OTHER}'").count() == 2
+
+
+def test_merging_is_one_commit_and_rows_that_came_meanwhile_stay(ledger: Ledger) -> None:
+    for number in range(3):
+        ledger.append(row(0, 10 * number, 10 * number, 10))
+    found = ledger.choice()
+    ledger.append(row(0, 30, 30, 10))
+    ledger.append(row(0, 50, 40, 10))
+    ledger.table.void_from(FLOW, key(0), 45)
+    commits = DeltaTable.forPath(ledger.spark, ledger.table.path).history().count()
+
+    ledger.compaction.merge(found)
+
+    assert [(sync.upstream_offset, sync.record_count) for sync in ledger.table.runs(FLOW, "orders", 0)] == [
+        (0, 40),
+        (50, 5),
+    ]
+    assert DeltaTable.forPath(ledger.spark, ledger.table.path).history().count() == commits + 1
+
+
+def test_a_stream_hears_each_row_once(ledger: Ledger, spark: SparkSession, tmp_path: Path) -> None:
+    heard: List[int] = []
+    for number in range(3):
+        ledger.append(row(0, 10 * number, 10 * number, 10))
+    stream = LedgerStream(spark, str(tmp_path / "state")).added(FLOW)
+    writer = stream.writeStream.foreachBatch(
+        lambda batch, _: heard.extend(each["upstream_offset"] for each in batch.collect())
+    )
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        ledger.append(row(0, 30, 30, 10))
+        ledger.merge()
+        ledger.append(row(0, 40, 40, 10))
+        query.processAllAvailable()
+        ledger.merge()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert sorted(heard) == [30, 40]
+    assert ledger.rows().count() == 1
+
+
+def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) -> None:
+    for number in range(4):
+        ledger.append(row(0, 10 * number, 10 * number, 10), row(1, 20 * number, 10 * number, 10))
+    found = ledger.choice()
+    refused: List[StateError] = []
+
+    def merge() -> None:
+        try:
+            ledger.compaction.merge(found)
+        except StateError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=merge) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    ledger.append(row(0, 40, 40, 10))
+    ledger.table.void_from(FLOW, key(1), 15)
+    for thread in threads:
+        thread.join()
+
+    assert [(sync.upstream_offset, sync.record_count) for sync in ledger.table.runs(FLOW, "orders", 0)] == [(0, 50)]
+    assert ledger.table.positions(FLOW) == {key(0): Position(50, 50), key(1): Position(25, 15)}
+    assert all("oncurrent" in str(error) for error in refused)
+
+
+def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_merges(ledger: Ledger) -> None:
+    for number in range(2):
+        ledger.append(*(row(each, 10 * number, 10 * number, 10) for each in range(200)))
+    before, files = ledger.facts(), set(ledger.rows().inputFiles())
+    folder = Path(ledger.table.path)
+
+    with driver(["-c", MERGE, str(folder.parent), FLOW]) as merging:
+        until(lambda: len(list(folder.glob("*.parquet"))) > len(files) or merging.process.poll() is not None, 180)
+        merging.end()
+
+    assert len(list(folder.glob("*.parquet"))) > len(files) == 2
+    assert set(ledger.rows().inputFiles()) == files
+    assert ledger.facts() == before
+    ledger.merge()
+    assert ledger.facts() == before
+    assert ledger.rows().count() == 200

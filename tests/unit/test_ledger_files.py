@@ -1,0 +1,54 @@
+"""Which files of the ledger are merged: new ones always, large old chunks seldom, and never a part of a chunk."""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Tuple
+
+from mirror_lib.state.compaction import FEW_ROWS, Choice, LedgerFile, chosen
+
+
+def files(*rows: int) -> List[LedgerFile]:
+    """One after the other, the oldest first, each written in ten microseconds."""
+    return [LedgerFile(count, 10 * number, 10 * number + 9) for number, count in enumerate(rows)]
+
+
+def test_small_files_are_merged_together_whatever_their_order() -> None:
+    assert chosen(files(5, 100, 7)) == chosen(files(5, 100, 7)[::-1]) == Choice(since=0, rows=112, files=3)
+    assert chosen([]) is None
+
+
+def test_large_old_chunk_waits_until_what_is_newer_is_worth_it() -> None:
+    large = 10 * FEW_ROWS
+
+    assert chosen(files(large, 10, 10)) == Choice(since=10, rows=20, files=2)
+    assert chosen(files(large, large // 2, large // 4)) == Choice(since=0, rows=large * 7 // 4, files=3)
+
+
+def test_files_written_at_the_same_time_are_one_chunk() -> None:
+    large = [LedgerFile(10 * FEW_ROWS, 0, 100), LedgerFile(10 * FEW_ROWS, 50, 150)]
+    new = LedgerFile(8 * FEW_ROWS, 200, 210)
+
+    assert chosen([*large, new]) == Choice(since=200, rows=8 * FEW_ROWS, files=1)
+    assert chosen([*large, LedgerFile(10, 150, 210)]) == Choice(since=0, rows=20 * FEW_ROWS + 10, files=3)
+
+
+def test_no_row_is_rewritten_often_however_many_commits_come() -> None:
+    rewritten = 0
+    kept: List[LedgerFile] = []
+    for commit in range(20_000):
+        kept.append(LedgerFile(1000, commit, commit))
+        if commit % 100 == 99:
+            kept, cost = after(kept)
+            rewritten += cost
+
+    assert len(kept) < 30
+    assert sum(file.rows for file in kept) == 20_000_000
+    assert rewritten < 12 * 20_000_000
+
+
+def after(kept: Sequence[LedgerFile]) -> Tuple[List[LedgerFile], int]:
+    """What is left when the choice is merged and none of its rows continue each other, and the rows that it cost."""
+    found = chosen(kept)
+    assert found is not None
+    merged = LedgerFile(found.rows, found.since, max(file.last_at for file in kept))
+    return [*(file for file in kept if file.first_at < found.since), merged], found.rows

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Mapping, Tuple
+from typing import Mapping, Sequence, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.topics.plan import CopiedTopic
 
 
 @dataclass(frozen=True)
@@ -27,3 +30,11 @@ class RemoteNames:
 
     def _entry(self, name: str) -> Mapping[str, object]:
         return {"topic": name, "partitions": self.partitions[name]}
+
+
+def names_of(flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> RemoteNames:
+    """What is known of the flow's copied topics; its dead letter topic counts as one partition, whatever it has."""
+    dead = None if flow.change is None else flow.change.dead_letter_topic
+    counts = {topic.remote_topic: topic.partitions for topic in copied}
+    topics = {topic.source.name: (topic.remote_topic,) for topic in copied}
+    return RemoteNames(flow.source.alias, topics, counts if dead is None else {**counts, dead: 1})

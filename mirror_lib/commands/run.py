@@ -9,13 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, watcher
-from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_OK, ConfigError, MirrorError
 from mirror_lib.progress import snapshot_json, status_line
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from mirror_lib.replicate.job import FlowOutcome
 
 EXIT_STOPPED = 143
@@ -37,6 +39,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         config = replace(config, trigger=AVAILABLE_NOW)
     with running_session(f"mirror {', '.join(flow.name for flow in flows)}") as spark:
         refuse_settings(spark)
+        refuse_changes(spark, flows)
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         made = TopicAclTable(spark, config.state)
@@ -47,6 +50,14 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK
+
+
+def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> None:
+    """Raise ConfigError where a flow's change of records cannot be made, before any flow copies anything."""
+    for flow in (each for each in flows if each.change is not None):
+        from mirror_lib.changes.check import check_change
+
+        check_change(spark, flow)
 
 
 def wanted_end(arguments: argparse.Namespace) -> Optional[OffsetChoice]:

@@ -25,6 +25,8 @@ class Unused:
 UNUSED: Tuple[Unused, ...] = (
     Unused(("transforms*", "predicates*"), "single message transforms do not run here, and records would be copied "
            "without them; `where`, `select` and `rename` do what they do", refused=True),
+    Unused(("minPartitions", "maxRecordsPerPartition"), "Spark would read a partition in several tasks, and the order "
+           "of its records would be lost", refused=True),
     Unused(("offset.storage.*", "offset.flush.*", "config.storage.*", "status.storage.*", "offsets.storage.topic",
             "group.id", "internal.key.converter*", "internal.value.converter*", "scheduled.rebalance.max.delay.ms",
             "rebalance.timeout.ms", "plugin.*", "worker.*", "inter.worker.*", "connect.protocol", "connector.class",

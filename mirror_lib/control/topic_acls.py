@@ -10,6 +10,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding
+from mirror_lib.topics.naming import remote_topic
 from mirror_lib.topics.policy import policy_for
 from mirror_lib.topics.selection import copied_back, why_skipped
 
@@ -101,7 +102,7 @@ class _Translator:
         reason = why_skipped(topic, self._flow)
         if reason is None and copied_back(topic, self._flow, self._flows) is not None:
             reason = "its copy would come back: cycle"
-        return (None, reason) if reason else (self._policy.format_remote_topic(self._flow.source.alias, topic), "")
+        return (None, reason) if reason else (remote_topic(self._flow, topic), "")
 
     def _prefix(self, prefix: str) -> Tuple[Optional[str], str]:
         """The prefix on B, `""` for every topic. Only if it fits: a policy may do more than put something before."""

@@ -9,12 +9,15 @@ from dataclasses import replace
 from typing import Iterator, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.record_change import RECORDS
+from mirror_lib.config.settings import ENGINE
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.errors import CustomClassError
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.facts import TopicDescription
 from mirror_lib.topics.custom_classes import POLICY_KEY, TOPIC_FILTER_KEY
 from mirror_lib.topics.filters import topic_filter_for
+from mirror_lib.topics.naming import remote_topic, renamed
 from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicFacts, plan_topics
 from mirror_lib.topics.policy import policy_for
 from mirror_lib.topics.selection import copied_back
@@ -94,8 +97,15 @@ def _steps(
         says = f"{closing} would bring the copy back as {name}"
         yield Step("cycle", ALWAYS, says, stops=f"{says}: cycle")
     yield Step("cycle", ALWAYS, "no")
-    remote = policy.format_remote_topic(flow.source.alias, name)
-    yield Step(POLICY_KEY, place_of(flow, POLICY_KEY), f"{flow.replication_policy} calls the copy {remote}")
+    names = renamed(flow, name)
+    if names:
+        yield Step("rename", place_of(flow, "rename"), f"calls the copy {' and '.join(names)}")
+    else:
+        remote = remote_topic(flow, name)
+        yield Step(POLICY_KEY, place_of(flow, POLICY_KEY), f"{flow.replication_policy} calls the copy {remote}")
+    if flow.change is not None:
+        key = next(iter(flow.change.places), ENGINE)
+        yield Step(ENGINE, place_of(flow, key), f"{RECORDS}: they go through Spark's rows; `mirror plan` says more")
 
 
 def _existence(topic: TopicDescription, exists: Optional[bool], flow: ReplicationFlow) -> Step:

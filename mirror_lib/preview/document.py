@@ -14,8 +14,10 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
     plan, acls, groups, internal = preview.topics, preview.acls, preview.groups, preview.internal
     return {
         "flow": preview.flow.name,
+        "engine": preview.engine and vars(preview.engine),
         "changes": changes(preview),
         "topics": [_topic(preview, each) for each in plan.copied],
+        "dead_letters": plan.dead_letters and vars(plan.dead_letters),
         "skipped": [{"topic": each.name, "reason": each.reason, "wanted": each.wanted} for each in plan.skipped],
         "configs": None if preview.configs is None else _configs(preview),
         "acls": acls

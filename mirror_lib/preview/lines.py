@@ -5,12 +5,12 @@ What stays is counted and long lists are cut; `show_all` lists everything, what 
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.columns import aligned
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
-from mirror_lib.facts import AclBinding
+from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED
 from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE
 from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview
@@ -30,6 +30,7 @@ def preview_lines(preview: FlowPreview, show_all: bool = False) -> List[str]:
     flow = preview.flow
     return [
         f"{flow.name}: what a run would change",
+        *([preview.engine.line()] if preview.engine else []),
         *_topics(preview, show_all),
         *_configs(preview, show_all),
         *_acls(preview, show_all),
@@ -44,7 +45,8 @@ def changes(preview: FlowPreview) -> Dict[str, int]:
     decided = [each for found in (preview.configs or {}).values() for each in found if each.action != KEEP]
     acls = preview.acls
     counted = {
-        "topics created": sum(each.create is not None for each in preview.topics.copied),
+        "topics created": sum(each.create is not None for each in preview.topics.copied)
+        + (preview.topics.dead_letters is not None),
         "topics grown": sum(each.grow_to is not None for each in preview.topics.copied),
         "configs changed": len(decided),
         "ACLs created": 0 if acls is None else len(acls.create),
@@ -77,7 +79,8 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     )
     shown = [each for each in plan.copied if show_all or each.create or each.grow_to]
     head = ("", "TOPIC", "REMOTE TOPIC", "PARTITIONS", "HOW")
-    yield from _table(head, [_topic_row(preview, each) for each in shown], show_all)
+    rows = [_topic_row(preview, each) for each in shown]
+    yield from _table(head, [*rows, *(_new("dead letters", new) for new in _present(plan.dead_letters))], show_all)
     yield from _by_reason("NOTE", [(note, each.source.name) for each in plan.copied for note in each.notes], show_all)
     yield from _table(("", "IN THE WAY", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.name) for each in skipped], show_all)
@@ -85,14 +88,22 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
 
 def _topic_row(preview: FlowPreview, topic: CopiedTopic) -> Row:
     if topic.create is not None:
-        shown = {key: value for key, value in topic.create.configs.items() if key not in TIMESTAMP_CONFIGS}
-        configs = "".join(f", {key}={value}" for key, value in shown.items())
-        how = f"create, replication.factor {topic.create.replication_factor}{configs}"
-        return (MADE, topic.source.name, topic.remote_topic, str(topic.partitions), how)
+        return _new(topic.source.name, topic.create)
     if topic.grow_to is not None:
         now = preview.facts.target_topics[topic.remote_topic].partitions
         return (CHANGED, topic.source.name, topic.remote_topic, f"{now} -> {topic.grow_to}", "grow")
     return (SAME, topic.source.name, topic.remote_topic, str(topic.partitions), "")
+
+
+def _new(what: str, topic: NewTopic) -> Row:
+    shown = {key: value for key, value in topic.configs.items() if key not in TIMESTAMP_CONFIGS}
+    configs = "".join(f", {key}={value}" for key, value in shown.items())
+    how = f"create, replication.factor {topic.replication_factor}{configs}"
+    return (MADE, what, topic.name, str(topic.partitions), how)
+
+
+def _present(topic: Optional[NewTopic]) -> List[NewTopic]:
+    return [] if topic is None else [topic]
 
 
 def _configs(preview: FlowPreview, show_all: bool) -> Iterator[str]:

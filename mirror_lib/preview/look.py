@@ -13,6 +13,7 @@ from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
 from mirror_lib.errors import ClusterError, CustomClassError
 from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
+from mirror_lib.preview.engine import EngineNote
 from mirror_lib.preview.groups import GroupFacts, GroupPlan, plan_groups
 from mirror_lib.preview.internal_topics import InternalTopicPlan, plan_internal_topics
 from mirror_lib.topics.filters import group_filter_for
@@ -42,6 +43,7 @@ class FlowPreview:
     groups: Optional[Tuple[GroupPlan, ...]]
     internal: Optional[Tuple[InternalTopicPlan, ...]]
     silent: Mapping[str, str]
+    engine: Optional[EngineNote] = None
 
 
 class _Silent(Exception):
@@ -54,8 +56,10 @@ def preview(
     target: PreviewedCluster,
     config: Optional[MirrorConfig] = None,
     made_acls: FrozenSet[AclBinding] = frozenset(),
+    engine: Optional[EngineNote] = None,
 ) -> FlowPreview:
-    """Read both clusters and decide. `config` is the flow's file, `made_acls` what the flow created and may delete.
+    """Read both clusters and decide. `config` is the flow's file, `made_acls` what the flow created and may delete,
+    `engine` what Spark said of a flow that changes records.
 
     Raises ClusterError where the topics cannot be read, RefusedError where the flow would copy onto itself.
     """
@@ -83,6 +87,7 @@ def preview(
         groups=part(GROUPS, lambda: _groups(flow, selected, source, target)),
         internal=part(INTERNAL, lambda: plan_internal_topics(flow, *topics, pairs)),
         silent=silent,
+        engine=engine,
     )
 
 

@@ -6,13 +6,13 @@ Pure: `mirror plan` shows it, `mirror_lib.topics.remote_topics` carries it out.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.topics.filters import topic_filter_for
-from mirror_lib.topics.policy import policy_for
+from mirror_lib.topics.naming import remote_topic, renamed
 from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
 from mirror_lib.topics.selection import copied_back, name_fault, why_skipped
 
@@ -60,10 +60,11 @@ class SkippedTopic:
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """Every source topic, once: copied or skipped, each in the order of names."""
+    """Every source topic, once: copied or skipped, each in the order of names. `dead_letters` is to be created."""
 
     copied: Tuple[CopiedTopic, ...]
     skipped: Tuple[SkippedTopic, ...]
+    dead_letters: Optional[NewTopic] = None
 
     @property
     def blocked(self) -> Tuple[SkippedTopic, ...]:
@@ -78,19 +79,22 @@ def select_topics(
 
     `flows` are all flows of the file, among which a loop of identity flows is looked for.
     """
-    policy, known_flows = policy_for(flow), tuple(flows)
+    known_flows = tuple(flows)
     selected: Dict[str, str] = {}
     claimed: Dict[str, str] = {}
     skipped: List[SkippedTopic] = []
     for name in sorted(source_topics):
         try:
             unwanted = _why_unwanted(source_topics[name], flow, known_flows)
-            remote = policy.format_remote_topic(flow.source.alias, name)
+            remote = remote_topic(flow, name)
         except CustomClassError as error:
             skipped.append(SkippedTopic(name, error.message, wanted=True))
             continue
         if unwanted is not None:
             skipped.append(SkippedTopic(name, unwanted))
+        elif len(renamed(flow, name)) > 1:
+            reason = f"rename gives it {len(renamed(flow, name))} remote topics; give each of them a flow of its own"
+            skipped.append(SkippedTopic(name, reason, wanted=True))
         elif remote in claimed:
             reason = f"another source topic of this flow maps to the same remote topic: {claimed[remote]}"
             skipped.append(SkippedTopic(name, reason, wanted=True))
@@ -131,7 +135,23 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
             continue
         taken.setdefault(_metric_name(remote), remote)
         copied.append(decided)
-    return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda each: each.name)))
+    by_name = tuple(sorted(skipped, key=lambda each: each.name))
+    return TopicPlan(tuple(copied), by_name, _dead_letters(flow, copied, facts))
+
+
+def missing_dead_letters(flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]) -> Optional[str]:
+    """The name of the dead letter topic, where the flow has one and the target has not."""
+    name = None if flow.change is None else flow.change.dead_letter_topic
+    return None if name in target_topics else name
+
+
+def _dead_letters(flow: ReplicationFlow, copied: Sequence[CopiedTopic], facts: TopicFacts) -> Optional[NewTopic]:
+    name = missing_dead_letters(flow, facts.target_topics)
+    if name is None:
+        return None
+    partitions = max((each.partitions for each in copied), default=1)
+    configs = admission_configs(flow, {}, facts.target_config_keys)
+    return NewTopic(name, partitions, flow.replication_factor, dict(sorted(configs.items())))
 
 
 def _metric_name(topic: str) -> str:
@@ -141,6 +161,8 @@ def _metric_name(topic: str) -> str:
 def _why_not_written(
     remote: str, flow: ReplicationFlow, facts: TopicFacts, taken: Mapping[str, str]
 ) -> Optional[str]:
+    if flow.change is not None and remote == flow.change.dead_letter_topic:
+        return f"would be written into {remote}, the flow's dead letter topic"
     existing = facts.target_topics.get(remote)
     if existing is None:
         return _why_not_created(remote, flow, facts, taken)

@@ -13,7 +13,15 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster, TopicDescription
-from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicFacts, TopicPlan, plan_topics, select_topics
+from mirror_lib.topics.plan import (
+    CopiedTopic,
+    SkippedTopic,
+    TopicFacts,
+    TopicPlan,
+    missing_dead_letters,
+    plan_topics,
+    select_topics,
+)
 from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS
 
 log = logging.getLogger(__name__)
@@ -60,6 +68,7 @@ def read_facts(
     selected, _ = select_topics(flow, source_topics, flows)
     existing = {name: remote for name, remote in selected.items() if remote in target_topics}
     created = sorted(selected.keys() - existing.keys())
+    makes_any = bool(created) or missing_dead_letters(flow, target_topics) is not None
     creation_configs = source.topic_configs(created)
     deleted_meanwhile = set(created) - creation_configs.keys()
     return TopicFacts(
@@ -67,7 +76,7 @@ def read_facts(
         target_topics=target_topics,
         source_configs={**creation_configs, **source.topic_configs(sorted(existing), ADMISSION_CONFIGS)},
         target_configs=target.topic_configs(sorted(existing.values()), ADMISSION_CONFIGS),
-        target_config_keys=target.topic_config_keys() if created else frozenset(),
+        target_config_keys=target.topic_config_keys() if makes_any else frozenset(),
         target_broker_count=target.broker_count(),
     )
 
@@ -77,10 +86,11 @@ def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
 
     A topic that the target refuses is skipped with its reason, and the others go on. Repeating does no harm.
     """
-    if not any(each.create or each.grow_to for each in plan.copied):
+    if plan.dead_letters is None and not any(each.create or each.grow_to for each in plan.copied):
         return plan
     failures: Dict[str, str] = {}
-    failures.update(_failed(target.create_topics([each.create for each in plan.copied if each.create])))
+    new = [each.create for each in plan.copied if each.create]
+    failures.update(_failed(target.create_topics([*new, *([plan.dead_letters] if plan.dead_letters else [])])))
     going = [each for each in plan.copied if each.remote_topic not in failures]
     topics = _visible(target, dict.fromkeys((each.remote_topic for each in going), 1))
     # Also a topic that somebody else created in the meantime, perhaps a broker by itself, with too few partitions.
@@ -136,4 +146,6 @@ def _carried_out(
             verb = "create" if each.create else "grow"
             explained = f"cannot {verb} {each.remote_topic} on {alias}: {reason}"
             skipped.append(SkippedTopic(each.source.name, explained, wanted=True))
-    return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda topic: topic.name)))
+    # A dead letter topic that is refused is asked for again at the next look, and told of by who needs it.
+    left = plan.dead_letters if plan.dead_letters and plan.dead_letters.name in failures else None
+    return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda topic: topic.name)), left)

@@ -7,6 +7,7 @@ from typing import Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.topics.filters import topic_filter_for
+from mirror_lib.topics.naming import remote_topic
 from mirror_lib.topics.policy import policy_for
 
 LONGEST_NAME = 249
@@ -41,7 +42,7 @@ def copied_back(topic: str, flow: ReplicationFlow, flows: Sequence[ReplicationFl
 
     Only `flows` are known: a loop that another file closes is not seen.
     """
-    start = (flow.target.alias, policy_for(flow).format_remote_topic(flow.source.alias, topic))
+    start = (flow.target.alias, remote_topic(flow, topic))
     reached: Set[Tuple[str, str]] = {start}
     waiting = [start]
     while waiting:
@@ -50,7 +51,7 @@ def copied_back(topic: str, flow: ReplicationFlow, flows: Sequence[ReplicationFl
             # Flows with unlike separators can prefix a name again and again: only its length ends that.
             if onward.source.alias != alias or len(name) > LONGEST_NAME or why_skipped(name, onward) is not None:
                 continue
-            arrived = (onward.target.alias, policy_for(onward).format_remote_topic(alias, name))
+            arrived = (onward.target.alias, remote_topic(onward, name))
             if arrived == (flow.source.alias, topic):
                 return onward.name
             if arrived not in reached:

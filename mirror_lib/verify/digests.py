@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +16,9 @@ from pyspark.sql import functions as F
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.local_rows import local_rows
+
+# Rows of Kafka's source to the rows that are digested instead, each with its position.
+Made = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,16 @@ KEY_DIGEST = _sha256(FIELDS["key"])
 
 
 class DigestReader:
-    """Reads one cluster. `isolation_level` is the consumer's."""
+    """Reads one cluster. `isolation_level` is the consumer's; `made` makes other records of those that are read, if
+    the flow does."""
 
-    def __init__(self, spark: SparkSession, cluster: ClusterConfig, isolation_level: str) -> None:
+    def __init__(
+        self, spark: SparkSession, cluster: ClusterConfig, isolation_level: str, made: Optional[Made] = None
+    ) -> None:
         self._spark = spark
         self._cluster = cluster
         self._isolation_level = isolation_level
+        self._made = made
 
     def digests(self, slices: Sequence[Slice]) -> DataFrame:
         """`slot, offset, digest, key_digest, tombstone, bytes`: one row for each record of `slices`.
@@ -110,6 +117,7 @@ class DigestReader:
             return local_rows(self._spark, _KAFKA_COLUMNS, [])
         slots = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in read])
         records = self._spark.read.format("kafka").options(**self._options(read)).load()
+        records = records if self._made is None else self._made(records)
         return records.join(F.broadcast(slots), ["topic", "partition"])
 
     def _options(self, slices: Sequence[Slice]) -> Mapping[str, str]:

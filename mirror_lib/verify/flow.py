@@ -12,8 +12,11 @@ from typing import Collection, Dict, FrozenSet, Iterator, List, Mapping, Optiona
 
 from pyspark.sql import SparkSession
 
+from mirror_lib.changes.check import check_change
+from mirror_lib.changes.expected import expected
+from mirror_lib.changes.remote_names import names_of
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.errors import ClusterError, MirrorError, cause_of
+from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster
 from mirror_lib.state.offset_map import downstream_end, downstream_of, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable
@@ -21,7 +24,7 @@ from mirror_lib.state.records import OffsetSync, PartitionKey
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
-from mirror_lib.verify.digests import DigestReader
+from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.first_differences import Facing, kinds
 from mirror_lib.verify.screen import screen
 from mirror_lib.verify.verdicts import (
@@ -58,13 +61,24 @@ def verify(
     ranges = _ranges(flow, ledger, copied, source, target, incomplete)
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     readers = (
-        DigestReader(spark, flow.source, flow.isolation_level),
+        DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied)),
         DigestReader(spark, flow.target, "read_uncommitted"),
     )
     with _explained(flow):
         findings = _findings(spark, readers, ranges)
     partitions = [_partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
     return VerifyReport(flow.name, tuple(_topic_verdict(topic, ranges, partitions) for topic in copied))
+
+
+def _made(spark: SparkSession, flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> Optional[Made]:
+    """What the flow makes of its source's records. RefusedError where it would make others of them the next time."""
+    change = flow.change
+    if change is None:
+        return None
+    repeatable, reason = check_change(spark, flow)
+    if not repeatable:
+        raise RefusedError(f"{flow.name}: what it made of records cannot be made again to compare it: {reason}")
+    return lambda rows: expected(rows, change, names_of(flow, copied))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.explain.group import explain_group
 from mirror_lib.explain.steps import Explanation, explanation_json, explanation_lines
 from mirror_lib.explain.topic import explain_topic
@@ -43,6 +44,15 @@ class Raises:
             raise ValueError("cannot say")
 
 
+def test_a_renamed_topic_names_the_rule_and_the_engine() -> None:
+    renamed = replace(FLOWS["renamed"], places={"rename": "mirror.yaml:9"})
+    found = explain_topic("orders", renamed, facts("orders"))
+    assert found.verdict == "copied to all"
+    assert [(step.rule, step.place) for step in found.steps if step.rule in ("rename", "engine")] == [
+        ("rename", "mirror.yaml:9"), ("engine", "default"),
+    ]  # fmt: skip
+
+
 def rules(found: Explanation) -> List[str]:
     return [step.rule for step in found.steps]
 
@@ -57,6 +67,7 @@ FLOWS = {
     "without heartbeats": flow(topics=("orders",), heartbeats_replication=False),
     "too many replicas": flow(replication_factor=3),
     "custom": flow(topic_filter=f"{__name__}:Raises"),
+    "renamed": flow(change=RecordChange(rename=(("orders|x", ("all",)), ("loop", ("one", "two"))))),
 }
 
 

@@ -5,6 +5,7 @@ from typing import Any, Dict, Mapping, Optional
 import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
 from mirror_lib.topics.plan import CopiedTopic, TopicFacts, TopicPlan, plan_topics
 
@@ -255,3 +256,47 @@ def test_a_source_without_timestamp_bounds_is_taken_as_unlimited() -> None:
 def test_the_same_facts_give_the_same_plan_whatever_their_order() -> None:
     forwards, backwards = topics(a=1, b=2, c=3), dict(reversed(list(topics(a=1, b=2, c=3).items())))
     assert plan_topics(flow(), facts(forwards)) == plan_topics(flow(), facts(backwards))
+
+
+def renaming(*rules: Any, **settings: Any) -> ReplicationFlow:
+    return flow(change=RecordChange(rename=rules), **settings)
+
+
+def test_rename_names_remote_topics_and_the_policy_the_rest() -> None:
+    change = renaming(("orders-(.*)", ("sales-$1",)))
+    plan = plan_topics(change, facts({**topics(payments=1), **{"orders-eu": TopicDescription("orders-eu", "x", 2)}}))
+    assert {each.source.name: each.remote_topic for each in plan.copied} == {
+        "orders-eu": "sales-eu",
+        "payments": "primary.payments",
+    }
+
+
+def test_topics_that_rename_brings_together_or_spreads_are_told_as_in_the_way() -> None:
+    plan = plan_topics(renaming(("a|b", ("all",)), ("c", ("c1", "c2"))), facts(topics(a=1, b=1, c=1)))
+    assert [each.source.name for each in plan.copied] == ["a"]
+    assert reasons(plan) == {
+        "b": "another source topic of this flow maps to the same remote topic: a",
+        "c": "rename gives it 2 remote topics; give each of them a flow of its own",
+    }
+    assert len(plan.blocked) == 2
+
+
+def test_a_renamed_copy_that_another_flow_would_bring_back_is_a_cycle() -> None:
+    there, back = renaming(("a", ("b",))), flow("backup", "primary", change=RecordChange(rename=(("b", ("a",)),)))
+    assert "cycle" in reasons(plan_topics(there, facts(topics(a=1)), [there, back]))["a"]
+    assert only(plan_topics(there, facts(topics(a=1)), [there])).remote_topic == "b"
+
+
+def test_a_dead_letter_topic_is_made_once_as_wide_as_the_widest_topic() -> None:
+    burying = flow(change=RecordChange(dead_letter_topic="dead"))
+    plan = plan_topics(burying, facts(topics(orders=7, payments=2)))
+    assert plan.dead_letters == NewTopic("dead", 7, 1, {"message.timestamp.type": "CreateTime"})
+    assert plan_topics(burying, facts(topics(orders=7), topics(dead=1))).dead_letters is None
+    assert plan_topics(flow(), facts(topics(orders=7))).dead_letters is None
+
+
+def test_no_topic_is_copied_into_the_dead_letter_topic() -> None:
+    burying = flow(change=RecordChange(rename=(("orders", ("dead",)),), dead_letter_topic="dead"))
+    assert reasons(plan_topics(burying, facts(topics(orders=1)))) == {
+        "orders": "would be written into dead, the flow's dead letter topic"
+    }

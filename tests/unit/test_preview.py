@@ -4,7 +4,10 @@ import json
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+import pytest
+
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import (
     AclBinding,
@@ -16,9 +19,10 @@ from mirror_lib.facts import (
     TopicPartition,
 )
 from mirror_lib.preview.document import preview_json
+from mirror_lib.preview.engine import engine_note
 from mirror_lib.preview.groups import GroupFacts, plan_groups
 from mirror_lib.preview.internal_topics import plan_internal_topics
-from mirror_lib.preview.lines import preview_lines
+from mirror_lib.preview.lines import changes, preview_lines
 from mirror_lib.preview.look import FlowPreview, preview
 
 OFFSET = CommittedOffset(5)
@@ -319,3 +323,38 @@ def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> No
     notes = preview_lines(preview(upgraded, clusters[0], clusters[1]))
     assert "     note: B has A.checkpoints.internal, checkpoints of other settings" in notes
     assert plan_internal_topics(replace(upgraded, internal_separator="."), {}, old)[0].action == "exists"
+
+
+# --- the engine --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings, said, line",
+    [
+        ({"where": "true", "provenance_headers": True}, (True, ""), "(where, provenance.headers), exactly once"),
+        ({}, (True, ""), ", exactly once"),
+        ({"where": "rand() < 1"}, (False, "rand() differs"), "(where), at least once: rand() differs"),
+    ],
+)
+def test_what_changes_records_says_so_with_its_guarantee(settings: Any, said: Any, line: str) -> None:
+    changing = flow(change=RecordChange(**settings))
+    clusters: Any = (Told("A", topics(orders=1)), Told("B", {}))
+    found = preview(changing, clusters[0], clusters[1], engine=engine_note(changing, *said))
+    assert preview_lines(found)[1] == f"engine: records {line}".replace(" ,", ",")
+    document: Any = preview_json(found)["engine"]
+    assert (document["engine"], document["reason"]) == ("records", said[1])
+
+
+def test_a_flow_that_changes_nothing_says_nothing_of_its_engine() -> None:
+    assert engine_note(flow(), True, "") is None
+    assert not [line for line in preview_lines(example()) if line.startswith("engine")]
+    slow = engine_note(flow(change=RecordChange(), delivery="at-least-once"), True, "")
+    assert slow is not None and slow.line() == "engine: records, at least once: delivery is at-least-once"
+
+
+def test_a_dead_letter_topic_that_is_missing_is_announced() -> None:
+    clusters: Any = (Told("A", topics(orders=4)), Told("B", {}))
+    found = preview(flow(change=RecordChange(dead_letter_topic="dead")), clusters[0], clusters[1])
+    assert changes(found)["topics created"] == 2
+    assert any(line.split()[:5] == ["+", "dead", "letters", "dead", "4"] for line in preview_lines(found))
+    assert preview_json(found)["dead_letters"]

@@ -1,0 +1,16 @@
+"""Rows of a flow's source in, the records that its remote logs should hold out, each under its source's position."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from mirror_lib.changes.changed import changed
+from mirror_lib.changes.remote_names import RemoteNames
+from mirror_lib.config.record_change import RecordChange
+
+
+def expected(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataFrame:
+    """`topic, partition, offset, key, value, headers, timestamp` as Kafka's source has them; dead letters left out."""
+    position = ("source_topic as topic", "source_partition as partition", "source_offset as offset")
+    made = changed(rows, change, remote).where("failure is null")
+    return made.selectExpr(*position, "key", "value", "headers", "timestamp_millis(timestamp) as timestamp")

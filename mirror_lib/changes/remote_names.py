@@ -35,6 +35,6 @@ class RemoteNames:
 def names_of(flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> RemoteNames:
     """What is known of the flow's copied topics; its dead letter topic counts as one partition, whatever it has."""
     dead = None if flow.change is None else flow.change.dead_letter_topic
-    counts = {topic.remote_topic: topic.partitions for topic in copied}
+    counts = {topic.remote_topic: topic.remote_partitions for topic in copied}
     topics = {topic.source.name: (topic.remote_topic,) for topic in copied}
     return RemoteNames(flow.source.alias, topics, counts if dead is None else {**counts, dead: 1})

@@ -37,7 +37,8 @@ class TopicFacts:
 class CopiedTopic:
     """A topic to copy into `remote_topic`, after creating it (`create`) or growing it to `grow_to` partitions.
 
-    `partitions` is the source's count; `remote_topic_id` is `""` until the remote topic exists.
+    `partitions` is the source's count; `remote_topic_id` is `""` until the remote topic exists. `keyed_over` is the
+    remote topic's count where keys are spread over it, which must not grow; `None` where partitions keep their numbers.
     """
 
     source: TopicDescription
@@ -47,6 +48,12 @@ class CopiedTopic:
     create: Optional[NewTopic] = None
     grow_to: Optional[int] = None
     notes: Tuple[str, ...] = ()
+    keyed_over: Optional[int] = None
+
+    @property
+    def remote_partitions(self) -> int:
+        """How many partitions the remote topic must have."""
+        return self.partitions if self.keyed_over is None else self.keyed_over
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,9 @@ def _why_not_written(
     existing = facts.target_topics.get(remote)
     if existing is None:
         return _why_not_created(remote, flow, facts, taken)
+    wanted = None if flow.change is None else flow.change.partitioner
+    if isinstance(wanted, int) and wanted != existing.partitions:
+        return f"{remote} has {existing.partitions} partitions, and partitioner asks for {wanted}"
     # Only a policy of the user's can name such a topic.
     return f"would be written into {remote}, an internal topic of {flow.target.alias}" if existing.internal else None
 
@@ -194,14 +204,24 @@ def _copy_existing(
     if existing is None:
         return None
     notes = admission_notes(facts.source_configs.get(topic.name, {}), facts.target_configs.get(remote, {}))
+    keyed_over = _keyed_over(flow, existing.partitions)
+    grows = keyed_over is None and existing.partitions < topic.partitions
     return CopiedTopic(
         source=topic,
         remote_topic=remote,
         remote_topic_id=existing.topic_id,
         partitions=topic.partitions,
-        grow_to=topic.partitions if existing.partitions < topic.partitions else None,
+        grow_to=topic.partitions if grows else None,
         notes=(*_heartbeats_note(flow, topic.name), *notes),
+        keyed_over=keyed_over,
     )
+
+
+def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
+    """How many partitions the flow spreads keys over, of a remote topic that has, or would have, `present`."""
+    if flow.change is None or flow.change.keeps_partitions:
+        return None
+    return present if isinstance(flow.change.partitioner, str) else flow.change.partitioner
 
 
 def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts) -> CopiedTopic:
@@ -210,12 +230,15 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
     configs = {key: value for key, value in wanted.items() if not known or key in known}
     configs.update(admission_configs(flow, entries, known))
     unknown = sorted(wanted.keys() - configs.keys())
+    keyed_over = _keyed_over(flow, topic.partitions)
+    count = topic.partitions if keyed_over is None else keyed_over
     return CopiedTopic(
         source=topic,
         remote_topic=remote,
         remote_topic_id="",
         partitions=topic.partitions,
-        create=NewTopic(remote, topic.partitions, flow.replication_factor, dict(sorted(configs.items()))),
+        create=NewTopic(remote, count, flow.replication_factor, dict(sorted(configs.items()))),
+        keyed_over=keyed_over,
         notes=(
             *_heartbeats_note(flow, topic.name),
             *(f"{flow.target.alias} does not know the config {key}" for key in unknown),

@@ -94,13 +94,17 @@ def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
     going = [each for each in plan.copied if each.remote_topic not in failures]
     topics = _visible(target, dict.fromkeys((each.remote_topic for each in going), 1))
     # Also a topic that somebody else created in the meantime, perhaps a broker by itself, with too few partitions.
-    growing = {each.remote_topic: each.partitions for each in going if _size(topics, each) < each.partitions}
+    growing = {
+        each.remote_topic: each.remote_partitions
+        for each in going
+        if _size(topics, each) < each.remote_partitions and each.keyed_over is None
+    }
     if growing:
         failures.update(_failed(target.create_partitions(growing)))
         topics = _visible(target, {name: size for name, size in growing.items() if name not in failures})
     for each in going:
-        if each.remote_topic not in failures and _size(topics, each) < each.partitions:
-            failures[each.remote_topic] = f"not visible with {each.partitions} partitions yet"
+        if each.remote_topic not in failures and _size(topics, each) < each.remote_partitions:
+            failures[each.remote_topic] = f"not visible with {each.remote_partitions} partitions yet"
     _report(plan, failures, target.alias)
     return _carried_out(plan, failures, topics, target.alias)
 

@@ -300,3 +300,22 @@ def test_no_topic_is_copied_into_the_dead_letter_topic() -> None:
     assert reasons(plan_topics(burying, facts(topics(orders=1)))) == {
         "orders": "would be written into dead, the flow's dead letter topic"
     }
+
+
+@pytest.mark.parametrize(
+    "partitioner, present, created_with, keyed_over",
+    [("key", None, 4, 4), ("key", 2, None, 2), ("key", 9, None, 9), (12, None, 12, 12), (12, 12, None, 12)],
+)
+def test_a_topic_whose_keys_are_spread_is_made_as_wide_as_asked_and_never_grown(
+    partitioner: Any, present: Optional[int], created_with: Optional[int], keyed_over: int
+) -> None:
+    there = {} if present is None else {"primary.orders": TopicDescription("primary.orders", "id", present)}
+    copied = only(plan_topics(flow(change=RecordChange(partitioner=partitioner)), facts(topics(orders=4), there)))
+    assert (copied.partitions, copied.remote_partitions, copied.grow_to) == (4, keyed_over, None)
+    assert (copied.create.partitions if copied.create else None) == created_with
+
+
+def test_a_remote_topic_that_is_not_as_wide_as_the_partitioner_asks_is_left_alone() -> None:
+    there = {"primary.orders": TopicDescription("primary.orders", "id", 3)}
+    plan = plan_topics(flow(change=RecordChange(partitioner=12)), facts(topics(orders=4), there))
+    assert reasons(plan) == {"orders": "primary.orders has 3 partitions, and partitioner asks for 12"}

@@ -17,6 +17,9 @@ from mirror_lib.changes.remote_names import RemoteNames
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ConfigError
 
+# A guard must hold in what Spark compiles, as it does for users.
+pytestmark = pytest.mark.usefixtures("compiled_statements")
+
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NOON_MS = int(NOON.timestamp() * 1000)
 HEADERS: List[Tuple[str, Optional[bytes]]] = [("n", b"1"), ("n", None)]

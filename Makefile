@@ -18,7 +18,7 @@ export SPARK VENV KEEP
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo test check bench bench-groups bench-ledger bench-mm2 bench-scale clean
+.PHONY: help setup demo test check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
 
 help:
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/make \1	\2/p' Makefile
@@ -50,8 +50,7 @@ bench-groups: setup ## how long it takes to translate many groups, and how stale
 bench-scale: setup ## what a driver costs with 10 000 partitions, and with a long backlog
 	@$(PY) -m tests.bench.scale
 
-bench-ledger: setup ## what reading the ledger and committing to it cost, up to ten million rows
-	@$(PY) -m tests.bench.ledger
+.PHONY: help setup demo test check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-spark* .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts

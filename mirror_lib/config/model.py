@@ -84,6 +84,7 @@ class ReplicationFlow:
     on_error: str = "fail"
     on_data_loss: str = "fail"
     batch_max_seconds: float = 10.0
+    tail: bool = True
     shared_remote_topics: bool = False
     change: Optional[RecordChange] = None
     sync_topic_configs_interval: Optional[float] = 600.0

@@ -149,6 +149,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "were copied", "on_data_loss"),
     Setting("batch.max.seconds", SECONDS, "10", "About how long one pass copies before its offset syncs are committed",
             "batch_max_seconds"),
+    Setting("tail.enabled", BOOLEAN, "true", "In continuous mode: tasks go on copying what comes, so that a record is "
+            "on the target milliseconds later; `false` copies once per `trigger`", "tail"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),
     Setting(ENGINE, choice(BATCHES, RECORDS), BATCHES, "`batches` copies whole record batches as they are; `records` "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, Union
 
 from kafka.protocol.consumer import FetchRequest
 
@@ -14,6 +14,8 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 MAX_WAIT_MS = 500
+# A broker answers one request of a connection at a time: who may want more soon must not wait for a long one.
+BRIEF_WAIT_MS = 10
 
 Buffer = Union[bytes, bytearray, memoryview]
 
@@ -113,9 +115,16 @@ class Fetchable(Protocol):
     def hungry(self) -> bool:
         """True if it wants data now."""
 
+    def full(self) -> bool:
+        """True if it will want data as soon as some of what it has is appended."""
+
 
 class Fetcher:
-    """Keeps one fetch request in flight to each broker of the source, over all its partitions that want data."""
+    """Keeps one fetch request in flight to each broker of the source, over all its partitions that want data.
+
+    Whoever got something is asked for last the next time. One that got nothing below its end, though there was room
+    in the answer, is asked for alone: there is a gap in the log, or a batch that no shared answer has room for.
+    """
 
     def __init__(self, client: LogClient, isolation: int, max_bytes: int, partition_max_bytes: int) -> None:
         self._client = client
@@ -126,6 +135,8 @@ class Fetcher:
         self._sessions: Dict[int, FetchSession] = {}
         # By partition, what was last said of its log.
         self._last: Dict[Partition, Fetched] = {}
+        self._served: Set[Partition] = set()
+        self._alone: Set[Partition] = set()
 
     def idle(self) -> bool:
         """True when no answer is awaited."""
@@ -134,29 +145,53 @@ class Fetcher:
     def pump(self, partitions: Iterable[Fetchable]) -> None:
         """Ask each free broker for what its partitions want. Raises `Disconnected` for a leaderless partition."""
         wanted: Dict[int, Dict[Partition, int]] = {}
+        brief: Set[int] = set()
         for partition in partitions:
             node = self._client.leader(partition.source)
-            if node in self._in_flight or not partition.hungry():
+            if node in self._in_flight:
+                continue
+            if not partition.hungry():
+                brief.update([node] if node is not None and partition.full() else [])
                 continue
             if node is None:
                 raise Disconnected(f"{self._client.alias}: {name_of(partition.source)} has no leader")
             wanted.setdefault(node, {})[partition.source] = partition.fetch_position
         for node, positions in wanted.items():
-            asked = self._sessions.setdefault(node, FetchSession()).ask(positions)
-            limits = (self._max_bytes, self._partition_max_bytes)
-            request = fetch_request(positions, self._isolation, *limits, MAX_WAIT_MS, asked)
-            self._in_flight[node] = (self._client.send(node, request), positions, asked)
+            self._send(node, positions, BRIEF_WAIT_MS if node in brief else MAX_WAIT_MS)
+
+    def _send(self, node: int, positions: Dict[Partition, int], max_wait_ms: int) -> None:
+        lonely = self._alone.intersection(positions)
+        if lonely:
+            first = min(lonely)
+            positions, max_wait_ms = {first: positions[first]}, 0
+        elif self._served:
+            positions = dict(sorted(positions.items(), key=lambda each: each[0] in self._served))
+        asked = self._sessions.setdefault(node, FetchSession()).ask(positions)
+        limits = (self._max_bytes, self._partition_max_bytes)
+        request = fetch_request(positions, self._isolation, *limits, max_wait_ms, asked)
+        self._in_flight[node] = (self._client.send(node, request), positions, asked)
 
     def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
-        """What has come: (partition, position asked for, whether it was the only one asked for, answer)."""
+        """What has come: (partition, position asked for, whether no other one got anything, answer)."""
         for node in [node for node, (future, _, _) in self._in_flight.items() if future.is_done]:
             future, positions, asked = self._in_flight.pop(node)
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
             if not self._sessions[node].answered(asked, future.value.error_code, future.value.session_id):
                 continue
-            for partition, found in self._whole(positions, fetched(future.value, self._isolation)).items():
-                yield partition, positions[partition], len(positions) == 1, found
+            answer = self._whole(positions, fetched(future.value, self._isolation))
+            sizes = {partition: len(found.data) for partition, found in answer.items() if len(found.data)}
+            self._learn(positions, answer, sizes)
+            for partition, found in answer.items():
+                yield partition, positions[partition], not sizes or list(sizes) == [partition], found
+
+    def _learn(
+        self, positions: Mapping[Partition, int], answer: Mapping[Partition, Fetched], sizes: Mapping[Partition, int]
+    ) -> None:
+        room = sum(sizes.values()) + self._partition_max_bytes <= self._max_bytes
+        gaps = {each for each, found in answer.items() if not len(found.data) and positions[each] < found.end}
+        self._alone = (self._alone - set(positions)) | (gaps if room else set())
+        self._served = (self._served - set(positions)) | set(sizes)
 
     def _whole(
         self, positions: Mapping[Partition, int], found: Mapping[Partition, Fetched]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from dataclasses import replace
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -18,27 +19,29 @@ from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster
 from mirror_lib.progress import ProgressSnapshot
-from mirror_lib.replicate.journal import BatchRef, Journal, position_row
+from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lane_state import LaneState
-from mirror_lib.replicate.lanes import PartitionReport, TaskReport, lane_of
+from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
+from mirror_lib.replicate.not_begun import not_begun
+from mirror_lib.replicate.outcome import PassOutcome, going_on, is_plain, judged_by_topics, outcome_of, snapshot_of
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.second_look import looked_again
 from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
-from mirror_lib.replicate.stage import run_tasks
+from mirror_lib.replicate.stage import listening, run_tasks
 from mirror_lib.replicate.starts import SourceCluster
+from mirror_lib.replicate.tailing import BatchClock, Beside, IdleWords, Pace, Tail, falls_behind, tailed
 from mirror_lib.replicate.task_plans import plan_tasks
-from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
+from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.state.records import Incident, LedgerRow, PartitionKey, Position
+from mirror_lib.state.records import LedgerRow, PartitionKey, Position
 
 log = logging.getLogger(__name__)
 
 STUCK_PASSES = 3
-UNLISTED = "one of its clusters tells no offsets of it; has it lost its leader?"
 
 Watcher = Callable[[ProgressSnapshot], None]
 
@@ -80,6 +83,7 @@ class FlowMirror:
         self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
+        self._look_again = Pace()
 
     def has_history(self) -> bool:
         """True if the ledger told of this flow."""
@@ -106,18 +110,32 @@ class FlowMirror:
         """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
 
-    def copy_batch(self, spark: SparkSession, batch: BatchRef) -> None:
-        """Copy until every partition has reached the end that its source had when this was called.
+    def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
+        """Copy until every partition has reached the end that its source had when this was called. With `tail` then
+        go on with what comes, for about as long as it says.
 
         Raises `FencedError` when another driver took over, `ClusterError` when a cluster stays away.
         """
+        partitions, ranges = self._catch_up(spark, batch)
+        if tail is None:
+            return
+        clock = BatchClock(tail)
+        while not self._ends(clock) and tailed(ranges, self._stopped, self._positions.ahead):
+            self._tail(spark, partitions, ranges, batch, clock)
+            if not self._ends(clock):
+                partitions, ranges = self._catch_up(spark, batch)
+
+    def _ends(self, clock: BatchClock) -> bool:
+        return self._stop.is_set() or clock.over() or not self._progress.has_turn()
+
+    def _catch_up(self, spark: SparkSession, batch: BatchRef) -> Tuple[Partitions, Sequence[Range]]:
         passed = self._positions.bounds.passed()
         partitions = self._topics.refresh()
         ranges = self._positions.ranges(partitions, batch)
         self._progress.begun(partitions, ranges)
         # Refused is refused until somebody looked and started again: trying on would fence its lane in every batch.
         refused = {key: part for key, part in self._stopped.items() if part.refused and key in partitions}
-        self._stopped = {**_stopped_before_begun(partitions, ranges), **refused}
+        self._stopped = {**not_begun(partitions, ranges), **refused}
         for part in self._stopped.values():
             log.error("%s: %s", self.flow.name, part.stopped)
         idle_passes = passes = 0
@@ -134,147 +152,133 @@ class FlowMirror:
         if not self._stop.is_set():
             self._reached = self._positions.reached(partitions, self._stopped, passed)
         if not passes:
-            self._watcher(self._snapshot([], [], batch, 0.0))
+            self._watch([], 0, batch, 0.0)
+        return partitions, ranges
 
     def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started, began = time.monotonic(), time.time()
-        lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
-        plans = plan_tasks(self._name, self.flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
-        reports = looked_again(self.flow.name, self._topics, run_tasks(spark, self._ids.told(plans)))
+        reports = self._learned(run_tasks(spark, self._plans(self.flow, partitions, todo, began)))
+        outcome = outcome_of(reports, partitions, self._positions, self._rejections)
+        self._write_down(outcome, partitions, batch)
+        self._remember(outcome, began)
+        left = sum(self._positions.ahead(each).behind for each in todo if each.key not in self._stopped)
+        self._watch(reports, left, batch, time.monotonic() - started)
+        self._end_if_lost(outcome)
+        return bool(outcome.rows)
+
+    def _tail(
+        self, spark: SparkSession, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef, clock: BatchClock
+    ) -> None:
+        """One stage that copies what comes, until the clock, a stop, other topics or something unusual ends it.
+
+        Its tasks report while they go on, so the ledger is never much more than a pass behind the remote logs. A crash
+        may leave it further back: reconciling covers any distance.
+        """
+        began, todo = time.time(), tailed(ranges, self._stopped, self._positions.ahead)
+        flow, words = replace(self.flow, tasks_max=clock.tail.tasks), IdleWords(self.flow.batch_max_seconds)
+        with listening(spark, clock.tail) as listener:
+
+            def turn() -> None:
+                if not self._hear(listener.take(), partitions, batch, clock, words):
+                    listener.end_all()
+
+            def often() -> None:
+                if self._ends(clock) or not listener.whole(len(plans)):
+                    listener.end_all()
+
+            plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]
+            with Beside(turn, often, listener.end_all, clock.tail.pass_seconds):
+                told = run_tasks(spark, plans)
+        reports = judged_by_topics(self._learned(told), partitions, self._topics.present())
+        outcome = outcome_of(reports, partitions, self._positions, self._rejections)
+        clock.copied(sum(report.records for report in reports))
+        self._write_down(outcome, partitions, batch)
+        self._remember(outcome, began)
+        self._let_go(plans, reports, partitions)
+        self._end_if_lost(outcome)
+
+    def _hear(
+        self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock, words: IdleWords
+    ) -> bool:
+        """Write down what tasks that go on have told; False where they shall end, for the driver to look anew."""
         self._ids.learn(reports)
-        by_source = {each.source: each for each in partitions.values()}
-        rows = _ledger_rows(reports, by_source)
-        moves = self._moves(reports, by_source)
-        rows += _position_rows(moves, rows, partitions)
-        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
-        self._journal.note(self._incidents(reports, by_source), batch)
+        rows: List[LedgerRow] = []
+        moves: Dict[PartitionKey, Position] = {}
+        for report in map(going_on, reports):
+            outcome = outcome_of([report], partitions, self._positions, self._rejections)
+            self._advance(outcome)
+            rows += outcome.rows
+            moves.update(outcome.moves)
         self._journal.append(rows, batch)
-        for key, position in moves.items():
-            self._positions.move(key, position)
         self._progress.moved(partitions, moves)
-        self._remember(reports, by_source, began)
-        self._watcher(self._snapshot(reports, todo, batch, time.monotonic() - started))
-        lost = [part.stopped for part in _partitions(reports) if part.lost_tail]
+        records = sum(report.records for report in reports)
+        clock.copied(records)
+        left = sum(max(0, part.source_end - part.position) for report in reports for part in report.partitions)
+        if words.due(records):
+            self._watch(reports, left, batch, clock.tail.pass_seconds)
+        if not all(map(is_plain, reports)) or falls_behind(clock.tail, self.flow.tasks_max, records, left):
+            return False
+        return self._look_again(lambda: self._topics.present() == partitions)
+
+    def _let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
+        """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
+        tasks = [task for plan in plans for task in plan.tasks]
+        parts = [part for report in reports for part in report.partitions]
+        for lane in {task.lane for task in tasks} - {lane_of(*part.remote) for part in parts}:
+            self._lanes.pop(lane, None)
+        unsure = {task.source for task in tasks} - {part.source for part in parts if part.sequence is not None}
+        self._positions.doubt(key for key, each in partitions.items() if each.source in unsure)
+
+    def _plans(
+        self, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
+    ) -> List[TaskPlan]:
+        lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
+        plans = plan_tasks(self._name, flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
+        return self._ids.told(plans)
+
+    def _learned(self, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
+        self._ids.learn(reports)
+        return looked_again(self.flow.name, self._topics, reports)
+
+    def _write_down(self, outcome: PassOutcome, partitions: Partitions, batch: BatchRef) -> None:
+        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
+        self._journal.note(outcome.incidents, batch)
+        self._journal.append(outcome.rows, batch)
+        self._progress.moved(partitions, outcome.moves)
+
+    def _end_if_lost(self, outcome: PassOutcome) -> None:
+        lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
         if lost:
             raise ClusterError(f"{self.flow.name}: {lost[0]}", "the next start copies what was lost again")
-        if any(report.fenced for report in reports):
+        if any(report.fenced for report in outcome.reports):
             raise FencedError(
                 f"{self.flow.name}: another driver took over this flow; this one stops, nothing is lost or doubled",
                 "let one driver run each flow, or give the mirrors different names",
             )
-        return bool(rows)
 
-    def _moves(
-        self, reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
-    ) -> Dict[PartitionKey, Position]:
-        """Where each reported partition stands now, rejected records that are to be skipped left behind."""
-        moves: Dict[PartitionKey, Position] = {}
-        for part in _partitions(reports):
-            key = by_source[(part.topic, part.partition)].key
-            position = Position(self._rejections.position(key, part), part.downstream_offset)
-            if position != self._positions.at(key):
-                moves[key] = position
-        return moves
+    def _advance(self, outcome: PassOutcome) -> None:
+        for key, position in outcome.moves.items():
+            self._positions.move(key, position)
+        self._totals.add(outcome.parts.values())
 
-    def _incidents(
-        self, reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
-    ) -> List[Incident]:
-        found: List[Incident] = []
-        for part in _partitions(reports):
-            found += self._rejections.incidents(by_source[(part.topic, part.partition)].key, part)
-        return found
-
-    def _remember(
-        self, reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition], began: float
-    ) -> None:
-        for report in reports:
+    def _remember(self, outcome: PassOutcome, began: float) -> None:
+        self._advance(outcome)
+        for report in outcome.reports:
             parts: Dict[int, List[PartitionReport]] = {}
             for part in report.partitions:
                 parts.setdefault(lane_of(part.remote_topic, part.partition), []).append(part)
             for lane, own in parts.items():
                 self._lanes[lane] = self._lanes.get(lane, LaneState()).after(report.producers.get(lane), own, began)
-        self._totals.add(_partitions(reports))
-        self._shares.learn(_partitions(reports))
-        for part in _partitions(reports):
-            key = by_source[(part.topic, part.partition)].key
+        self._shares.learn(outcome.parts.values())
+        self._positions.trust(key for key, part in outcome.parts.items() if part.sequence is not None)
+        for key, part in outcome.parts.items():
             if part.stopped is not None and not self._rejections.goes_on(key, part):
                 self._stopped[key] = part
                 log.error("%s: %s", self.flow.name, part.stopped)
 
-    def _snapshot(
-        self, reports: Sequence[TaskReport], todo: Sequence[Range], batch: BatchRef, seconds: float
-    ) -> ProgressSnapshot:
-        left = sum(self._positions.ahead(each).behind for each in todo if each.key not in self._stopped)
-        times = [part.last_timestamp for part in _partitions(reports) if part.last_timestamp > 0]
-        return ProgressSnapshot(
-            flow=self.flow.name,
-            batch_id=batch.batch_id,
-            records=sum(report.records for report in reports),
-            bytes=sum(report.bytes for report in reports),
-            seconds=seconds,
-            copy_seconds=max((report.seconds for report in reports), default=0.0),
-            behind_records=left,
-            behind_seconds=max(0.0, time.time() - min(times) / 1000) if times and left else None,
-            recovered=sum(report.recovered for report in reports),
-            stopped=len(self._stopped),
-            waiting="copying" if left else "waiting for records",
-        )
-
-
-def _partitions(reports: Sequence[TaskReport]) -> List[PartitionReport]:
-    return [part for report in reports for part in report.partitions]
-
-
-def _ledger_rows(
-    reports: Sequence[TaskReport], by_source: Mapping[Tuple[str, int], CopiedPartition]
-) -> List[LedgerRow]:
-    return [
-        by_source[(sync.topic, sync.partition)].ledger_row(
-            sync.upstream_offset, sync.downstream_offset, sync.record_count
-        )
-        for report in reports
-        for sync in report.syncs
-    ]
-
-
-def _position_rows(
-    moves: Mapping[PartitionKey, Position], rows: Sequence[LedgerRow], partitions: Partitions
-) -> List[LedgerRow]:
-    """Positions that no run's end tells: after a gap at the end of a range, or after an abort marker."""
-    ends: Set[Tuple[PartitionKey, Position]] = {
-        (row.key, Position(row.upstream_offset + row.record_count, row.downstream_offset + row.record_count))
-        for row in rows
-    }
-    return [position_row(partitions[key], at) for key, at in moves.items() if (key, at) not in ends]
-
-
-def _stopped_before_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[PartitionKey, PartitionReport]:
-    """Partitions that are refused, and those whose offsets nobody told: not copied, so not to be called caught up."""
-    decided = {each.key for each in ranges}
-    stopped = {
-        key: _not_begun(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}")
-        for key, copied in partitions.items()
-        if key not in decided
-    }
-    stopped.update(
-        {each.key: _not_begun(partitions[each.key], each.refused, refused=True) for each in ranges if each.refused}
-    )
-    return stopped
-
-
-def _not_begun(copied: CopiedPartition, reason: str, refused: bool = False) -> PartitionReport:
-    return PartitionReport(
-        topic=copied.topic,
-        remote_topic=copied.remote_topic,
-        partition=copied.partition,
-        position=-1,
-        downstream_offset=-1,
-        sequence=0,
-        last_timestamp=-1,
-        stopped=reason,
-        refused=refused,
-    )
+    def _watch(self, reports: Sequence[TaskReport], left: int, batch: BatchRef, seconds: float) -> None:
+        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(self._stopped)))
 
 
 def unfinished(mirror: FlowMirror) -> Optional[str]:

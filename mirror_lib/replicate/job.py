@@ -24,6 +24,7 @@ from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.query import start_query
+from mirror_lib.replicate.tailing import PASS_SECONDS, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
 from mirror_lib.state.records import MirrorRun
@@ -63,10 +64,12 @@ class FlowRun(FlowLife):
         watcher: Watcher,
         stop: threading.Event,
         until: Optional[OffsetChoice] = None,
+        tail: Optional[Tail] = None,
     ) -> None:
         super().__init__(flow.name, stop)
         self._config = config
         self._until = until
+        self._tail = tail
         self._flow = flow
         self._spark = spark
         self._watcher = watcher
@@ -144,7 +147,7 @@ class FlowRun(FlowLife):
         state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
 
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
-            mirror.copy_batch(spark, BatchRef(query_id, batch_id))
+            mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail)
 
         watched = WatchedQuery(self._stop, self._busy)
         folder = f"{state}/checkpoints/{name}/{checkpoint}"
@@ -183,13 +186,24 @@ def run_flows(
 
     With `until`, for which the trigger must be `availableNow`, each goes on until its bounds are reached.
     """
-    runs = [FlowRun(config, flow, spark, watcher, stop, until) for flow in flows]
+    continuous = config.trigger != AVAILABLE_NOW and until is None
+    slots = spark.sparkContext.defaultParallelism if continuous else 0
+    tails = [_tail_of(flow, slots, sum(each.tail for each in flows)) for flow in flows]
+    runs = [FlowRun(config, flow, spark, watcher, stop, until, tail) for flow, tail in zip(flows, tails)]
     warm_workers(spark, sum(flow.tasks_max for flow in flows))
     for run in runs:
         run.start()
     patience = GRACE_SECONDS + STOP_SECONDS
     await_end(runs, stop, patience, "what it was doing is found and finished by the next run")
     return [run.outcome for run in runs if run.outcome is not None]
+
+
+def _tail_of(flow: ReplicationFlow, slots: int, flows: int) -> Optional[Tail]:
+    tasks = tail_tasks(slots, flows, flow.tasks_max) if flow.tail else 0
+    if slots and flow.tail and not tasks:
+        few = "%s: Spark's %d task slots are too few for %d flows to tail, it copies once per trigger; use local[%d,4]"
+        log.warning(few, flow.name, slots, flows, flows + 1)
+    return Tail(tasks, min(PASS_SECONDS, flow.batch_max_seconds)) if tasks else None
 
 
 def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:

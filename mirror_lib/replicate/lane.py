@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
+from dataclasses import replace
+from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.log.append import Appender
 from mirror_lib.log.connection import Disconnected, LogClient, Network, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
-from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED, Fetcher
+from mirror_lib.log.fetch import ISOLATION, Fetcher
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
-from mirror_lib.log.tail import LostTail, log_ends, log_entries
+from mirror_lib.log.tail import log_ends
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.recovery import Recovery
+from mirror_lib.replicate.reporting import Teller
 
 log = logging.getLogger(__name__)
 
@@ -51,47 +53,84 @@ class LaneCopier:
         # The latest producers of this attempt, kept when its connections break: it must not take a lane back then.
         self._held: Dict[int, Producer] = {} if retried else dict(plan.producers)
         self._recovery = Recovery(self._source, self._target, self._isolation, plan.on_data_loss)
-        self._copied = 0
+        self._done = 0
+        self._fetcher: Optional[Fetcher] = None
+        self._tailing = plan.report_to is not None
+        self._teller = Teller(plan.report_to)
 
     def run(self) -> TaskReport:
-        """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away."""
+        """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away, unless the
+        task tails: then the driver looks what there is to do."""
         started = time.monotonic()
-        stop_at = started + self._plan.max_seconds
         fenced = False
         try:
-            self._persist(stop_at)
+            self._persist(started)
         except FencedError as error:
             log.warning("%s task %d: %s", self._plan.flow, self._plan.task, error)
             fenced = True
+        except ClusterError as error:
+            if not self._tailing:
+                raise
+            log.warning("%s task %d: %s", self._plan.flow, self._plan.task, error)
+            self._producers.clear()
         finally:
             self._source.close()
             self._target.close()
             self._network.close()
-        return self._report(fenced, time.monotonic() - started)
+            self._teller.close()
+        report = self._report(list(self._copies.values()), fenced, started)
+        return replace(report, syncs=(*self._teller.untold(), *report.syncs))
 
-    def _persist(self, stop_at: float) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def _persist(self, started: float) -> None:
+        patience = self._plan.max_seconds if self._tailing else PATIENCE_SECONDS
+        deadline = time.monotonic() + patience
         while True:
             try:
                 self._connect(deadline)
                 self._prepare(deadline)
-                if not self._hands_back():
-                    self._copy(stop_at)
-                    self._refresh()
+                self._make_passes(started)
                 return
             except Disconnected as error:
                 # What was in flight may have been written or not: fence and look, as after a crash.
                 log.warning("%s task %d: %s; trying again", self._plan.flow, self._plan.task, error)
                 self._producers.clear()
-                if time.monotonic() > deadline:
+                self._fetcher = None
+                if self._progressed():
+                    deadline = time.monotonic() + patience
+                elif time.monotonic() > deadline or self._teller.shall_end():
                     raise ClusterError(f"{self._plan.flow}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
-                if self._progressed():
-                    deadline = time.monotonic() + PATIENCE_SECONDS
 
     def _progressed(self) -> bool:
-        before, self._copied = self._copied, sum(copy.records for copy in self._copies.values())
-        return self._copied > before
+        before, self._done = self._done, sum(copy.acknowledged for copy in self._copies.values())
+        return self._done > before
+
+    def _make_passes(self, started: float) -> None:
+        """One pass; where the task tails, pass after pass until its driver or its time ends it. No further one where
+        the driver has something to write down first."""
+        copies, to = list(self._copies.values()), self._plan.report_to
+        if self._hands_back():
+            return
+        while to is not None and self._teller.connected:
+            began = time.monotonic()
+            self._copy(min(began + to.every, started + to.seconds))
+            for copy in self._refresh():
+                copy.renew(self._producers[copy.task.lane])
+            ended = self._teller.shall_end() or time.monotonic() >= started + to.seconds
+            # Before a report over the line: a loss is written down before the positions behind it are.
+            if ended or all(copy.stopped is not None for copy in copies) or self._hands_back():
+                return
+            self._tell([copy for copy in copies if copy.news()], began)
+            self._recovery.look_for_lost_tails(copies)
+        self._copy(started + self._plan.max_seconds)
+        self._refresh()
+
+    def _tell(self, copies: List[PartitionCopy], began: float) -> None:
+        if copies:
+            self._teller.tell(self._report(copies, False, began))
+            self._recovery.told()
+            for copy in copies:
+                copy.told()
 
     def _connect(self, deadline: float) -> None:
         for client, topics in (
@@ -106,7 +145,7 @@ class LaneCopier:
         lanes = _by_lane(self._copies.values())
         fresh = {lane: self._fresh(lane, copies) for lane, copies in lanes.items()}
         # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
-        self._look_for_lost_tails(list(self._copies.values()))
+        self._recovery.look_for_lost_tails(list(self._copies.values()))
         # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
         for lane, copies in fresh.items():
             if copies:
@@ -138,20 +177,6 @@ class LaneCopier:
         partitions = _by_topic([copy for copy in copies if copy.stopped is None])
         return fence(self._target, transactional_id, partitions, deadline, self._held.get(lane))
 
-    def _look_for_lost_tails(self, copies: List[PartitionCopy]) -> None:
-        # In every pass, over the connections that will append: a broker that lost a log's tail may have forgotten the
-        # producer too (it does so by the records' timestamps), and would take any sequence at any offset.
-        ends = log_ends(self._target, [copy.remote for copy in copies])
-        for copy in copies:
-            if ends.get(copy.remote, -1) < copy.downstream:
-                self._look_for_lost_tail(copy)
-
-    def _look_for_lost_tail(self, copy: PartitionCopy) -> None:
-        try:
-            next(log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED), None)
-        except LostTail as error:
-            copy.lose_tail(str(error))
-
     def _own(self, copy: PartitionCopy) -> Optional[FrozenSet[int]]:
         """Where others write to the remote topic too: the producer ids of its lane, those of dead lives as well."""
         if not copy.task.shared:
@@ -160,42 +185,46 @@ class LaneCopier:
         return known | {self._producers[copy.task.lane].producer_id}
 
     def _copy(self, stop_at: float) -> None:
-        fetcher = Fetcher(self._source, self._isolation, FETCH_BYTES, PARTITION_FETCH_BYTES)
-        appender = Appender(self._target)
+        if self._fetcher is None:
+            self._fetcher = Fetcher(self._source, self._isolation, FETCH_BYTES, PARTITION_FETCH_BYTES)
+        fetcher, appender = self._fetcher, Appender(self._target)
         copies = list(self._copies.values())
         while True:
-            no_more = time.monotonic() >= stop_at
+            now = time.monotonic()
+            no_more = now >= stop_at or self._teller.shall_end()
             if not no_more and sum(copy.queued_bytes for copy in copies) < LANE_QUEUE_BYTES:
                 fetcher.pump(copies)
             appender.pump(copies)
             if all(copy.finished(no_more) for copy in copies) and appender.idle():
                 return
-            self._network.poll(100)
+            self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000))
             for partition, position, alone, found in fetcher.answers():
                 self._copies[partition].take(position, alone, found)
             for ack in appender.acknowledgements():
                 self._by_remote[ack.remote].acknowledge(ack)
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> List[PartitionCopy]:
         """Fence again where the last records are so old that the target would soon forget the lane's epoch.
 
-        Nothing is in flight. A crash in here leaves markers, which the next life steps over.
+        Returns the partitions of these lanes. Nothing is in flight. A crash in here leaves markers, which the next life
+        steps over.
         """
         before = (time.time() - self._plan.epoch_kept_seconds) * 1000
         names = self._plan.transactional_ids
         old = [copy for copy in self._copies.values() if copy.task.lane in names and copy.forgettable(before)]
         if not old:
-            return
-        self._look_for_lost_tails(old)
+            return []
+        self._recovery.look_for_lost_tails(old)
         lanes = _by_lane([copy for copy in old if copy.forgettable(before)])
         held = [HeldLane(names[lane], self._producers[lane], _by_topic(copies)) for lane, copies in lanes.items()]
         producers = refresh(self._target, held, time.monotonic() + PATIENCE_SECONDS)
         for lane in lanes:
             self._producers[lane] = self._held[lane] = producers[names[lane]]
-        for copy in self._copies.values():
-            if copy.task.lane in lanes:
-                copy.sequence = 0  # also where no marker was written: the epoch is the lane's
+        renewed = [copy for copy in self._copies.values() if copy.task.lane in lanes]
+        for copy in renewed:
+            copy.sequence = 0  # also where no marker was written: the epoch is the lane's
         self._step_over_markers([copy for copies in lanes.values() for copy in copies])
+        return renewed
 
     def _step_over_markers(self, copies: List[PartitionCopy]) -> None:
         ends = log_ends(self._target, [copy.remote for copy in copies])
@@ -209,19 +238,19 @@ class LaneCopier:
             else:  # a marker that was written twice, or somebody else's records
                 self._recovery.recover([copy], self._own)
 
-    def _report(self, fenced: bool, seconds: float) -> TaskReport:
-        copies = list(self._copies.values())
+    def _report(self, copies: Sequence[PartitionCopy], fenced: bool, started: float) -> TaskReport:
         return TaskReport(
             task=self._plan.task,
-            producers={} if fenced else dict(self._producers),
+            # A lane whose producer was let go of is still ours, as far as we know: its next task names what it held.
+            producers={} if fenced else {**self._held, **self._producers},
             fenced=fenced,
-            partitions=tuple(copy.report() for copy in copies),
+            partitions=tuple(copy.report(copy.task.lane in self._producers) for copy in copies),
             syncs=tuple(sync for copy in copies for sync in copy.syncs),
             records=sum(copy.records for copy in copies),
             bytes=sum(copy.bytes for copy in copies),
             re_encoded=sum(copy.re_encoded for copy in copies),
             recovered=self._recovery.records,
-            seconds=seconds,
+            seconds=time.monotonic() - started,
         )
 
 
@@ -240,5 +269,10 @@ def _by_topic(copies: List[PartitionCopy]) -> Dict[str, List[int]]:
 
 
 def copy_lanes(plan: TaskPlan, attempt: int) -> TaskReport:
-    """Copy a task's lanes. `attempt` is Spark's attempt number of the task."""
+    """Copy a task's lanes. `attempt` is Spark's attempt number of the task.
+
+    A task that tails is not tried again: its plan is old. It reports nothing, and the driver looks where all stands.
+    """
+    if attempt > 0 and plan.report_to is not None:
+        return TaskReport(plan.task, {}, False, (), (), 0, 0, 0, 0, 0.0)
     return LaneCopier(plan, retried=attempt > 0).run()

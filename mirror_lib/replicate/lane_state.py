@@ -43,11 +43,13 @@ class LaneState:
             return LaneState()
         fresh = producer != self.producer
         kept = dict.fromkeys(self.sequences, 0) if fresh else dict(self.sequences)
-        kept.update({(part.remote_topic, part.partition): part.sequence for part in partitions})
         for part in partitions:
-            if part.refused:
+            remote = (part.remote_topic, part.partition)
+            if part.refused or part.sequence is None:
                 # Nobody knows what lies on its remote log: whoever comes back to it has to look again.
-                del kept[(part.remote_topic, part.partition)]
+                kept.pop(remote, None)
+            else:
+                kept[remote] = part.sequence
         return replace(
             self,
             producer=producer,

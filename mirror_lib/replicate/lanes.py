@@ -22,10 +22,13 @@ LANES = 64
 # (producer.id.expiration.ms). Half of that leaves room for clocks that differ and for what comes in between.
 EPOCH_KEPT_SECONDS = 12 * 3600.0
 
+# The end of a partition that is tailed: its lane goes on until the pass's time is up.
+NO_END = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """One partition's share of a pass: copy from `upstream_offset` until at least `end`.
+    """One partition's share of a pass: copy from `upstream_offset` until at least `end`, or `NO_END`.
 
     `downstream_offset` is where the ledger says the next record belongs. `sequence` is the producer sequence to go on
     with, None where the lane must fence and reconcile first. Batches that start before `isolate_until` are sent one
@@ -64,6 +67,17 @@ class PartitionTask:
 
 
 @dataclass(frozen=True)
+class ReportTo:
+    """Where a task that tails finds its driver, how often it reports there and how long it then goes on, in seconds."""
+
+    host: str
+    port: int
+    secret: str = field(repr=False)
+    every: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class TaskPlan:
     """Everything a Spark task needs to copy its lanes once.
 
@@ -71,7 +85,8 @@ class TaskPlan:
     of which the one confirmed longest ago was so at `confirmed_at` (seconds since 1970). `epoch_kept_seconds` is how
     long brokers are trusted to know a lane's epoch. `known_ids`: the producer ids that each lane may have appended
     under, where others write to its remote topics too: nothing is appended under any other. None where nobody else
-    does.
+    does. A task with `report_to` tails: it makes pass after pass and tells its driver of each, and it reports at the
+    end of its time also where a cluster is away.
     """
 
     task: int
@@ -89,6 +104,7 @@ class TaskPlan:
     confirmed_at: float = 0.0
     epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
     known_ids: Optional[Mapping[int, FrozenSet[int]]] = None
+    report_to: Optional[ReportTo] = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +115,8 @@ class PartitionReport:
     offsets (upstream, end exclusive).
 
     `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
-    `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one.
+    `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one, None where it is
+    not known. `source_end` is the end of the source's log as the last answer gave it, -1 without one.
     `seconds` is from the first fetch to the last acknowledgement.
     """
 
@@ -108,8 +125,9 @@ class PartitionReport:
     partition: int
     position: int
     downstream_offset: int
-    sequence: int
+    sequence: Optional[int]
     last_timestamp: int
+    source_end: int = -1
     records: int = 0
     bytes: int = 0
     seconds: float = 0.0
@@ -119,6 +137,16 @@ class PartitionReport:
     rejected_from: Optional[int] = None
     rejected_until: int = -1
     incidents: Tuple[Incident, ...] = ()
+
+    @property
+    def source(self) -> Tuple[str, int]:
+        """(source topic, partition)."""
+        return (self.topic, self.partition)
+
+    @property
+    def remote(self) -> RemotePartition:
+        """(remote topic, partition)."""
+        return (self.remote_topic, self.partition)
 
 
 @dataclass(frozen=True)

@@ -7,35 +7,24 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Deque, List, Optional, Tuple
 
 from mirror_lib.errors import BatchError, FencedError
 from mirror_lib.log.append import Acknowledgement, Batch
 from mirror_lib.log.batch import next_sequence
-from mirror_lib.log.connection import Disconnected, error_name, is_retriable
+from mirror_lib.log.connection import Disconnected, error_name
 from mirror_lib.log.fence import FENCED
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import Encoder, Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
+from mirror_lib.replicate.rejections import FOREIGN_WRITER, REJECTED, why_not_fetched
 from mirror_lib.state.records import DATA_LOST, Incident, OffsetSync
 
 # Enough to keep five produce requests in flight, little enough that a lane of many partitions stays small.
 QUEUE_BYTES = 4 * 1024 * 1024
-
-# Errors by which the target says that this batch will never be taken: the partition stops, the flow goes on.
-REJECTED = {
-    10: "the batch is larger than the remote topic's max.message.bytes",
-    18: "the batch is larger than the remote topic's segment.bytes",
-    29: "not authorised to write; the target principal needs Write on the remote topic",
-    32: "a timestamp is outside the remote topic's message.timestamp.before.max.ms or .after.max.ms",
-    44: "the target's policy refuses the record",
-    76: "the target does not take this compression codec",
-    87: "the target refuses a record, for example one without a key in a compacted topic",
-}
-OFFSET_OUT_OF_RANGE = 1
-TOPIC_AUTHORIZATION_FAILED = 29
 
 
 class PartitionCopy:
@@ -49,24 +38,43 @@ class PartitionCopy:
         self.syncs: List[OffsetSync] = []
         self.incidents: List[Incident] = []
         self.stopped: Optional[str] = None
-        self.refused = self.lost = False
-        self._lost_tail = False
+        self.refused = self.lost = self._lost_tail = self._proven = False
         self._rejected: Tuple[Optional[int], int] = (None, -1)
-        self.last_timestamp = -1
+        self.last_timestamp = self._source_end = -1
         self._of_last_batch: Optional[int] = None
-        self.records = 0
-        self.bytes = 0
-        self.re_encoded = 0
-        self.seconds = 0.0
-        self._started_at = 0.0
+        self.records = self.bytes = self.re_encoded = 0
+        self.seconds = self._started_at = 0.0
         self._last_words: Optional[Tuple[str, int, int]] = None
         self._encoder: Optional[Encoder] = None
         self._expected = task.downstream_offset
         self._queue: Deque[Outgoing] = deque()
         self.queued_bytes = 0
         self._in_flight: Deque[Tuple[Outgoing, int]] = deque()
-        self._proven = False
         self._empty_answers = 0
+        self._told: Tuple[Tuple[int, int], Optional[str]] = ((task.upstream_offset, task.downstream_offset), None)
+
+    def renew(self, producer: Producer) -> None:
+        """Go on as `producer` from where it stands, with nothing queued or in flight."""
+        # What was found on the remote log meanwhile is not to be copied again.
+        position = max(self.acknowledged, self.fetch_position)
+        self.start(producer)
+        self._encoder = Encoder(self.task, producer, position, self.sequence)
+
+    def told(self) -> None:
+        """All that was reported is the driver's now; from here on it is counted anew."""
+        self.acknowledged, _ = self.stands()  # where the driver's next pass would begin: behind a gap
+        self.syncs, self._told = [], (self.stands(), self.stopped)
+        self.records = self.bytes = self.re_encoded = 0
+        self.seconds, self._started_at = 0.0, time.monotonic()
+
+    def news(self) -> bool:
+        """Whether there is something to report that was not told yet."""
+        return bool(self.syncs) or (self.stands(), self.stopped) != self._told
+
+    def stands(self) -> Tuple[int, int]:
+        """Upstream and downstream offset of what is done. A gap counts only when all before it was acknowledged."""
+        drained = not self._queue and not self._in_flight and self.stopped is None
+        return max(self.acknowledged, self.fetch_position) if drained else self.acknowledged, self.downstream
 
     def start(self, producer: Producer) -> None:
         """Go on from what is acknowledged, forgetting whatever was fetched or in flight."""
@@ -100,6 +108,11 @@ class PartitionCopy:
         stopping = self.stopped is not None or self._last_words is not None
         return not stopping and self.fetch_position < self.task.end and self.queued_bytes < QUEUE_BYTES
 
+    def full(self) -> bool:
+        """True while only the queue's lack of room keeps it from asking for more."""
+        stopping = self.stopped is not None or self._last_words is not None
+        return not stopping and self.fetch_position < self.task.end and self.queued_bytes >= QUEUE_BYTES
+
     def finished(self, no_more: bool) -> bool:
         """True when nothing is queued or in flight, and all is fetched or nothing more shall be (`no_more`)."""
         if self._in_flight or (self._queue and self.stopped is None):
@@ -109,7 +122,7 @@ class PartitionCopy:
         return no_more or self.stopped is not None or self.fetch_position >= self.task.end
 
     def take(self, position: int, alone: bool, found: Fetched) -> None:
-        """Encode what a fetch brought. `alone`: it was the only partition asked for, so an empty answer is a gap.
+        """Encode what a fetch brought. `alone`: no other one got anything, so an empty answer is a gap.
 
         Raises `Disconnected` where the leader must be looked up again.
         """
@@ -119,6 +132,7 @@ class PartitionCopy:
         if found.error_code:
             self._fetch_error(found.error_code)
             return
+        self._source_end = found.end
         try:
             for outgoing in encoder.encode(found):
                 self._queue.append(outgoing)
@@ -141,19 +155,18 @@ class PartitionCopy:
 
     def _skip_gap(self, encoder: Encoder, position: int, alone: bool, found: Fetched) -> None:
         # A compacted log may end in offsets that hold nothing: the broker then answers with no data for ever.
-        empty = encoder.position == position and alone and not len(found.data) and found.end >= self.task.end
+        # Only below an end that is known: beyond it nothing has been written yet.
+        end = min(found.end, self.task.end)
+        empty = encoder.position == position < end and alone and not len(found.data)
         self._empty_answers = self._empty_answers + 1 if empty else 0
         if self._empty_answers > 2:
-            encoder.position = self.task.end
+            encoder.position = end
 
     def _fetch_error(self, code: int) -> None:
-        if code == TOPIC_AUTHORIZATION_FAILED:
-            reason = "not authorised to fetch; the source principal needs Read on the topic"
-            self._drain_then_stop(reason, self.fetch_position)
-        elif code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
-            self._drain_then_stop(f"cannot fetch: {error_name(code)}", self.fetch_position)
-        else:
+        reason = why_not_fetched(code)
+        if reason is None:
             raise Disconnected(f"{self.task.topic}-{self.task.partition}: {error_name(code)}")
+        self._drain_then_stop(reason, self.fetch_position)
 
     def ready_bytes(self) -> int:
         """Size of the next batch to append; 0 if there is none.
@@ -189,11 +202,7 @@ class PartitionCopy:
         elif ack.error_code:
             raise Disconnected(f"{self.remote[0]}-{self.remote[1]}: {error_name(ack.error_code)}")
         elif ack.base_offset != expected and not self.task.shared:
-            self.refuse(
-                f"the batch expected at offset {expected} of {self.task.remote_topic} was written at "
-                f"{ack.base_offset}, so somebody else writes to this remote topic; stop the other writer, or set "
-                "shared.remote.topics: true if several flows may share the topic"
-            )
+            self.refuse(FOREIGN_WRITER.format(expected, self.task.remote_topic, ack.base_offset))
         else:
             self._accept(outgoing, ack.base_offset)
 
@@ -260,28 +269,24 @@ class PartitionCopy:
 
     def add_sync(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
         """Note that `count` records lie on both sides from these offsets on, as one run with those before if it can."""
-        task, last = self.task, self.syncs[-1] if self.syncs else None
-        if (
-            last is not None
-            and last.upstream_offset + last.record_count == upstream_offset
-            and last.downstream_offset + last.record_count == downstream_offset
-        ):
-            upstream_offset, downstream_offset = last.upstream_offset, last.downstream_offset
-            count += last.record_count
-            self.syncs.pop()
-        self.syncs.append(OffsetSync(task.topic, task.partition, upstream_offset, downstream_offset, count))
+        last = self.syncs[-1] if self.syncs else None
+        if last is not None and last.ends_at(upstream_offset, downstream_offset):
+            self.syncs[-1] = replace(last, record_count=last.record_count + count)
+        else:
+            task = self.task
+            self.syncs.append(OffsetSync(task.topic, task.partition, upstream_offset, downstream_offset, count))
 
-    def report(self) -> PartitionReport:
-        """Where it stands. The position counts a trailing gap only when everything before it was acknowledged."""
-        drained = not self._queue and not self._in_flight and self.stopped is None
-        position = max(self.acknowledged, self.fetch_position) if drained else self.acknowledged
+    def report(self, known: bool = True) -> PartitionReport:
+        """Where it stands. Not `known`: the connections broke, and nobody knows what became of what was in flight."""
+        position, _ = self.stands()
         return PartitionReport(
             topic=self.task.topic,
             remote_topic=self.task.remote_topic,
             partition=self.task.partition,
             position=position,
             downstream_offset=self.downstream,
-            sequence=self.sequence,
+            sequence=self.sequence if known else None,
+            source_end=self._source_end,
             last_timestamp=self.last_timestamp,
             records=self.records,
             bytes=self.bytes,

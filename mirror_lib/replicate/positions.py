@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
@@ -38,8 +38,9 @@ class Positions:
         self._journal = journal
         self._starts = Starts(flow, source)
         self.bounds = Bounds(until, source, flow.isolation_level)
-        self._in_ledger = journal.positions()
+        self._in_ledger = dict(journal.positions())
         self._now: Dict[PartitionKey, Position] = {}
+        self._doubted: Set[PartitionKey] = set()
         self.known = len(self._in_ledger)
 
     def at(self, key: PartitionKey) -> Position:
@@ -47,8 +48,16 @@ class Positions:
         return self._now[key]
 
     def move(self, key: PartitionKey, position: Position) -> None:
-        """Remember a new position; it must be in the ledger already."""
+        """Remember a new position, which is in the ledger or will be at the next commit."""
         self._now[key] = position
+
+    def doubt(self, keys: Iterable[PartitionKey]) -> None:
+        """More may lie on the remote logs than is known: nobody could report what a lane did last."""
+        self._doubted.update(keys)
+
+    def trust(self, keys: Iterable[PartitionKey]) -> None:
+        """A lane has looked, and reported."""
+        self._doubted.difference_update(keys)
 
     def ahead(self, each: Range) -> Range:
         """The range from where its partition stands by now."""
@@ -62,6 +71,7 @@ class Positions:
         unknown = [each for key, each in partitions.items() if key not in self._now and key not in self._in_ledger]
         starts = self._starts.of(unknown)
         sources = self._source_ranges(list(partitions.values()), starts)
+        self._look_anew(partitions, sources)
         bounds = self.bounds.of([each.source for each in partitions.values()])
         new = [each.remote for key, each in partitions.items() if key not in self._now]
         targets = self._target.offsets(new, "read_uncommitted")
@@ -84,6 +94,13 @@ class Positions:
                 ranges.append(self._heal(decided, sources[each.source]))
         ranges = [_bounded(each, bounds.get((each.key.source_topic, each.key.partition))) for each in ranges]
         return self._settle(partitions, ranges, batch)
+
+    def _look_anew(self, partitions: Partitions, sources: Mapping[Tuple[str, int], OffsetRange]) -> None:
+        # Decided as in a life's beginning: what left the source's log may have been copied, which the fence will show.
+        for key in [key for key in self._doubted if key in partitions and key in self._now]:
+            source, at = sources.get(partitions[key].source), self._now[key].upstream_offset
+            if source is not None and not source.log_start <= at <= source.end:
+                self._in_ledger[key] = self._now.pop(key)
 
     def _by_name(self) -> Mapping[TopicPartition, Mapping[PartitionKey, Position]]:
         """What is known of partitions of each name, also under the ids of topics that were deleted."""

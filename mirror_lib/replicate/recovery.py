@@ -1,5 +1,6 @@
 """Brings a partition to where its two logs are after an interruption: what lies on the remote log behind its position
-is read, compared with the source, and entered as if it had just been acknowledged.
+is read, compared with the source, and entered as if it had just been acknowledged. Or it stops, where the remote log
+lost what was acknowledged.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Callable, FrozenSet, Iterator, Optional, Sequence
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.connection import LogClient
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched
-from mirror_lib.log.tail import LogEntries, glances, log_entries
+from mirror_lib.log.tail import LogEntries, LostTail, glances, log_ends, log_entries
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.loss import settle
 from mirror_lib.replicate.partition import PartitionCopy
@@ -22,7 +23,8 @@ MARKER_BYTES = 78
 
 
 class Recovery:
-    """For the partitions of one task. `records` counts what was found; `isolation` is that of the source."""
+    """For the partitions of one task, over the connections that will append. Every call raises `Disconnected` where a
+    leader does not answer. `records` counts what was found and not told yet; `isolation` is that of the source."""
 
     def __init__(self, source: LogClient, target: LogClient, isolation: int, on_data_loss: str) -> None:
         self._source = source
@@ -31,12 +33,33 @@ class Recovery:
         self._passes_loss = on_data_loss == "continue"
         self.records = 0
 
+    def told(self) -> None:
+        """All that was found is the driver's now; from here on it is counted anew."""
+        self.records = 0
+
+    def look_for_lost_tails(self, copies: Sequence[PartitionCopy]) -> None:
+        """Stop the partitions whose remote log ends before what was acknowledged.
+
+        In every pass: a broker that lost a log's tail may have forgotten the producer too (it does so by the records'
+        timestamps), and would take any sequence at any offset.
+        """
+        ends = log_ends(self._target, [copy.remote for copy in copies])
+        for copy in copies:
+            if ends.get(copy.remote, -1) < copy.downstream:
+                self._look_for_lost_tail(copy)
+
+    def _look_for_lost_tail(self, copy: PartitionCopy) -> None:
+        try:
+            next(self._remote_entries(copy), None)
+        except LostTail as error:
+            copy.lose_tail(str(error))
+
     def recover(self, copies: Sequence[PartitionCopy], own: Callable[[PartitionCopy], Own]) -> None:
         """Move `copies` to the ends of their remote logs, or refuse them. Their lanes must be fenced.
 
         `own` tells the producer ids whose batches count, where others write to the remote topic too. Raises
-        `Disconnected` where a leader does not answer, `ClusterError` where a broker refuses. Most remote logs hold
-        nothing but a marker, so all are glanced at before any is read by itself.
+        `ClusterError` where a broker refuses. Most remote logs hold nothing but a marker, so all are glanced at before
+        any is read by itself.
         """
         written = glances(self._target, {copy.remote: copy.downstream for copy in copies}, READ_UNCOMMITTED)
         suspect = [copy for copy in copies if copy.remote in written and len(written[copy.remote].data) > MARKER_BYTES]

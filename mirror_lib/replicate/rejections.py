@@ -5,10 +5,37 @@ A refused batch is sent again one record at a time, so that only the record that
 
 from __future__ import annotations
 
-from typing import Dict, List, Set, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
+from mirror_lib.log.connection import error_name, is_retriable
 from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.state.records import DATA_LOST, Incident, PartitionKey
+
+# Errors by which the target says that this batch will never be taken: the partition stops, the flow goes on.
+REJECTED = {
+    10: "the batch is larger than the remote topic's max.message.bytes",
+    18: "the batch is larger than the remote topic's segment.bytes",
+    29: "not authorised to write; the target principal needs Write on the remote topic",
+    32: "a timestamp is outside the remote topic's message.timestamp.before.max.ms or .after.max.ms",
+    44: "the target's policy refuses the record",
+    76: "the target does not take this compression codec",
+    87: "the target refuses a record, for example one without a key in a compacted topic",
+}
+FOREIGN_WRITER = (
+    "the batch expected at offset {} of {} was written at {}, so somebody else writes to this remote topic; stop the "
+    "other writer, or set shared.remote.topics: true if several flows may share the topic"
+)
+OFFSET_OUT_OF_RANGE = 1
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+def why_not_fetched(code: int) -> Optional[str]:
+    """Why a partition cannot be fetched from; None where it may go better later."""
+    if code == TOPIC_AUTHORIZATION_FAILED:
+        return "not authorised to fetch; the source principal needs Read on the topic"
+    if code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
+        return f"cannot fetch: {error_name(code)}"
+    return None
 
 
 class Rejections:

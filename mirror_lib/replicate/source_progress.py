@@ -52,6 +52,10 @@ class SourceProgress:
         self._group.offer(_offsets(partitions, {each.key: each.start for each in new if not each.anchor}))
         self._told.update(each.key for each in new)
 
+    def has_turn(self) -> bool:
+        """False where another process of the group is the one that copies by now."""
+        return self._group is None or self._group.has_turn()
+
     def moved(self, partitions: Mapping[PartitionKey, CopiedPartition], moves: Mapping[PartitionKey, Position]) -> None:
         """Tell of positions that are in the ledger."""
         if self._group is not None:

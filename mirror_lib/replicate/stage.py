@@ -5,18 +5,18 @@ Offset syncs come back as typed rows and are collected once; each task's counter
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport
-from mirror_lib.state.records import Incident, OffsetSync
+from mirror_lib.replicate.lanes import TaskPlan, TaskReport
+from mirror_lib.replicate.report_text import from_text, to_text, with_syncs
+from mirror_lib.replicate.reporting import Listener
+from mirror_lib.replicate.tailing import Tail
+from mirror_lib.state.records import OffsetSync
 
 # Arrow batches must match the declared types exactly: `int` is int32.
 REPORT_DDL = (
@@ -39,6 +39,13 @@ ROWS_PER_ARROW_BATCH = 50_000
 RowTuple = Tuple[int, Optional[str], Optional[int], Optional[int], Optional[int], Optional[int], Optional[str]]
 
 
+def listening(spark: SparkSession, tail: Tail) -> Listener:
+    """Where the tasks of a stage that tails can tell of their passes: a port of the driver."""
+    host = str(spark.conf.get("spark.driver.host"))
+    bind_to = str(spark.conf.get("spark.driver.bindAddress", host))
+    return Listener(bind_to, host, tail.pass_seconds, tail.batch_seconds)
+
+
 def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
     """Copy with every task, in parallel as the cluster's cores allow. Raises what Spark raises if one keeps failing."""
     if not plans:
@@ -52,8 +59,8 @@ def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport
             sync = OffsetSync(*(row[name] for name in ARROW_SCHEMA.names[1:-1]))
             syncs.setdefault(row["task"], []).append(sync)
         else:
-            reports.append(_from_json(row["report"]))
-    return [_with_syncs(report, syncs.get(report.task, [])) for report in reports]
+            reports.append(from_text(row["report"]))
+    return [with_syncs(report, syncs.get(report.task, [])) for report in reports]
 
 
 def _copier(plans: Tuple[TaskPlan, ...]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -72,32 +79,8 @@ def _rows_of(report: TaskReport) -> Iterator[pa.RecordBatch]:
         (report.task, sync.topic, sync.partition, sync.upstream_offset, sync.downstream_offset, sync.record_count, None)
         for sync in report.syncs
     ]
-    rows.append((report.task, None, None, None, None, None, _to_json(report)))
+    rows.append((report.task, None, None, None, None, None, to_text(with_syncs(report, []))))
     for at in range(0, len(rows), ROWS_PER_ARROW_BATCH):
         columns = list(zip(*rows[at : at + ROWS_PER_ARROW_BATCH]))
         arrays = [pa.array(column, type=kind) for column, kind in zip(columns, ARROW_SCHEMA.types)]
         yield pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
-
-
-def _to_json(report: TaskReport) -> str:
-    return json.dumps(asdict(_with_syncs(report, [])))
-
-
-def _from_json(text: str) -> TaskReport:
-    fields: Dict[str, Any] = json.loads(text)
-    producers = fields.pop("producers")
-    partitions = fields.pop("partitions")
-    return TaskReport(
-        **{**fields, "syncs": ()},
-        producers={int(lane): Producer(**producer) for lane, producer in producers.items()},
-        partitions=tuple(_partition(part) for part in partitions),
-    )
-
-
-def _partition(fields: Dict[str, Any]) -> PartitionReport:
-    incidents = fields.pop("incidents")
-    return PartitionReport(**fields, incidents=tuple(Incident(**incident) for incident in incidents))
-
-
-def _with_syncs(report: TaskReport, syncs: Sequence[OffsetSync]) -> TaskReport:
-    return replace(report, syncs=tuple(syncs))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Collection, Dict, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
+from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription
 from mirror_lib.state.records import LedgerRow, PartitionKey
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from mirror_lib.topics.remote_topics import apply_plan, plan_flow
+
+log = logging.getLogger(__name__)
 
 # A change of a config takes a moment to reach the brokers.
 CHANGED_SECONDS, PAUSE_SECONDS = 5.0, 0.1
@@ -122,6 +126,14 @@ class TopicWatch:
     def _limits(self, remotes: Sequence[str]) -> Mapping[str, int]:
         configs = self._target.topic_configs(remotes, [MAX_MESSAGE_BYTES])
         return {remote: _limit(configs.get(remote, {})) for remote in remotes}
+
+    def present(self) -> Mapping[PartitionKey, CopiedPartition]:
+        """The partitions to copy, as far as can be told: where a cluster does not answer now, those of before."""
+        try:
+            return self.refresh()
+        except ClusterError as error:
+            log.warning("%s; topics are looked at again later", error)
+            return self.partitions
 
     def _plan(self) -> None:
         plan = plan_flow(self._flow, self._source, self._target, self._flows)

@@ -21,6 +21,11 @@ class OffsetSync:
     downstream_offset: int
     record_count: int
 
+    def ends_at(self, upstream_offset: int, downstream_offset: int) -> bool:
+        """Whether a run from these offsets on touches this one on both sides."""
+        ends = (self.upstream_offset + self.record_count, self.downstream_offset + self.record_count)
+        return ends == (upstream_offset, downstream_offset)
+
 
 DATA_LOST = "data lost"
 

@@ -44,6 +44,12 @@ def test_new_epoch_counts_from_zero_also_where_nothing_was_copied() -> None:
     assert state.sequences == {("A.orders", 0): 0, ("A.payments", 0): 3}
 
 
+def test_partition_whose_next_sequence_is_not_known_is_looked_at_again_by_the_same_holder() -> None:
+    unknown = [replace(part, sequence=None) for part in parts(payments=5)]
+    state = LaneState().after(FIRST, parts(orders=10, payments=3), NOW).after(FIRST, unknown, NOW)
+    assert (state.producer, state.sequences) == (FIRST, {("A.orders", 0): 10})
+
+
 def test_lane_that_was_lost_is_fenced_anew() -> None:
     assert LaneState().after(FIRST, parts(orders=10), NOW).after(None, [], NOW) == LaneState()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 import pytest
 
@@ -12,6 +12,7 @@ from mirror_lib.log.append import Acknowledgement
 from mirror_lib.log.connection import Disconnected
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
+from mirror_lib.replicate.lanes import NO_END
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.state.records import OffsetSync
 from tests.unit.logs import Rec, batch_of, fetched, task_of
@@ -41,7 +42,7 @@ def answer(copy: PartitionCopy, base_offset: int, error: int = 0) -> None:
     copy.acknowledge(Acknowledgement(REMOTE, error, base_offset, ""))
 
 
-def stands(copy: PartitionCopy) -> Tuple[int, int, int]:
+def stands(copy: PartitionCopy) -> Tuple[int, int, Optional[int]]:
     report = copy.report()
     return report.position, report.downstream_offset, report.sequence
 
@@ -159,3 +160,56 @@ def test_silence_is_no_gap_while_other_partitions_may_have_filled_the_answer() -
     for _ in range(9):
         copy.take(0, False, Fetched(0, 60, 0, (), b""))
     assert copy.report().position == 0
+
+
+def test_tailed_partition_waits_at_the_end_of_its_log_and_passes_a_gap_below_it() -> None:
+    copy = PartitionCopy(task_of(end=NO_END))
+    copy.start(Producer(4711, 0))
+    for _ in range(9):
+        copy.take(0, True, Fetched(0, 0, 0, (), b""))
+    assert copy.report().position == 0 and copy.hungry() and not copy.finished(False)
+    for _ in range(3):
+        copy.take(0, True, Fetched(0, 60, 0, (), b""))
+    assert (copy.report().position, copy.report().source_end) == (60, 60)
+    for _ in range(9):
+        copy.take(60, True, Fetched(0, 60, 0, (), b""))
+    assert copy.report().position == 60 and copy.hungry()
+    assert copy.finished(True) and not copy.finished(False)
+
+
+def test_gap_that_was_told_of_is_not_looked_at_again() -> None:
+    copy = PartitionCopy(task_of(end=NO_END))
+    copy.start(Producer(4711, 0))
+    for _ in range(3):
+        copy.take(0, True, Fetched(0, 60, 0, (), b""))
+    copy.told()
+    copy.start(Producer(4711, 1))
+    assert (copy.fetch_position, copy.report().position) == (60, 60)
+
+
+def test_lane_that_fenced_again_goes_on_behind_what_it_found_on_the_remote_log() -> None:
+    copy = PartitionCopy(task_of(end=NO_END))
+    copy.start(Producer(4711, 0))
+    copy.renew(Producer(4711, 1))
+    assert copy.fetch_position == 0
+    copy.recover(0, 0, 20)
+    copy.renew(Producer(4711, 2))
+    assert copy.fetch_position == 20
+
+
+def test_what_was_told_is_not_told_again_and_a_stop_is_news() -> None:
+    copy = PartitionCopy(task_of(end=NO_END))
+    copy.start(Producer(4711, 0))
+    assert not copy.news()
+    copy.take(0, True, three_batches())
+    send_all(copy)
+    answer(copy, 0)
+    assert copy.news() and copy.report().records == 20
+    copy.told()
+    assert not copy.news() and copy.report().records == 0 and copy.syncs == []
+    send_all(copy)
+    answer(copy, 20)
+    assert copy.syncs == [OffsetSync("orders", 0, 20, 20, 20)]
+    copy.told()
+    answer(copy, 40, error=10)
+    assert copy.news()

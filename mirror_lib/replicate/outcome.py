@@ -1,0 +1,117 @@
+"""What a pass came to: the reports of its tasks in; rows for the ledger, positions, incidents and what is shown out.
+
+Pure, but for what `Rejections` remembers, and the clock that says how far behind a flow is.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Dict, List, Mapping, Sequence, Set, Tuple
+
+from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.replicate.journal import position_row
+from mirror_lib.replicate.lanes import PartitionReport, TaskReport
+from mirror_lib.replicate.positions import Partitions, Positions
+from mirror_lib.replicate.rejections import Rejections
+from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.records import DATA_LOST, Incident, LedgerRow, PartitionKey, Position
+
+BySource = Mapping[Tuple[str, int], CopiedPartition]
+
+
+@dataclass(frozen=True)
+class PassOutcome:
+    """`moves` are the positions that changed, `rows` what the ledger is to say of the pass, `parts` the reports of its
+    partitions by their keys."""
+
+    reports: Sequence[TaskReport]
+    rows: Sequence[LedgerRow]
+    moves: Mapping[PartitionKey, Position]
+    incidents: Sequence[Incident]
+    parts: Mapping[PartitionKey, PartitionReport]
+
+
+def is_plain(report: TaskReport) -> bool:
+    """True where its task may go on: no partition stopped."""
+    return not report.fenced and all(part.stopped is None for part in report.partitions)
+
+
+def going_on(report: TaskReport) -> TaskReport:
+    """The report without partitions that stopped: their task's last report tells of them, with what there is to say."""
+    return replace(report, partitions=tuple(part for part in report.partitions if part.stopped is None))
+
+
+def judged_by_topics(
+    reports: Sequence[TaskReport], partitions: Partitions, present: Partitions
+) -> List[TaskReport]:
+    """The reports of `partitions`, where those that are not `present` any more have not stopped: their topic is gone,
+    and whoever copies a new one of that name looks at its remote log anew."""
+    gone = {each.source for key, each in partitions.items() if key not in present}
+
+    def judged(part: PartitionReport) -> PartitionReport:
+        if (part.topic, part.partition) not in gone:
+            return part
+        lost = tuple(each for each in part.incidents if each.kind == DATA_LOST)
+        return replace(part, stopped=None, refused=False, lost_tail=False, incidents=lost, sequence=None)
+
+    return [replace(report, partitions=tuple(map(judged, report.partitions))) for report in reports]
+
+
+def outcome_of(
+    reports: Sequence[TaskReport], partitions: Partitions, positions: Positions, rejections: Rejections
+) -> PassOutcome:
+    """Judge the reports of one pass; `positions` are those from before it."""
+    by_source = {each.source: each for each in partitions.values()}
+    parts = {by_source[(part.topic, part.partition)].key: part for report in reports for part in report.partitions}
+    moves: Dict[PartitionKey, Position] = {}
+    incidents: List[Incident] = []
+    for key, part in parts.items():
+        # Rejected records that are to be skipped are left behind.
+        position = Position(rejections.position(key, part), part.downstream_offset)
+        if position != positions.at(key):
+            moves[key] = position
+        incidents += rejections.incidents(key, part)
+    rows = _ledger_rows(reports, by_source)
+    return PassOutcome(reports, rows + _position_rows(moves, rows, partitions), moves, incidents, parts)
+
+
+def snapshot_of(
+    flow: str, reports: Sequence[TaskReport], left: int, batch_id: int, seconds: float, stopped: int
+) -> ProgressSnapshot:
+    """What is shown of a pass that took `seconds`; `left` records are to come, `stopped` partitions do not go on."""
+    times = [part.last_timestamp for report in reports for part in report.partitions if part.last_timestamp > 0]
+    return ProgressSnapshot(
+        flow=flow,
+        batch_id=batch_id,
+        records=sum(report.records for report in reports),
+        bytes=sum(report.bytes for report in reports),
+        seconds=seconds,
+        copy_seconds=max((report.seconds for report in reports), default=0.0),
+        behind_records=left,
+        behind_seconds=max(0.0, time.time() - min(times) / 1000) if times and left else None,
+        recovered=sum(report.recovered for report in reports),
+        stopped=stopped,
+        waiting="copying" if left else "waiting for records",
+    )
+
+
+def _ledger_rows(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRow]:
+    return [
+        by_source[(sync.topic, sync.partition)].ledger_row(
+            sync.upstream_offset, sync.downstream_offset, sync.record_count
+        )
+        for report in reports
+        for sync in report.syncs
+    ]
+
+
+def _position_rows(
+    moves: Mapping[PartitionKey, Position], rows: Sequence[LedgerRow], partitions: Partitions
+) -> List[LedgerRow]:
+    """Positions that no run's end tells: after a gap at the end of a range, or after an abort marker."""
+    ends: Set[Tuple[PartitionKey, Position]] = {
+        (row.key, Position(row.upstream_offset + row.record_count, row.downstream_offset + row.record_count))
+        for row in rows
+    }
+    return [position_row(partitions[key], at) for key, at in moves.items() if (key, at) not in ends]

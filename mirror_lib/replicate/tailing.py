@@ -1,0 +1,137 @@
+"""How a continuous flow tails its partitions: Spark's slots, the run's flows and their `tasks.max` in; how many tasks
+tail, or that the flow copies once per trigger, out; and the clocks of a batch that tails.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Callable, Collection, Iterable, List, Optional
+
+from mirror_lib.replicate.lanes import NO_END
+from mirror_lib.replicate.ranges import Range
+from mirror_lib.state.records import PartitionKey
+
+# How often tasks that tail report, and their offset syncs are committed.
+PASS_SECONDS = 2.0
+# Spark commits its own progress between two batches, which makes records wait: about once in so long.
+BATCH_SECONDS = 600.0
+# How soon a job that is told to end tells its tasks.
+LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Tail:
+    """`tasks` tasks tail and report every `pass_seconds`; after `batch_seconds` Spark gets its batch back."""
+
+    tasks: int
+    pass_seconds: float = PASS_SECONDS
+    batch_seconds: float = BATCH_SECONDS
+
+
+def tail_tasks(slots: int, flows: int, tasks_max: int) -> int:
+    """How many of Spark's `slots` a flow may hold all the time, when `flows` share them; 0 if there are too few.
+
+    One is left for the ledger's commits and the other queries.
+    """
+    return max(0, min(tasks_max, (slots - 1) // max(1, flows)))
+
+
+def tailed(ranges: Iterable[Range], stopped: Collection[PartitionKey], ahead: Callable[[Range], Range]) -> List[Range]:
+    """What a tailing pass is to copy: all that can go on, from where it stands, without an end."""
+    going = [each for each in ranges if each.refused is None and each.key not in stopped]
+    return [replace(ahead(each), end=NO_END) for each in going]
+
+
+class BatchClock:
+    """Says when Spark is to have its batch back. Never before something was copied: Spark calls again only for records
+    that are newer than the batch's beginning, and what comes first must not wait for its trigger."""
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self._until = time.monotonic() + tail.batch_seconds
+        self._copied = False
+
+    def copied(self, records: int) -> None:
+        """Count what was copied."""
+        self._copied = self._copied or records > 0
+
+    def over(self) -> bool:
+        """True when the batch has lasted long enough."""
+        return self._copied and time.monotonic() >= self._until
+
+
+def falls_behind(tail: Tail, tasks_max: int, records: int, left: int) -> bool:
+    """Whether a flow that tails with fewer tasks than it may have shall catch up with all of them: more came in a while
+    than was copied in it."""
+    return tail.tasks < tasks_max and left > records
+
+
+class Pace:
+    """Lets a costly look happen no oftener than that it takes a twentieth of the time."""
+
+    def __init__(self) -> None:
+        self._not_before = 0.0
+
+    def __call__(self, look: Callable[[], bool]) -> bool:
+        """What the look says, True where it is not yet time for one."""
+        began = time.monotonic()
+        if began < self._not_before:
+            return True
+        found = look()
+        self._not_before = time.monotonic() + 20 * (time.monotonic() - began)
+        return found
+
+
+class IdleWords:
+    """Which looks at a flow are told of: all that found records, and of the others one in `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._told_at: Optional[float] = None
+
+    def due(self, records: int) -> bool:
+        """Whether this look is told of; it is then taken for told."""
+        now = time.monotonic()
+        if not records and self._told_at is not None and now - self._told_at < self._seconds:
+            return False
+        self._told_at = now
+        return True
+
+
+class Beside:
+    """Calls `turn` every `seconds` in a thread of its own while the block runs, and once more when it is left.
+
+    `often` is called several times a second. What either raises ends the turns; `failed` is called then, and leaving
+    the block raises it.
+    """
+
+    def __init__(self, turn: Callable[[], None], often: Callable[[], None], failed: Callable[[], None], seconds: float):
+        self._turn, self._often, self._failed, self._seconds = turn, often, failed, seconds
+        self._over = threading.Event()
+        self._error: Optional[BaseException] = None
+        self._thread = threading.Thread(target=self._run, name="beside a stage", daemon=True)
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        if kind is None and self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            due = time.monotonic() + self._seconds
+            while not self._over.wait(LOOK_SECONDS):
+                self._often()
+                if time.monotonic() >= due:
+                    self._turn()
+                    due = time.monotonic() + self._seconds
+            self._turn()
+        except BaseException as error:
+            self._error = error
+            self._failed()

@@ -1,0 +1,178 @@
+"""`make bench-latency`: how long after its acknowledgement on the source a record is read on the target, by outside
+clients, for this mirror in continuous mode and a tuned MirrorMaker 2, in turn.
+
+RATES="1000 10000", SECONDS=600, ENGINES="mirror tuned". What was not copied exactly once ends the benchmark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
+
+from confluent_kafka import Consumer, Producer
+
+from mirror_lib.columns import aligned
+from mirror_lib.progress import grouped
+from tests.bench.engines import BROKER_JVM, MIRRORMAKER_JVM, launched
+from tests.bench.processes import SessionMeter
+from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
+from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.mirrormaker import MirrorMaker
+
+PARTITIONS = 4
+TASKS = 2
+RECORD_BYTES = 200
+# Before anything is counted, so that Java has compiled what it will.
+WARM_UP_SECONDS = 15
+PATIENCE_SECONDS = 120.0
+QUANTILES = ((0.5, "P50"), (0.9, "P90"), (0.99, "P99"), (0.999, "P99.9"), (1.0, "MAX"))
+
+CONFIG = """\
+clusters:
+  source: {{bootstrap.servers: "{source}"}}
+  target: {{bootstrap.servers: "{target}"}}
+flows:
+  source->target:
+    topics: ["{topic}"]
+    tasks.max: {tasks}
+    replication.factor: 1
+    emit.heartbeats.enabled: false
+state: {state}
+trigger: 1 second
+"""
+
+
+def run() -> int:
+    """Every rate with every engine; prints one table."""
+    rates = [int(rate) for rate in os.environ.get("RATES", "1000 10000").split()]
+    seconds = int(os.environ.get("SECONDS", "600"))
+    engines = os.environ.get("ENGINES", "mirror tuned").split()
+    rows: List[Sequence[str]] = [("RECORDS/S", "", *(name for _, name in QUANTILES), "CPU SECONDS/MINUTE")]
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, clusters(
+        ["source", "target"], Path(folder), java_options=BROKER_JVM
+    ) as (source, target):
+        for rate in rates:
+            for engine in engines:
+                own = Path(folder) / f"{engine}-{rate}"
+                own.mkdir()
+                rows.append((grouped(rate), engine, *measured(source, target, own, engine, rate, seconds)))
+                print("  ".join(rows[-1]), flush=True)
+    print(f"\nms, over {seconds} s; {os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}\n")
+    print("\n".join(aligned(rows, right=[0, *range(2, 8)])))
+    return 0
+
+
+def measured(
+    source: KafkaBroker, target: KafkaBroker, folder: Path, engine: str, rate: int, seconds: int
+) -> Sequence[str]:
+    """The quantiles of one engine at one rate, in ms, and what its processes used."""
+    topic = f"events.{engine}.{rate}"
+    source.create_topic(topic, PARTITIONS)
+    warm_up = rate * WARM_UP_SECONDS
+    records = warm_up + rate * seconds
+    with ENGINES[engine](source, target, folder, topic) as process:
+        first(source, topic)
+        wait_for_copy(target, f"source.{topic}", process, folder)
+        reader = client(["read", target.bootstrap, f"source.{topic}", PARTITIONS, records, folder / "read"])
+        assert reader.stdout is not None and reader.stdout.readline() == "ready\n"
+        meter = SessionMeter(process.pid)
+        before = meter.look()
+        arguments = [source.bootstrap, topic, PARTITIONS, rate, records, RECORD_BYTES]
+        writer = client(["write", *arguments, folder / "written"])
+        if writer.wait():
+            raise LabError(f"the producer at {rate} records/s failed")
+        after = meter.look()
+        used = (after.cpu_seconds - before.cpu_seconds) / (after.at - before.at) * 60
+        doubled, _ = reader.communicate()
+    latencies = judged(folder, records, int(doubled or -1))[warm_up:]
+    latencies.sort()
+    found = [latencies[min(len(latencies) - 1, int(share * len(latencies)))] for share, _ in QUANTILES]
+    return [*(f"{each / 1e6:.1f}" for each in found), f"{used:.1f}"]
+
+
+def judged(folder: Path, records: int, doubled: int) -> List[int]:
+    """Latency by record in ns; `LabError` unless each came exactly once."""
+    written, seen = array("q", (folder / "written").read_bytes()), array("q", (folder / "read").read_bytes())
+    lost = sum(1 for each in seen if not each)
+    # The first record of all, which is there before anybody measures, carries the number 0 as well.
+    if lost or doubled != 1:
+        raise LabError(f"of {records} records {lost} did not come and {doubled - 1} came twice ({folder})")
+    return [there - here for here, there in zip(written, seen)]
+
+
+def first(source: KafkaBroker, topic: str) -> None:
+    """A record that is there before anything is measured, so that the copy is known to run."""
+    producer = Producer({"bootstrap.servers": source.bootstrap})
+    producer.produce(topic, bytes(8), partition=0)
+    producer.flush(30)
+
+
+def wait_for_copy(target: KafkaBroker, topic: str, process: Any, folder: Path) -> None:
+    consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "latency", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            break
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise LabError(f"nothing is copied to {topic} (logs: {folder})")
+    consumer.close()
+
+
+def client(arguments: Sequence[object]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.bench.latency_clients", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+
+
+@contextlib.contextmanager
+def mirror(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -> Iterator[Any]:
+    """The main job through spark-submit, in continuous mode, Java as Spark starts it."""
+    config = folder / "mirror.yaml"
+    names = {"source": source.bootstrap, "target": target.bootstrap, "topic": topic.replace(".", "[.]")}
+    config.write_text(CONFIG.format(**names, tasks=TASKS, state=folder / "state"))
+    environment = {**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment.pop("SPARK_SUBMIT_OPTS", None)
+    with launched(["./spark-submit.sh", "jobs/mirror.py", str(config), "--json"], folder, environment) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def tuned(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -> Iterator[Any]:
+    """MirrorMaker 2 with more tasks, no linger and larger fetches, Java as its own script starts it."""
+    properties: Dict[str, str] = {
+        "source->target.enabled": "true",
+        "source->target.topics": topic.replace(".", "\\."),
+        "source->target.tasks.max": str(TASKS),
+        "emit.heartbeats.enabled": "false",
+        "refresh.topics.interval.seconds": "600",
+        "emit.checkpoints.interval.seconds": "60",
+        "target.producer.linger.ms": "0",
+        "source.consumer.fetch.max.bytes": "67108864",
+        "source.consumer.max.partition.fetch.bytes": "8388608",
+        "source.consumer.max.poll.records": "5000",
+    }
+    named = {"source": source, "target": target}
+    running = MirrorMaker(folder, named, properties, MIRRORMAKER_JVM).start()
+    try:
+        yield running.process
+    finally:
+        running.kill()
+
+
+Engine = Callable[[KafkaBroker, KafkaBroker, Path, str], "contextlib.AbstractContextManager[Any]"]
+ENGINES: Mapping[str, Engine] = {"mirror": mirror, "tuned": tuned}
+
+if __name__ == "__main__":
+    try:
+        sys.exit(run())
+    except LabError as error:
+        print(f"bench-latency: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,220 @@
+"""A continuous flow goes on copying what comes while its stage runs: each record once, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
+
+import pytest
+
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import NO_END, TaskPlan, TaskReport
+from mirror_lib.replicate.reporting import Listener
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.crash import CrashPoint, Driver, driver
+from tests.lab.flow_lab import FlowLab, values
+from tests.lab.meanwhile import meanwhile
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
+from tests.lab.one_lane import standing_still, task_plans
+from tests.lab.readers import lies, read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EARLY, LATE = 400, 200
+PASS_SECONDS = 0.3
+LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("tail"), tmp_path)
+    flow.fill(EARLY)
+    return flow
+
+
+@pytest.fixture
+def small(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    """So little that it is copied in a few requests, before tailing begins."""
+    flow = OneFlow(source_cluster, target_cluster, topic_name("tail"), tmp_path)
+    flow.fill(20)
+    return flow
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Listener]:
+    with Listener("127.0.0.1", "127.0.0.1", PASS_SECONDS, 90.0) as listener:
+        yield listener
+
+
+def tailing(flow: OneFlow, listener: Listener, exactly_once: bool = True) -> TaskPlan:
+    flow.create_remote_topic()
+    (plan,) = task_plans(flow, exactly_once=exactly_once)
+    tasks = tuple(replace(task, end=NO_END) for task in plan.tasks)
+    return replace(plan, report_to=listener.address, tasks=tasks, max_seconds=20.0)
+
+
+def lane_that_tails(plan: TaskPlan, listener: Listener) -> contextlib.AbstractContextManager[List[TaskReport]]:
+    """The lane goes on while the block does; its last report is there afterwards, behind those that it told."""
+
+    def copy(stop: threading.Event) -> List[TaskReport]:
+        def end() -> None:
+            stop.wait()
+            listener.end_all()
+
+        threading.Thread(target=end, daemon=True).start()
+        return [copy_lanes(plan, 0)]
+
+    return meanwhile(copy)
+
+
+def all_copied(flow: OneFlow) -> bool:
+    return flow.copies() >= flow.written * flow.partitions
+
+
+def assert_told_of_everything(flow: OneFlow, reports: List[TaskReport]) -> None:
+    rows = [
+        (sync.partition, sync.upstream_offset, sync.downstream_offset, sync.record_count)
+        for report in reports
+        for sync in report.syncs
+    ]
+    source, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
+    assert lies(rows, source, remote) == []
+    told = {(row[0], row[1] + i) for row in rows for i in range(row[3])}
+    assert told == {(number, offset) for number, log in source.items() for offset in log}
+    assert flow.differences() == []
+
+
+def test_lane_goes_on_with_what_comes_and_tells_of_all_of_it(flow: OneFlow) -> None:
+    with listening() as listener:
+        with lane_that_tails(tailing(flow, listener), listener) as last:
+            until(lambda: all_copied(flow))
+            heard: List[TaskReport] = []
+            while not heard:
+                flow.fill(LATE)
+                until(lambda: all_copied(flow))
+                heard += listener.take()
+        heard += listener.take()
+    assert not last[0].fenced and all(part.sequence is not None for part in last[0].partitions)
+    assert sum(each.records for each in [*heard, *last]) == flow.written * flow.partitions
+    assert_told_of_everything(flow, [*heard, *last])
+
+
+def test_lane_goes_on_when_a_broker_was_away(topic_name: Callable[[str], str], tmp_path: Path) -> None:
+    with clusters(["source", "target-that-restarts"], tmp_path) as (source, target), listening() as listener:
+        flow = OneFlow(source, target, topic_name("tail"), tmp_path)
+        flow.fill(EARLY)
+        with lane_that_tails(tailing(flow, listener), listener) as last:
+            until(lambda: all_copied(flow))
+            target.kill()
+            flow.fill(LATE)
+            target.restart()
+            until(lambda: all_copied(flow))
+        assert not last[0].fenced
+        assert_told_of_everything(flow, [*listener.take(), *last])
+
+
+def test_lane_that_stood_still_while_it_tailed_is_refused_once_another_has_its_place(flow: OneFlow) -> None:
+    with listening() as listener:
+        plan = tailing(flow, listener)
+        with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
+            assert not copy_lanes(task_plans(flow)[0], 1).fenced
+            zombie = wake().report()
+    assert zombie.fenced
+    assert flow.differences() == []
+
+
+def test_lane_that_stood_still_while_it_tailed_doubles_records_where_there_is_no_fence(flow: OneFlow) -> None:
+    with listening() as listener:
+        plan = tailing(flow, listener, exactly_once=False)
+        with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
+            assert not copy_lanes(task_plans(flow, exactly_once=False)[0], 1).fenced
+            lane = wake()
+            until(lambda: flow.copies() > flow.written * flow.partitions)
+            listener.end_all()
+            lane.process.wait(90)
+    assert "which is a duplicate of" in flow.differences()[0]
+
+
+def test_task_that_died_is_not_tried_again_with_its_old_plan(flow: OneFlow) -> None:
+    with listening() as listener:
+        report = copy_lanes(tailing(flow, listener), 1)
+    assert report.partitions == () and report.producers == {} and flow.copies() == 0
+
+
+def test_lane_that_is_given_an_id_that_is_not_written_down_hands_it_back_and_tails_once_it_is(flow: OneFlow) -> None:
+    with listening() as listener:
+        plan = replace(tailing(flow, listener), known_ids={})
+        handed_back = copy_lanes(plan, 0)
+        assert handed_back.records == 0 and flow.copies() == 0
+        known = {lane: frozenset([producer.producer_id]) for lane, producer in handed_back.producers.items()}
+        with lane_that_tails(replace(plan, known_ids=known), listener) as last:
+            until(lambda: all_copied(flow))
+        assert_told_of_everything(flow, [*listener.take(), *last])
+
+
+def continuous(flow: OneFlow, crash: CrashPoint) -> contextlib.AbstractContextManager[Driver]:
+    flow.trigger = "1 second"
+    return driver(["-m", "mirror_lib.cli", "run", str(flow.config)], crash)
+
+
+def fed_until(flow: OneFlow, done: Callable[[], bool]) -> None:
+    """Records come, a few at a time, once the first are copied."""
+    until(lambda: flow.copies() > 0, 90)
+
+    def fed() -> bool:
+        flow.fill(20)
+        return done()
+
+    until(fed, 90)
+
+
+def test_copy_is_exact_after_a_driver_was_killed_that_had_copied_more_than_it_wrote_down(
+    spark: SparkSession, small: OneFlow
+) -> None:
+    flow = small
+    crash = CrashPoint(LEDGER, "before", 3, flow.directory / "died", "kill")
+    with continuous(flow, crash) as running:
+        fed_until(flow, lambda: crash.reached)
+        assert running.wait() == -9
+    flow.trigger = "availableNow"
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+def test_copy_is_exact_after_a_worker_was_killed_and_a_stop_finds_nothing_to_do(
+    spark: SparkSession, small: OneFlow
+) -> None:
+    flow = small
+    crash = CrashPoint(ABOUT_TO_WRITE[0], "after", 8, flow.directory / "died", "kill")
+    with continuous(flow, crash) as running:
+        fed_until(flow, lambda: crash.reached)
+        flow.fill(LATE)
+        until(lambda: all_copied(flow), 90)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.wait() == 0, running.output
+    flow.assert_exact(spark)
+
+
+def test_running_flow_copies_what_comes_within_one_batch_of_spark(
+    ground: Tuple[KafkaBroker, KafkaBroker, SparkSession, Path], topic_name: Callable[[str], str]
+) -> None:
+    lab = FlowLab(*ground, topic_name("tail"), trigger="1 second")
+    lab.create("orders")
+    lab.write("orders", values(10, "early"))
+    with lab.running() as outcomes:
+        until(lambda: len(lab.remote_values("orders")) == 10)
+        for number in range(3):
+            lab.write("orders", values(10, f"number {number}"))
+            until(lambda: lab.differences("orders") == [])
+    assert [outcome.error for outcome in outcomes] == [None]
+    assert lab.differences("orders") == []
+    assert len({each.batch_id for each in lab.seen if each.records}) == 1

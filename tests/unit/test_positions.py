@@ -1,0 +1,88 @@
+"""Where partitions stand while a driver lives: what a lane could not report is decided on as when a life begins."""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping, Sequence, cast
+
+import pytest
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
+from mirror_lib.replicate.journal import BatchRef, Journal
+from mirror_lib.replicate.positions import Positions
+from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.starts import SourceCluster
+from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.records import Incident, LedgerRow, PartitionKey, Position
+
+ORDERS = CopiedPartition("orders", "A.orders", 0, "source-1", "remote-1", 1_000_000)
+KEY, STOOD = ORDERS.key, Position(200, 50)
+BATCH = BatchRef("", -1)
+
+
+class Logs:
+    """A cluster with one partition, whose log can be changed."""
+
+    def __init__(self, log_start: int, end: int) -> None:
+        self.log = OffsetRange(log_start, end)
+
+    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Dict[TopicPartition, OffsetRange]:
+        return {each: self.log for each in partitions}
+
+
+class Rows:
+    """A ledger that knows one partition, and takes everything."""
+
+    def positions(self) -> Mapping[PartitionKey, Position]:
+        return {KEY: STOOD}
+
+    def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
+        pass
+
+    def append(self, rows: Sequence[LedgerRow], batch: BatchRef) -> None:
+        pass
+
+    def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
+        return {}
+
+
+class Standing:
+    """Positions of a driver that has decided on the partition once, and moved it to 210."""
+
+    def __init__(self) -> None:
+        cluster = ClusterConfig("A", {"bootstrap.servers": "a:1"})
+        flow = ReplicationFlow(cluster, ClusterConfig("B", {"bootstrap.servers": "b:1"}))
+        self.source, target = Logs(100, 500), Logs(0, 300)
+        clusters = cast(SourceCluster, self.source), cast(Cluster, target)
+        self.positions = Positions(flow, *clusters, cast(Journal, Rows()))
+        self.decide()
+        self.positions.move(KEY, Position(210, 60))
+
+    def decide(self) -> Range:
+        (decided,) = self.positions.ranges({KEY: ORDERS}, BATCH)
+        return decided
+
+
+@pytest.fixture
+def standing() -> Standing:
+    return Standing()
+
+
+def test_what_left_the_source_before_it_was_copied_is_refused_at_once(standing: Standing) -> None:
+    standing.source.log = OffsetRange(260, 500)
+    assert "offsets 210 to 259 left the source's log" in (standing.decide().refused or "")
+
+
+def test_what_left_the_source_after_a_lane_could_not_report_is_looked_for_behind_the_fence(standing: Standing) -> None:
+    standing.positions.doubt([KEY])
+    standing.source.log = OffsetRange(260, 500)
+    assert standing.decide() == Range(KEY, Position(210, 60), 500, log_start=260)
+    assert standing.positions.at(KEY) == Position(210, 60)
+
+
+def test_lane_that_has_looked_and_reported_is_believed(standing: Standing) -> None:
+    standing.positions.doubt([KEY])
+    assert standing.decide() == Range(KEY, Position(210, 60), 500)
+    standing.positions.trust([KEY])
+    standing.source.log = OffsetRange(260, 500)
+    assert standing.decide().refused is not None

@@ -1,0 +1,171 @@
+"""Which flows tail, with how many tasks, and how their tasks and their driver talk: nothing is lost on the way."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import replace
+from typing import List, Optional
+
+import pytest
+
+from mirror_lib.errors import StateError
+from mirror_lib.log.producer import Producer
+from mirror_lib.replicate.lanes import NO_END, PartitionReport, ReportTo, TaskReport
+from mirror_lib.replicate.outcome import going_on, is_plain, judged_by_topics
+from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.reporting import TAKEN, Listener, Teller
+from mirror_lib.replicate.tailing import BatchClock, Beside, IdleWords, Pace, Tail, falls_behind, tail_tasks, tailed
+from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.records import DATA_LOST, Incident, OffsetSync, PartitionKey, Position
+from tests.lab.one_flow import until
+
+KEY, OTHER = PartitionKey("a", "b", "orders", 0), PartitionKey("a", "b", "orders", 1)
+
+
+def report(stopped: Optional[str] = None, fenced: bool = False) -> TaskReport:
+    part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, records=1, stopped=stopped)
+    other = PartitionReport("orders", "A.orders", 1, 20, 20, None, -1)
+    sync = OffsetSync("orders", 0, 9, 9, 1)
+    return TaskReport(0, {1: Producer(4711, 0)}, fenced, (part, other), (sync,), 1, 0, 0, 0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("slots", "flows", "tasks_max", "tasks"),
+    [(2, 1, 1, 1), (2, 1, 8, 1), (6, 1, 2, 2), (6, 2, 4, 2), (6, 5, 4, 1), (3, 3, 1, 0), (1, 1, 1, 0), (0, 1, 1, 0)],
+)
+def test_flows_share_all_slots_but_one(slots: int, flows: int, tasks_max: int, tasks: int) -> None:
+    assert tail_tasks(slots, flows, tasks_max) == tasks
+
+
+def test_everything_that_can_go_on_is_tailed_from_where_it_stands() -> None:
+    caught_up, refused = Range(KEY, Position(7, 9), 7), Range(OTHER, Position(0, 0), 5, refused="its log was truncated")
+    assert tailed([caught_up, refused], (), lambda each: each) == [Range(KEY, Position(7, 9), NO_END)]
+    assert tailed([caught_up], [KEY], lambda each: each) == []
+
+
+def test_task_goes_on_until_something_unusual_that_its_last_report_tells_of() -> None:
+    assert is_plain(report())
+    stopped = report(stopped="orders-0 at offset 10: the batch is larger than max.message.bytes")
+    assert not is_plain(stopped) and not is_plain(report(fenced=True))
+    assert [part.partition for part in going_on(stopped).partitions] == [1]
+    assert going_on(stopped).syncs == stopped.syncs
+
+
+def test_partition_whose_topic_was_deleted_has_not_failed() -> None:
+    copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
+    partitions = {each.key: each for each in copied}
+    stopped = report(stopped="orders-0 at offset 10: cannot fetch: OFFSET_OUT_OF_RANGE")
+    assert judged_by_topics([stopped], partitions, partitions) == [stopped]
+    (judged,) = judged_by_topics([stopped], partitions, {copied[1].key: copied[1]})
+    assert is_plain(judged) and judged.syncs == stopped.syncs
+    assert [part.sequence for part in judged.partitions] == [None, None]
+    lost = Incident(DATA_LOST, "orders", 0, 3, 7, "offsets 3 to 6 left the source's log")
+    told = replace(report(), partitions=(replace(report().partitions[0], incidents=(lost,)),))
+    (judged,) = judged_by_topics([told], partitions, {})
+    assert judged.partitions[0].incidents == (lost,)
+
+
+def test_flow_that_tails_with_few_tasks_catches_up_with_all_of_them() -> None:
+    assert falls_behind(Tail(tasks=1), tasks_max=4, records=100, left=101)
+    assert not falls_behind(Tail(tasks=1), tasks_max=4, records=100, left=100)
+    assert not falls_behind(Tail(tasks=4), tasks_max=4, records=100, left=10_000)
+
+
+def test_costly_look_is_not_taken_again_at_once() -> None:
+    looks: List[bool] = []
+    pace = Pace()
+
+    def look() -> bool:
+        threading.Event().wait(0.05)
+        looks.append(True)
+        return False
+
+    assert [pace(look), pace(look)] == [False, True]
+    assert len(looks) == 1
+
+
+def test_spark_gets_its_batch_back_only_when_it_has_something_new_to_see() -> None:
+    clock = BatchClock(Tail(tasks=1, batch_seconds=0.0))
+    clock.copied(0)
+    assert not clock.over()
+    clock.copied(1)
+    assert clock.over()
+    patient = BatchClock(Tail(tasks=1))
+    patient.copied(1)
+    assert not patient.over()
+
+
+def test_idle_looks_are_told_of_once_and_busy_ones_always() -> None:
+    words = IdleWords(3600.0)
+    assert [words.due(records) for records in (0, 0, 1, 1, 0)] == [True, False, True, True, False]
+
+
+def test_last_turn_comes_when_the_block_is_over() -> None:
+    turns: List[str] = []
+    with Beside(lambda: turns.append("turn"), lambda: None, lambda: turns.append("failed"), 3600.0):
+        turns.append("block")
+    assert turns == ["block", "turn"]
+
+
+def test_what_fails_beside_the_block_is_said_at_once_and_raised_at_its_end() -> None:
+    def failing() -> None:
+        raise StateError("the ledger cannot be written")
+
+    said = threading.Event()
+    with pytest.raises(StateError, match="cannot be written"), Beside(failing, lambda: None, said.set, 0.0):
+        assert said.wait(10)
+
+
+def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
+    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        teller = Teller(listener.address)
+        told = [replace(report(), recovered=number) for number in range(3)]
+        for each in told:
+            teller.tell(each)
+        heard: List[TaskReport] = []
+
+        def all_heard() -> bool:
+            heard.extend(listener.take())
+            return len(heard) == len(told)
+
+        until(all_heard)
+        assert heard == told
+        until(lambda: not teller.shall_end() and teller.untold() == [])
+        assert listener.whole(1)
+        listener.end_all()
+        until(teller.shall_end)
+        late = Teller(listener.address)
+        until(late.shall_end)
+        assert late.connected
+        teller.close()
+        until(lambda: not listener.whole(1))
+
+
+def test_reports_that_nobody_answered_are_told_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        teller = Teller(ReportTo("127.0.0.1", deaf.getsockname()[1], "secret", 2.0, 600.0))
+        line, _ = deaf.accept()
+        teller.tell(report())
+        teller.tell(report())
+        line.sendall(TAKEN)
+        until(lambda: not teller.shall_end() and len(teller.untold()) == 1)
+        line.close()
+    until(teller.shall_end)
+    assert teller.untold() == [OffsetSync("orders", 0, 9, 9, 1)] and not teller.connected
+
+
+def test_without_a_driver_to_be_reached_a_task_ends_to_report() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    teller = Teller(ReportTo("127.0.0.1", port, "secret", 2.0, 600.0))
+    assert not teller.connected and not teller.shall_end()
+
+
+def test_who_does_not_know_the_secret_is_not_heard() -> None:
+    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        stranger = Teller(replace(listener.address, secret="a guess"))
+        stranger.tell(report())
+        until(stranger.shall_end)
+        assert listener.take() == [] and not stranger.connected
+        assert "secret" not in repr(replace(listener.address, secret="secret"))

@@ -50,7 +50,11 @@ bench-groups: setup ## how long it takes to translate many groups, and how stale
 bench-scale: setup ## what a driver costs with 10 000 partitions, and with a long backlog
 	@$(PY) -m tests.bench.scale
 
-.PHONY: help setup demo test check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
+bench-ledger: setup ## what reading the ledger and committing to it cost, up to ten million rows
+	@$(PY) -m tests.bench.ledger
+
+bench-latency: setup ## from acknowledged on the source to read on the target, beside MirrorMaker 2: RATES=, SECONDS=
+	@$(PY) -m tests.bench.latency
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-spark* .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts

@@ -84,6 +84,11 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
             connection.init_future.add_errback(partial(self._failed, node_id))
         return connection
 
+    def held_back(self, node_id: Any) -> bool:
+        """Whether the broker asked for a pause, since a quota is used up (KIP-219): the library would send nothing."""
+        connection = self._conns.get(node_id)
+        return connection is not None and "throttle" in connection.paused
+
     async def _build_transport(self, node: Any, timeout_at: Optional[float] = None) -> Any:
         try:
             transport = await super()._build_transport(node, timeout_at=timeout_at)

@@ -102,6 +102,7 @@ class LogClient:
 
     def call(self, node: Optional[int], request: Any, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
         """Send to `node` (any broker if None) and wait for the answer. Raises `Disconnected`."""
+        self._wait_for_quota(node, timeout_ms)
         try:
             future = self._manager.send(request, node_id=node)
         except KafkaError as error:
@@ -110,6 +111,15 @@ class LogClient:
         if not future.succeeded():
             raise Disconnected(f"{self.alias}: {future.exception or 'no answer'}") from future.exception
         return future.value
+
+    def held_back(self, node: Optional[int]) -> bool:
+        """Whether `node` is not to be asked now: it wants a pause because a quota is used up."""
+        return self._manager.held_back(node)
+
+    def _wait_for_quota(self, node: Optional[int], timeout_ms: float) -> None:
+        until = time.monotonic() + timeout_ms / 1000
+        while self.held_back(node) and time.monotonic() < until:
+            self.network.poll(100)
 
     def leader(self, partition: Partition) -> Optional[int]:
         """Node id of the partition's leader, as of the last `refresh_leaders`."""

@@ -97,6 +97,11 @@ def fetched(answer: Any, isolation: int) -> Dict[Partition, Fetched]:
     return found
 
 
+def says_nothing(answer: Any) -> bool:
+    """Whether the broker held its answer back, as a quota is used up (KIP-219): it has then not looked at any log."""
+    return bool(answer.throttle_time_ms > 0 and not answer.responses)
+
+
 def _aborted(transactions: Sequence[Any]) -> Tuple[Tuple[int, int], ...]:
     return tuple(sorted(((t.producer_id, t.first_offset) for t in transactions or ()), key=lambda pair: pair[1]))
 
@@ -148,7 +153,7 @@ class Fetcher:
         brief: Set[int] = set()
         for partition in partitions:
             node = self._client.leader(partition.source)
-            if node in self._in_flight:
+            if node in self._in_flight or self._client.held_back(node):
                 continue
             if not partition.hungry():
                 brief.update([node] if node is not None and partition.full() else [])
@@ -177,7 +182,8 @@ class Fetcher:
             future, positions, asked = self._in_flight.pop(node)
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
-            if not self._sessions[node].answered(asked, future.value.error_code, future.value.session_id):
+            known = self._sessions[node].answered(asked, future.value.error_code, future.value.session_id)
+            if not known or says_nothing(future.value):
                 continue
             answer = self._whole(positions, fetched(future.value, self._isolation))
             sizes = {partition: len(found.data) for partition, found in answer.items() if len(found.data)}

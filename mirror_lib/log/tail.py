@@ -8,7 +8,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.log.connection import REQUEST_TIMEOUT_MS, Disconnected, LogClient, Partition, error_name, is_retriable
-from mirror_lib.log.fetch import Fetched, fetch_request, fetched
+from mirror_lib.log.fetch import Fetched, fetch_request, fetched, says_nothing
 from mirror_lib.log.visible import Entry, entries
 
 TAIL_FETCH_BYTES = 4 * 1024 * 1024
@@ -86,7 +86,10 @@ class LogEntries(Iterator[Entry]):
         request = fetch_request(
             {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms=0
         )
-        found = fetched(client.call(node, request), self._isolation)[self._partition]
+        answer = client.call(node, request)
+        while says_nothing(answer):  # the broker takes the next request when there is quota again
+            answer = client.call(node, request)
+        found = fetched(answer, self._isolation)[self._partition]
         if found.error_code == OFFSET_OUT_OF_RANGE:
             self._move_to_log_start(node, name)
             return self._ask()

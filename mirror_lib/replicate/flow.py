@@ -7,6 +7,7 @@ then this object's memory. Killed anywhere, the next driver finds the truth in t
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from dataclasses import replace
@@ -24,7 +25,7 @@ from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lane_state import LaneState
 from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
 from mirror_lib.replicate.not_begun import not_begun
-from mirror_lib.replicate.outcome import PassOutcome, going_on, is_plain, judged_by_topics, outcome_of, snapshot_of
+from mirror_lib.replicate.outcome import PassOutcome, judged_by_topics, outcome_of, snapshot_of
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
@@ -33,11 +34,19 @@ from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replicate.stage import listening, run_tasks
 from mirror_lib.replicate.starts import SourceCluster
-from mirror_lib.replicate.tailing import BatchClock, Beside, IdleWords, Pace, Tail, falls_behind, tailed
+from mirror_lib.replicate.tailing import (
+    LEFT_OUT_SECONDS,
+    BatchClock,
+    Beside,
+    IdleWords,
+    Tail,
+    falls_behind,
+    tailed,
+)
 from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.state.records import LedgerRow, PartitionKey, Position
+from mirror_lib.state.records import PartitionKey
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +92,6 @@ class FlowMirror:
         self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
-        self._look_again = Pace()
 
     def has_history(self) -> bool:
         """True if the ledger told of this flow."""
@@ -177,6 +185,8 @@ class FlowMirror:
         """
         began, todo = time.time(), tailed(ranges, self._stopped, self._positions.ahead)
         flow, words = replace(self.flow, tasks_max=clock.tail.tasks), IdleWords(self.flow.batch_max_seconds)
+        left_out = any(not part.refused for part in self._stopped.values())
+        until = time.monotonic() + LEFT_OUT_SECONDS if left_out else math.inf
         with listening(spark, clock.tail) as listener:
 
             def turn() -> None:
@@ -184,7 +194,7 @@ class FlowMirror:
                     listener.end_all()
 
             def often() -> None:
-                if self._ends(clock) or not listener.whole(len(plans)):
+                if self._ends(clock) or time.monotonic() > until or not listener.whole(len(plans)):
                     listener.end_all()
 
             plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]
@@ -203,23 +213,16 @@ class FlowMirror:
     ) -> bool:
         """Write down what tasks that go on have told; False where they shall end, for the driver to look anew."""
         self._ids.learn(reports)
-        rows: List[LedgerRow] = []
-        moves: Dict[PartitionKey, Position] = {}
-        for report in map(going_on, reports):
-            outcome = outcome_of([report], partitions, self._positions, self._rejections)
-            self._advance(outcome)
-            rows += outcome.rows
-            moves.update(outcome.moves)
-        self._journal.append(rows, batch)
-        self._progress.moved(partitions, moves)
+        outcome = outcome_of(reports, partitions, self._positions, self._rejections)
+        self._write_down(outcome, partitions, batch)
+        self._advance(outcome)
         records = sum(report.records for report in reports)
         clock.copied(records)
         left = sum(max(0, part.source_end - part.position) for report in reports for part in report.partitions)
         if words.due(records):
             self._watch(reports, left, batch, clock.tail.pass_seconds)
-        if not all(map(is_plain, reports)) or falls_behind(clock.tail, self.flow.tasks_max, records, left):
-            return False
-        return self._look_again(lambda: self._topics.present() == partitions)
+        slow = falls_behind(clock.tail, self.flow.tasks_max, records, left)
+        return not slow and self._topics.present() == partitions
 
     def _let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
         """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
@@ -260,7 +263,7 @@ class FlowMirror:
     def _advance(self, outcome: PassOutcome) -> None:
         for key, position in outcome.moves.items():
             self._positions.move(key, position)
-        self._totals.add(outcome.parts.values())
+        self._totals.add(part for report in outcome.reports for part in report.partitions)
 
     def _remember(self, outcome: PassOutcome, began: float) -> None:
         self._advance(outcome)

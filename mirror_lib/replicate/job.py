@@ -24,7 +24,7 @@ from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.query import start_query
-from mirror_lib.replicate.tailing import PASS_SECONDS, Tail, tail_tasks
+from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
 from mirror_lib.state.records import MirrorRun
@@ -38,6 +38,10 @@ GRACE_SECONDS = 20.0
 STOP_SECONDS = 4.0
 # How long a run that has ended waits for the ledger's upkeep, where that is overdue.
 UPKEEP_SECONDS = 60.0
+FEW_SLOTS = (
+    "%s: Spark has %d task slots, too few for %d flows to tail, so records wait for the next trigger; give it %d or "
+    "more, for example by spark-submit --master 'local[8,4]'"
+)
 # How often Spark looks for records that a run with an end still waits for.
 UNTIL_TRIGGER = "1 seconds"
 
@@ -64,12 +68,13 @@ class FlowRun(FlowLife):
         watcher: Watcher,
         stop: threading.Event,
         until: Optional[OffsetChoice] = None,
-        tail: Optional[Tail] = None,
+        tailing: int = 0,
     ) -> None:
         super().__init__(flow.name, stop)
         self._config = config
         self._until = until
-        self._tail = tail
+        self._tailing = tailing
+        self._warned = False
         self._flow = flow
         self._spark = spark
         self._watcher = watcher
@@ -128,7 +133,7 @@ class FlowRun(FlowLife):
             if not available_now and mirror.has_history():
                 # Spark fires a batch only for new records; what an earlier run left behind must not wait for one.
                 self._copy(mirror, self._spark, NO_BATCH)
-            self._await(mirror, checkpoint, self._config.trigger)
+            self._await(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
             if available_now and not self._stop.is_set():
                 self._copy(mirror, self._spark, NO_BATCH)
             while self._until is not None and not mirror.not_copied() and not (self._stop.is_set() or mirror.reached()):
@@ -147,7 +152,7 @@ class FlowRun(FlowLife):
         state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
 
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
-            mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail)
+            mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
 
         watched = WatchedQuery(self._stop, self._busy)
         folder = f"{state}/checkpoints/{name}/{checkpoint}"
@@ -163,6 +168,17 @@ class FlowRun(FlowLife):
     def _copy(self, mirror: FlowMirror, spark: SparkSession, batch: BatchRef) -> None:
         with self._busy:
             mirror.copy_batch(spark, batch)
+
+    def _tail(self) -> Optional[Tail]:
+        """How the flow tails, if it does. Asked for each batch: executors come and go."""
+        if not self._tailing or not self._flow.tail:
+            return None
+        slots = self._spark.sparkContext.defaultParallelism
+        tasks = tail_tasks(slots, self._tailing, self._flow.tasks_max)
+        if not tasks and not self._warned:
+            log.warning(FEW_SLOTS, self._name, slots, self._tailing, self._tailing + 1)
+            self._warned = True
+        return Tail(tasks, min(PASS_SECONDS, self._flow.batch_max_seconds)) if tasks else None
 
     def _lost_turn(self) -> bool:
         return self._group is not None and not self._group.has_turn()
@@ -187,23 +203,14 @@ def run_flows(
     With `until`, for which the trigger must be `availableNow`, each goes on until its bounds are reached.
     """
     continuous = config.trigger != AVAILABLE_NOW and until is None
-    slots = spark.sparkContext.defaultParallelism if continuous else 0
-    tails = [_tail_of(flow, slots, sum(each.tail for each in flows)) for flow in flows]
-    runs = [FlowRun(config, flow, spark, watcher, stop, until, tail) for flow, tail in zip(flows, tails)]
+    tailing = sum(flow.tail for flow in flows) if continuous else 0
+    runs = [FlowRun(config, flow, spark, watcher, stop, until, tailing) for flow in flows]
     warm_workers(spark, sum(flow.tasks_max for flow in flows))
     for run in runs:
         run.start()
     patience = GRACE_SECONDS + STOP_SECONDS
     await_end(runs, stop, patience, "what it was doing is found and finished by the next run")
     return [run.outcome for run in runs if run.outcome is not None]
-
-
-def _tail_of(flow: ReplicationFlow, slots: int, flows: int) -> Optional[Tail]:
-    tasks = tail_tasks(slots, flows, flow.tasks_max) if flow.tail else 0
-    if slots and flow.tail and not tasks:
-        few = "%s: Spark's %d task slots are too few for %d flows to tail, it copies once per trigger; use local[%d,4]"
-        log.warning(few, flow.name, slots, flows, flows + 1)
-    return Tail(tasks, min(PASS_SECONDS, flow.batch_max_seconds)) if tasks else None
 
 
 def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:

@@ -33,6 +33,7 @@ LANE_QUEUE_BYTES = 32 * 1024 * 1024
 # Kafka's default delivery.timeout.ms: how long a lane fights for a cluster before its task fails.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
+CROWDED_SECONDS = 0.05
 
 
 class LaneCopier:
@@ -117,8 +118,9 @@ class LaneCopier:
             for copy in self._refresh():
                 copy.renew(self._producers[copy.task.lane])
             ended = self._teller.shall_end() or time.monotonic() >= started + to.seconds
-            # Before a report over the line: a loss is written down before the positions behind it are.
-            if ended or all(copy.stopped is not None for copy in copies) or self._hands_back():
+            # Before a report over the line: a loss is written down before the positions behind it are. And what stopped
+            # is for the driver to judge.
+            if ended or any(copy.stopped is not None for copy in copies) or self._hands_back():
                 return
             self._tell([copy for copy in copies if copy.news()], began)
             self._recovery.look_for_lost_tails(copies)
@@ -131,6 +133,8 @@ class LaneCopier:
             self._recovery.told()
             for copy in copies:
                 copy.told()
+        while self._teller.crowded() and not self._teller.shall_end():
+            time.sleep(CROWDED_SECONDS)
 
     def _connect(self, deadline: float) -> None:
         for client, topics in (

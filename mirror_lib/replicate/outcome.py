@@ -32,16 +32,6 @@ class PassOutcome:
     parts: Mapping[PartitionKey, PartitionReport]
 
 
-def is_plain(report: TaskReport) -> bool:
-    """True where its task may go on: no partition stopped."""
-    return not report.fenced and all(part.stopped is None for part in report.partitions)
-
-
-def going_on(report: TaskReport) -> TaskReport:
-    """The report without partitions that stopped: their task's last report tells of them, with what there is to say."""
-    return replace(report, partitions=tuple(part for part in report.partitions if part.stopped is None))
-
-
 def judged_by_topics(
     reports: Sequence[TaskReport], partitions: Partitions, present: Partitions
 ) -> List[TaskReport]:
@@ -61,7 +51,7 @@ def judged_by_topics(
 def outcome_of(
     reports: Sequence[TaskReport], partitions: Partitions, positions: Positions, rejections: Rejections
 ) -> PassOutcome:
-    """Judge the reports of one pass; `positions` are those from before it."""
+    """Judge reports, of which the last of a partition counts; `positions` are those from before them."""
     by_source = {each.source: each for each in partitions.values()}
     parts = {by_source[(part.topic, part.partition)].key: part for report in reports for part in report.partitions}
     moves: Dict[PartitionKey, Position] = {}

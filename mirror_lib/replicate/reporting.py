@@ -1,6 +1,6 @@
 """Reports from tasks that tail to their driver while they go on, over TCP; and the word that they shall end, back.
 
-A task says its driver's secret and then one report a line. The driver answers each with `.`, once it has it, and says
+A task says its driver's secret and then one report a line. The driver answers each with `.` when it takes it, and says
 `!` when the task is to end. A report that was not answered is told again by the task's last report, through Spark.
 """
 
@@ -27,6 +27,8 @@ TAKEN, END = b".", b"!"
 CONNECT_SECONDS = 5.0
 SEND_SECONDS = 10.0
 COMPLETE_SECONDS = 20.0
+# A driver that writes down more slowly than is copied holds its tasks up, and its memory stays small.
+UNTOLD_REPORTS = 16
 
 
 class Teller:
@@ -79,6 +81,10 @@ class Teller:
                 self._lost(error)
         return self._told_to_end
 
+    def crowded(self) -> bool:
+        """Whether so much is told and not answered that the task must wait."""
+        return len(self._untold) >= UNTOLD_REPORTS
+
     def untold(self) -> List[OffsetSync]:
         """The offset syncs that the driver may not have."""
         return [sync for syncs in self._untold for sync in syncs]
@@ -101,7 +107,7 @@ class Listener:
     def __init__(self, bind_to: str, host: str, every: float, seconds: float) -> None:
         self._server = socket.create_server((bind_to, 0))
         self.address = ReportTo(host, self._server.getsockname()[1], secrets.token_hex(32), every, seconds)
-        self._reports: queue.Queue[TaskReport] = queue.Queue()
+        self._reports: queue.Queue[Tuple[socket.socket, TaskReport]] = queue.Queue()
         self._lock = threading.Lock()
         self._lines: List[socket.socket] = []
         self._ending = self._hung_up = False
@@ -112,6 +118,9 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Closing alone would not wake the thread that accepts.
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         with self._lock:
             for line in self._lines:
@@ -119,11 +128,13 @@ class Listener:
                     line.shutdown(socket.SHUT_RDWR)
 
     def take(self) -> List[TaskReport]:
-        """All reports that came since the last call, in each task's order."""
+        """All reports that came since the last call, in each task's order. They are the caller's now."""
         reports: List[TaskReport] = []
         with contextlib.suppress(queue.Empty):
             while True:
-                reports.append(self._reports.get_nowait())
+                line, report = self._reports.get_nowait()
+                reports.append(report)
+                self._say(line, TAKEN)
         return reports
 
     def whole(self, tasks: int) -> bool:
@@ -155,8 +166,7 @@ class Listener:
                 for report in text:
                     # Cut off where the connection broke: it was not answered, so it comes again.
                     if report.endswith(b"\n"):
-                        self._reports.put(from_text(report.decode()))
-                        self._say(line, TAKEN)
+                        self._reports.put((line, from_text(report.decode())))
             finally:
                 with self._lock:
                     self._lines.remove(line)

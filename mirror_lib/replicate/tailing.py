@@ -19,6 +19,12 @@ PASS_SECONDS = 2.0
 BATCH_SECONDS = 600.0
 # How soon a job that is told to end tells its tasks.
 LOOK_SECONDS = 0.1
+# How long what could not be begun with, for want of a leader for one, or stopped waits to be tried again.
+LEFT_OUT_SECONDS = 60.0
+# Looks and commits take a tenth of the driver's time at most, unless its tasks would have to wait for them.
+REST, LONGEST_REST_SECONDS = 9, 10.0
+# The trigger of a flow that tails: only the first record after a start waits for it.
+TAIL_TRIGGER = "1 second"
 
 
 @dataclass(frozen=True)
@@ -68,20 +74,9 @@ def falls_behind(tail: Tail, tasks_max: int, records: int, left: int) -> bool:
     return tail.tasks < tasks_max and left > records
 
 
-class Pace:
-    """Lets a costly look happen no oftener than that it takes a twentieth of the time."""
-
-    def __init__(self) -> None:
-        self._not_before = 0.0
-
-    def __call__(self, look: Callable[[], bool]) -> bool:
-        """What the look says, True where it is not yet time for one."""
-        began = time.monotonic()
-        if began < self._not_before:
-            return True
-        found = look()
-        self._not_before = time.monotonic() + 20 * (time.monotonic() - began)
-        return found
+def rest_after(seconds: float, took: float) -> float:
+    """How long to wait for the next turn, of which one is due every `seconds`, after one that took so long."""
+    return max(seconds, min(REST * took, LONGEST_REST_SECONDS))
 
 
 class IdleWords:
@@ -101,7 +96,7 @@ class IdleWords:
 
 
 class Beside:
-    """Calls `turn` every `seconds` in a thread of its own while the block runs, and once more when it is left.
+    """Calls `turn` about every `seconds` in a thread of its own while the block runs, and once more when it is left.
 
     `often` is called several times a second. What either raises ends the turns; `failed` is called then, and leaving
     the block raises it.
@@ -129,8 +124,9 @@ class Beside:
             while not self._over.wait(LOOK_SECONDS):
                 self._often()
                 if time.monotonic() >= due:
+                    began = time.monotonic()
                     self._turn()
-                    due = time.monotonic() + self._seconds
+                    due = time.monotonic() + rest_after(self._seconds, time.monotonic() - began)
             self._turn()
         except BaseException as error:
             self._error = error

@@ -1,18 +1,22 @@
-"""A broker killed with `kill -9` mid-copy: the lane waits for it, looks at what is there, and goes on."""
+"""A broker killed with `kill -9` mid-copy, or one that holds answers back: the lane waits, looks and goes on."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Callable, Iterator, List
 
 import pytest
+from confluent_kafka import Producer
+from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
+from mirror_lib.log.connection import LogClient, Network
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process
-from tests.lab.one_lane import LaneProcess, task_plans
+from tests.lab.one_lane import LaneProcess, standing_still, task_plans
 
 
 @pytest.fixture(scope="module")
@@ -42,4 +46,39 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     finally:
         lane.end()
     assert (report.fenced, [part.stopped for part in report.partitions]) == (False, [None] * flow.partitions)
+    assert flow.differences() == []
+
+
+def set_request_quota(broker: KafkaBroker, percentage: float) -> None:
+    """For clients of every name; 0 for none."""
+    entry = AlterClientQuotasRequest.EntryData
+    entity = entry.EntityData(entity_type="client-id", entity_name=None)
+    change = entry.OpData(key="request_percentage", value=percentage, remove=not percentage)
+    request = AlterClientQuotasRequest(entries=[entry(entity=[entity], ops=[change])], validate_only=False)
+    client = LogClient(Network(), broker.name, {"bootstrap_servers": broker.bootstrap})
+    client.connect(time.monotonic() + 30)
+    assert [each.error_code for each in client.call(None, request).entries] == [0]
+    client.close()
+
+
+def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
+    own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    source, target = own_clusters
+    flow = OneFlow(source, target, topic_name("quota"), tmp_path, partitions=1)
+    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "linger.ms": 0})
+    for number in range(16):  # more than is fetched before the lane stands still
+        producer.produce(flow.topic, b"%02d" % number + b"x" * 900_000, partition=0)
+        producer.flush(30)
+    flow.written = 16
+    flow.create_remote_topic()
+    (plan,) = task_plans(flow)
+    with standing_still(plan, tmp_path, *ABOUT_TO_WRITE) as wake:
+        set_request_quota(flow.source, 0.0001)
+        lane = wake()
+        time.sleep(4.5)  # a broker holds an answer back for a second at most
+        assert flow.copies() < flow.written
+        set_request_quota(flow.source, 0)
+        report = lane.report()
+    assert [part.stopped for part in report.partitions] == [None]
     assert flow.differences() == []

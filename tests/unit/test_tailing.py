@@ -12,10 +12,19 @@ import pytest
 from mirror_lib.errors import StateError
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lanes import NO_END, PartitionReport, ReportTo, TaskReport
-from mirror_lib.replicate.outcome import going_on, is_plain, judged_by_topics
+from mirror_lib.replicate.outcome import judged_by_topics
 from mirror_lib.replicate.ranges import Range
-from mirror_lib.replicate.reporting import TAKEN, Listener, Teller
-from mirror_lib.replicate.tailing import BatchClock, Beside, IdleWords, Pace, Tail, falls_behind, tail_tasks, tailed
+from mirror_lib.replicate.reporting import TAKEN, UNTOLD_REPORTS, Listener, Teller
+from mirror_lib.replicate.tailing import (
+    BatchClock,
+    Beside,
+    IdleWords,
+    Tail,
+    falls_behind,
+    rest_after,
+    tail_tasks,
+    tailed,
+)
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import DATA_LOST, Incident, OffsetSync, PartitionKey, Position
 from tests.lab.one_flow import until
@@ -23,11 +32,11 @@ from tests.lab.one_flow import until
 KEY, OTHER = PartitionKey("a", "b", "orders", 0), PartitionKey("a", "b", "orders", 1)
 
 
-def report(stopped: Optional[str] = None, fenced: bool = False) -> TaskReport:
+def report(stopped: Optional[str] = None) -> TaskReport:
     part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, records=1, stopped=stopped)
     other = PartitionReport("orders", "A.orders", 1, 20, 20, None, -1)
     sync = OffsetSync("orders", 0, 9, 9, 1)
-    return TaskReport(0, {1: Producer(4711, 0)}, fenced, (part, other), (sync,), 1, 0, 0, 0, 2.0)
+    return TaskReport(0, {1: Producer(4711, 0)}, False, (part, other), (sync,), 1, 0, 0, 0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -44,22 +53,14 @@ def test_everything_that_can_go_on_is_tailed_from_where_it_stands() -> None:
     assert tailed([caught_up], [KEY], lambda each: each) == []
 
 
-def test_task_goes_on_until_something_unusual_that_its_last_report_tells_of() -> None:
-    assert is_plain(report())
-    stopped = report(stopped="orders-0 at offset 10: the batch is larger than max.message.bytes")
-    assert not is_plain(stopped) and not is_plain(report(fenced=True))
-    assert [part.partition for part in going_on(stopped).partitions] == [1]
-    assert going_on(stopped).syncs == stopped.syncs
-
-
 def test_partition_whose_topic_was_deleted_has_not_failed() -> None:
     copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
     partitions = {each.key: each for each in copied}
     stopped = report(stopped="orders-0 at offset 10: cannot fetch: OFFSET_OUT_OF_RANGE")
     assert judged_by_topics([stopped], partitions, partitions) == [stopped]
     (judged,) = judged_by_topics([stopped], partitions, {copied[1].key: copied[1]})
-    assert is_plain(judged) and judged.syncs == stopped.syncs
-    assert [part.sequence for part in judged.partitions] == [None, None]
+    assert judged.syncs == stopped.syncs
+    assert [(part.stopped, part.sequence) for part in judged.partitions] == [(None, None), (None, None)]
     lost = Incident(DATA_LOST, "orders", 0, 3, 7, "offsets 3 to 6 left the source's log")
     told = replace(report(), partitions=(replace(report().partitions[0], incidents=(lost,)),))
     (judged,) = judged_by_topics([told], partitions, {})
@@ -72,17 +73,10 @@ def test_flow_that_tails_with_few_tasks_catches_up_with_all_of_them() -> None:
     assert not falls_behind(Tail(tasks=4), tasks_max=4, records=100, left=10_000)
 
 
-def test_costly_look_is_not_taken_again_at_once() -> None:
-    looks: List[bool] = []
-    pace = Pace()
-
-    def look() -> bool:
-        threading.Event().wait(0.05)
-        looks.append(True)
-        return False
-
-    assert [pace(look), pace(look)] == [False, True]
-    assert len(looks) == 1
+def test_slow_turns_come_less_often_but_not_so_seldom_that_tasks_wait_for_them() -> None:
+    assert rest_after(2.0, took=0.1) == 2.0
+    assert rest_after(2.0, took=0.5) == 4.5
+    assert rest_after(2.0, took=60.0) == 10.0
 
 
 def test_spark_gets_its_batch_back_only_when_it_has_something_new_to_see() -> None:
@@ -140,6 +134,35 @@ def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
         assert late.connected
         teller.close()
         until(lambda: not listener.whole(1))
+
+
+def test_task_waits_for_a_driver_that_takes_nothing() -> None:
+    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        teller = Teller(listener.address)
+        for _ in range(UNTOLD_REPORTS):
+            assert not teller.crowded()
+            teller.tell(report())
+        assert not teller.shall_end() and teller.crowded()
+        heard: List[TaskReport] = []
+
+        def heard_and_answered() -> bool:
+            heard.extend(listener.take())
+            return not (teller.shall_end() or teller.crowded())
+
+        until(heard_and_answered)
+        teller.close()
+
+
+def test_stage_leaves_no_thread_and_no_port_behind() -> None:
+    def reporting() -> List[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "reports"]
+
+    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        teller = Teller(listener.address)
+        until(lambda: len(reporting()) == 2)
+    until(lambda: reporting() == [])
+    assert not Teller(listener.address).connected
+    until(teller.shall_end)
 
 
 def test_reports_that_nobody_answered_are_told_again() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import time
 from functools import lru_cache, partial
@@ -16,6 +15,7 @@ from mirror_lib.cluster.connection import some
 from mirror_lib.cluster.offsets import ClusterOffsets
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
+from mirror_lib.log.connection import printed_id
 
 log = logging.getLogger(__name__)
 
@@ -196,10 +196,7 @@ def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
 
 
 def _topic_description(answer: Any) -> TopicDescription:
-    # Kafka's tools print ids in base 64. Brokers before 2.8 have none, and the client then makes one of zeros.
-    topic_id = answer.topic_id
-    printed = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=") if topic_id and topic_id.int else ""
-    return TopicDescription(answer.name, printed, len(answer.partitions), answer.is_internal)
+    return TopicDescription(answer.name, printed_id(answer.topic_id), len(answer.partitions), answer.is_internal)
 
 
 @lru_cache(maxsize=1024)  # most topics have the same values

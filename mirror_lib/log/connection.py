@@ -5,6 +5,7 @@ Single-threaded: a lane drives its source and its target client from one `Networ
 
 from __future__ import annotations
 
+import base64
 import logging
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
@@ -76,6 +77,7 @@ class LogClient:
             },
         )
         self._leaders: Dict[Partition, int] = {}
+        self._topic_ids: Dict[str, str] = {}
 
     def connect(self, deadline: float) -> None:
         """Learn the cluster's brokers. `deadline` is in `time.monotonic()` seconds. Raises `ClusterError`."""
@@ -125,6 +127,10 @@ class LogClient:
         """Node id of the partition's leader, as of the last `refresh_leaders`."""
         return self._leaders.get(partition)
 
+    def is_another(self, topic: str, topic_id: str) -> bool:
+        """Whether `topic` had another id at the last `refresh_leaders`; False where either is not known."""
+        return bool(topic_id and self._topic_ids.get(topic)) and topic_id != self._topic_ids[topic]
+
     def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
         """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`.
 
@@ -140,7 +146,7 @@ class LogClient:
         request = MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=False,
-            max_version=9,
+            max_version=12,
         )
         try:
             answer = self.call(None, request)
@@ -150,6 +156,9 @@ class LogClient:
             return False
         complete = True
         for topic in answer.topics:
+            self._topic_ids[topic.name] = printed_id(topic.topic_id)
+            if topic.error_code:  # gone, perhaps: nobody is to be asked by a name that may soon mean another topic
+                self._leaders = {each: node for each, node in self._leaders.items() if each[0] != topic.name}
             for partition in topic.partitions:
                 key = (topic.name, partition.partition_index)
                 if partition.leader_id >= 0:
@@ -211,6 +220,12 @@ class LogClient:
 
 def _failed(error: Exception) -> Future:
     return KafkaFuture().failure(error)
+
+
+def printed_id(topic_id: Any) -> str:
+    """A topic's id as Kafka's tools print it, in base 64; empty for none. Brokers before 2.8 have none, and the client
+    then makes one of zeros."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=") if topic_id and topic_id.int else ""
 
 
 def error_name(code: int) -> str:

@@ -143,13 +143,21 @@ class LaneCopier:
         ):
             client.connect(deadline)
             client.refresh_leaders(topics, deadline)
+        # A topic that was deleted and created anew answers to the old name, and what it holds is something else.
+        for copy in self._copies.values():
+            task = copy.task
+            other_source = self._source.is_another(task.topic, task.source_topic_id)
+            other = other_source or self._target.is_another(task.remote_topic, task.remote_topic_id)
+            if other and copy.stopped is None:
+                name = task.topic if other_source else task.remote_topic
+                copy.stop(f"{name} was deleted and created again meanwhile", copy.acknowledged)
 
     def _prepare(self, deadline: float) -> None:
         """Give every partition a producer and a place to go on from."""
         lanes = _by_lane(self._copies.values())
         fresh = {lane: self._fresh(lane, copies) for lane, copies in lanes.items()}
         # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
-        self._recovery.look_for_lost_tails(list(self._copies.values()))
+        self._recovery.look_for_lost_tails([copy for copy in self._copies.values() if copy.stopped is None])
         # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
         for lane, copies in fresh.items():
             if copies:

@@ -34,7 +34,7 @@ class PartitionTask:
     with, None where the lane must fence and reconcile first. Batches that start before `isolate_until` are sent one
     record at a time, so that a refused one can be told apart. `shared`: other flows write to the remote topic too.
     Nothing from `bound` on is copied, where it is given. `log_start`: where the source's log began when it was
-    planned, known where that may be behind `upstream_offset`.
+    planned, known where that may be behind `upstream_offset`. Nothing is copied where the topics have other ids by now.
     """
 
     topic: str
@@ -49,6 +49,8 @@ class PartitionTask:
     isolate_until: int = -1
     bound: Optional[int] = None
     log_start: int = 0
+    source_topic_id: str = ""
+    remote_topic_id: str = ""
 
     @property
     def source(self) -> Tuple[str, int]:

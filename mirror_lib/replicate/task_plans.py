@@ -77,4 +77,6 @@ def _task(
         isolate_until=isolate_until,
         bound=each.bound,
         log_start=each.log_start,
+        source_topic_id=copied.source_topic_id,
+        remote_topic_id=copied.remote_topic_id,
     )

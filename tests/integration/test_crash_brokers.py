@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Iterator, List
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig
 from mirror_lib.log.connection import LogClient, Network
+from mirror_lib.replicate.lanes import NO_END
+from mirror_lib.replicate.reporting import Listener
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
 from tests.lab.one_lane import LaneProcess, standing_still, task_plans
 
 
@@ -47,6 +53,49 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
         lane.end()
     assert (report.fenced, [part.stopped for part in report.partitions]) == (False, [None] * flow.partitions)
     assert flow.differences() == []
+
+
+def topic_id(broker: KafkaBroker, topic: str) -> str:
+    with KafkaCluster(ClusterConfig(broker.name, {"bootstrap.servers": broker.bootstrap})) as cluster:
+        return cluster.topics()[topic].topic_id
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "where-brokers-tell-no-ids"])
+def test_records_of_a_topic_that_was_created_anew_are_taken_for_the_next_ones_only_where_topics_have_no_ids(
+    own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path, known: bool
+) -> None:
+    source, target = own_clusters
+    flow = OneFlow(source, target, topic_name("anew"), tmp_path, partitions=1)
+    flow.fill(400)
+    flow.create_remote_topic()
+    (plan,) = task_plans(flow)
+    source_id = topic_id(source, flow.topic) if known else ""
+    tasks = tuple(replace(task, end=NO_END, source_topic_id=source_id) for task in plan.tasks)
+    with Listener("127.0.0.1", "127.0.0.1", 0.3, 90.0) as listener:
+        lane = LaneProcess(replace(plan, tasks=tasks, report_to=listener.address), tmp_path)
+        try:
+            until(lambda: flow.copies() == 400)
+            os.kill(lane.process.pid, signal.SIGSTOP)
+            created_anew(flow)
+            source.kill()
+            source.restart()
+            os.kill(lane.process.pid, signal.SIGCONT)
+            until(lambda: not listener.whole(1) if known else flow.copies() == 600)
+            listener.end_all()
+            (part,) = lane.report().partitions
+        finally:
+            lane.end()
+    assert flow.copies() == (400 if known else 600)
+    assert (part.stopped is not None and "was deleted and created again" in part.stopped) == known
+
+
+def created_anew(flow: OneFlow) -> None:
+    """Another topic of the name, with more records than were in the first."""
+    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
+    admin.delete_topics([flow.topic])[flow.topic].result(30)
+    until(lambda: flow.topic not in admin.list_topics(timeout=10).topics)
+    flow.source.create_topic(flow.topic, flow.partitions, retention_ms="-1")
+    flow.fill(600)
 
 
 def set_request_quota(broker: KafkaBroker, percentage: float) -> None:

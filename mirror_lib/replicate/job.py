@@ -24,6 +24,7 @@ from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
 from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.query import start_query
+from mirror_lib.replicate.stage import task_slots
 from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
@@ -173,7 +174,7 @@ class FlowRun(FlowLife):
         """How the flow tails, if it does. Asked for each batch: executors come and go."""
         if not self._tailing or not self._flow.tail:
             return None
-        slots = self._spark.sparkContext.defaultParallelism
+        slots = task_slots(self._spark)
         tasks = tail_tasks(slots, self._tailing, self._flow.tasks_max)
         if not tasks and not self._warned:
             log.warning(FEW_SLOTS, self._name, slots, self._tailing, self._tailing + 1)

@@ -46,6 +46,12 @@ def listening(spark: SparkSession, tail: Tail) -> Listener:
     return Listener(bind_to, host, tail.pass_seconds, tail.batch_seconds)
 
 
+def task_slots(spark: SparkSession) -> int:
+    """How many tasks Spark can run at once by now; `spark.default.parallelism` says so only where nobody set it."""
+    context = spark.sparkContext._jsc.sc()
+    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+
+
 def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
     """Copy with every task, in parallel as the cluster's cores allow. Raises what Spark raises if one keeps failing."""
     if not plans:

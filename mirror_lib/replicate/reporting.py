@@ -110,7 +110,7 @@ class Listener:
         self._reports: queue.Queue[Tuple[socket.socket, TaskReport]] = queue.Queue()
         self._lock = threading.Lock()
         self._lines: List[socket.socket] = []
-        self._ending = self._hung_up = False
+        self._ending = self._hung_up = self._closed = False
         self._came, self._complete_by = 0, time.monotonic() + COMPLETE_SECONDS
         threading.Thread(target=self._accept, name="reports", daemon=True).start()
 
@@ -123,6 +123,7 @@ class Listener:
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         with self._lock:
+            self._closed = True
             for line in self._lines:
                 with contextlib.suppress(OSError):
                     line.shutdown(socket.SHUT_RDWR)
@@ -180,6 +181,8 @@ class Listener:
             return False
         line.settimeout(None)
         with self._lock:
+            if self._closed:
+                return False
             self._lines.append(line)
             self._came += 1
             if self._ending:

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.errors import ClusterError
+from mirror_lib.config.record_change import RecordChange
+from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.topics.plan import CopiedTopic
@@ -473,3 +474,40 @@ def test_a_timestamp_that_spark_cannot_hold_is_one_clear_error(lab: Lab) -> None
 
     with pytest.raises(ClusterError, match=r"primary->backup: Spark could not read both logs to the end.*294247"):
         lab.verify([name])
+
+
+CHANGE = RecordChange(where="cast(value as string) <> 'v5'", select="*, upper(cast(value as string)) as value")
+MADE = [replace(each, value=(each.value or b"").upper()) for each in TEN]
+KEPT = [*MADE[:5], *MADE[6:]]
+# What is on the remote log where the flow drops v5 and writes the others in capitals, and what that must come to.
+CHANGED: Mapping[str, Case] = {
+    "made-equal": Case(TEN, KEPT, [(0, 0, 5), (6, 5, 4)]),
+    "made-not": Case(TEN, [*MADE[:3], TEN[3], *KEPT[4:]], [(0, 0, 5), (6, 5, 4)], ("changed value", 3, 3)),
+    "made-dropped": Case(TEN, MADE, [(0, 0, 10)], ("not on the source", 5, 5)),
+    "made-lost": Case(TEN, [*KEPT[:7], *KEPT[8:]], [(0, 0, 5), (6, 5, 4)], ("lost", 8, 7)),
+}
+
+
+def test_what_a_flow_makes_of_its_records_is_made_again_and_compared(lab: Lab) -> None:
+    names = [topic_of(case) for case in CHANGED]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names)
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    lab.write(upstream, {(topic_of(name), 0): case.source for name, case in CHANGED.items()})
+    lab.write(downstream, {(f"primary.{topic_of(name)}", 0): case.remote for name, case in CHANGED.items()})
+    lab.enter(lab.copied(names), {(topic_of(name), 0): case.runs for name, case in CHANGED.items()})
+
+    report = lab.verify(names, replace(lab.flow, change=CHANGE))
+
+    found = {
+        topic.topic: [(d.kind, d.upstream_offset, d.downstream_offset) for d in topic.differences]
+        for topic in report.topics
+    }
+    assert found == {topic_of(name): [case.expected] * (case.expected is not None) for name, case in CHANGED.items()}
+    assert verdict_of(report, "made-equal").records == 9
+
+
+def test_what_cannot_be_made_again_is_not_called_equal(lab: Lab) -> None:
+    flow = replace(lab.flow, change=RecordChange(where="rand() < 2"))
+    with pytest.raises(RefusedError, match="cannot be made again to compare it: rand"):
+        lab.verify([], flow)

@@ -37,7 +37,7 @@ NO_BATCH = BatchRef("", -1)
 # SIGTERM must end the job within 30 s: a pass ends by itself in `batch.max.seconds`, else its stage is cancelled.
 GRACE_SECONDS = 20.0
 STOP_SECONDS = 4.0
-# How long a run that has ended waits for the ledger's upkeep, where that is overdue.
+# How long a run that has ended waits for the ledger's upkeep, where it is at work.
 UPKEEP_SECONDS = 60.0
 FEW_SLOTS = (
     "%s: Spark has %d task slots, too few for %d flows to tail, so records wait for the next trigger; give it %d or "
@@ -125,7 +125,7 @@ class FlowRun(FlowLife):
         outcome = str(error) if error is not None else "stopped" if self._stop.is_set() else "ok"
         journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         if not self._stop.is_set():
-            journal.rest(UPKEEP_SECONDS)
+            journal.await_upkeep(UPKEEP_SECONDS)
         return error
 
     def _query(self, mirror: FlowMirror, checkpoint: str) -> Optional[MirrorError]:

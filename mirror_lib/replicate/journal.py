@@ -78,9 +78,9 @@ class Journal:
         )
         self._upkeep.committed()
 
-    def rest(self, seconds: float) -> None:
-        """The run is over: let the ledger's upkeep come to its end, if that is overdue."""
-        self._upkeep.rest(seconds)
+    def await_upkeep(self, seconds: float) -> None:
+        """Let the ledger's upkeep, if it is at work, come to its end."""
+        self._upkeep.wait(seconds)
 
     def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
         """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""

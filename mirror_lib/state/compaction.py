@@ -84,18 +84,15 @@ class LedgerCompaction:
         self._table = StateTable(spark, state, OFFSET_SYNCS)
         self._flow = flow
 
-    def file_count(self) -> int:
-        """In how many files the table lies, at least where they are worth merging. StateError."""
-        # The cheap question first: most of the time there is nothing to do.
-        rows = self._table.rows() if self._table.entries() > FILES_TO_MERGE else None
+    def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
+        """What is worth merging, if it is in `enough` files. StateError where the ledger cannot be read."""
+        # The cheap questions first: most of the time there is nothing to do.
+        rows = self._table.rows() if self._table.entries() > enough else None
         with self._table.explained("look through"):
-            return 0 if rows is None else len(rows.inputFiles())
-
-    def choice(self) -> Optional[Choice]:
-        """What is best merged of the flow's rows; `None` where it has none. StateError."""
-        rows = self._table.rows()
-        with self._table.explained("look through"):
-            return None if rows is None else chosen(self._files(rows))
+            if rows is None or len(rows.inputFiles()) < enough:
+                return None
+            found = chosen(self._files(rows))
+        return found if found is not None and found.files >= enough else None
 
     def merge(self, found: Choice) -> None:
         """Put merged rows in the place of those that are chosen, in one commit, which `LedgerStream` passes over.

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import Column as SparkColumn
@@ -142,24 +141,14 @@ class OffsetSyncTable:
         if rows is None:
             return {}
         # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
-        hashed = rows.withColumn(KEY, F.xxhash64(*PARTITION_KEY))
-        with self._table.explained("read"), ThreadPoolExecutor(1) as beside:
-            begun = beside.submit(lambda: hashed.select(KEY, *PARTITION_KEY).distinct().collect())
-            by_hash = self._runs_by_hash(hashed.select(KEY, *NUMBERS))
-            keys = begun.result()
+        with self._table.explained("read"):
+            keys = _with_key(rows.groupBy(*PARTITION_KEY).count()).collect()
             if len({row[KEY] for row in keys}) < len(keys):
                 raise ValueError("two partitions have one hash")
-            # The two looks may be at two versions. Who is not in both came or was cut in the meantime.
+            parts = sum(row["count"] for row in keys) // ROWS_AT_ONCE + 1
+            by_hash = _runs_by_hash(_with_key(rows).select(KEY, *NUMBERS), parts)
+            # Each look is at a version of its own. Who is not in both came or was cut in the meantime.
             return {partition_key(row): by_hash[row[KEY]] for row in keys if row[KEY] in by_hash}
-
-    def _runs_by_hash(self, numbers: DataFrame) -> Mapping[int, Offsets]:
-        # Of the whole table, which Delta knows without reading it.
-        everything = self._table.rows()
-        parts = 1 if everything is None else everything.count() // ROWS_AT_ONCE + 1
-        by_hash: Dict[int, Offsets] = {}
-        for part in range(parts):
-            by_hash.update(runs_by_key(bigint_columns(numbers.where(F.expr(f"pmod({KEY}, {parts}) = {part}")))))
-        return by_hash
 
     def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
         """Where the row begins that lies first downstream. `None` if the ledger knows nothing of `key`."""
@@ -210,6 +199,18 @@ class OffsetSyncTable:
         rows = self._table.rows()
         with self._table.explained("read"):
             return None if rows is None else rows.where(F.col("flow") == flow)
+
+
+def _with_key(rows: DataFrame) -> DataFrame:
+    return rows.withColumn(KEY, F.xxhash64(*PARTITION_KEY))
+
+
+def _runs_by_hash(numbers: DataFrame, parts: int) -> Mapping[int, Offsets]:
+    by_hash: Dict[int, Offsets] = {}
+    for part in range(parts):
+        own = numbers if parts == 1 else numbers.where(F.expr(f"pmod({KEY}, {parts}) = {part}"))
+        by_hash.update(runs_by_key(bigint_columns(own)))
+    return by_hash
 
 
 def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int) -> Tuple[object, ...]:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 # Each commit is a file, and each file costs every reader some milliseconds.
 COMMITS_TO_A_LOOK = 100
-# A job that ends leaves the merge to the next one, unless so many files have come together.
+# With so many the first commit of a life has them merged, however short it is.
 OVERDUE_FILES = 500
 SECONDS_TO_A_CLEANING = 24 * 3600.0
 
@@ -32,32 +32,28 @@ class LedgerUpkeep:
         self._compaction = LedgerCompaction(spark, state, flow)
         self._commits = 0
         self._cleaned_at: Optional[float] = None
-        self._overdue = False
         self._thread: Optional[threading.Thread] = None
 
     def committed(self) -> None:
-        """The flow has made a commit. Looks after the first of a life, since many lives are short, and now and then."""
+        """The flow has made a commit: looks now and then whether its rows are worth merging."""
         self._commits += 1
         busy = self._thread is not None and self._thread.is_alive()
         if self._commits % COMMITS_TO_A_LOOK != 1 or busy:
             return
-        self._thread = threading.Thread(target=self._look, name=f"upkeep of {self._flow}", daemon=True)
+        # Many lives are short: what they begin they have to wait for, so they begin only what must be done.
+        enough = FILES_TO_MERGE if self._commits > 1 else OVERDUE_FILES
+        self._thread = threading.Thread(target=self._look, args=(enough,), name=f"upkeep of {self._flow}", daemon=True)
         self._thread.start()
 
-    def rest(self, seconds: float) -> None:
-        """The run is over. Who runs for seconds would cut each merge off: one that is overdue is waited for.
-
-        For `seconds` at most. Any other is left to a run that lasts longer.
-        """
-        if self._thread is not None and self._overdue:
+    def wait(self, seconds: float) -> None:
+        """Let what was begun come to its end, for `seconds` at most."""
+        if self._thread is not None:
             self._thread.join(seconds)
 
-    def _look(self) -> None:
+    def _look(self, enough: int) -> None:
         try:
-            files = self._compaction.file_count()
-            self._overdue = files >= OVERDUE_FILES
-            found = self._compaction.choice() if files >= FILES_TO_MERGE else None
-            if found is not None and found.files >= FILES_TO_MERGE:
+            found = self._compaction.due(enough)
+            if found is not None:
                 self._compaction.merge(found)
                 self._clean()
         except MirrorError as error:

@@ -1,7 +1,8 @@
 """`make bench-ledger`: what it costs to read a ledger of up to 10 million rows, and to commit to it again and again.
 
 Figures of one machine in one run; every answer is checked. Two charts for `tests.bench.page` go to .cache/bench:
-ledger-reads.json and ledger-commits.json. COMMITS=n: so many commits (default 2000).
+ledger-reads.json and ledger-commits.json. PARTS="reads commits aged": what is measured. COMMITS=n: so many commits
+(default 2000), and of a ledger that had 100 000 before a fifth of it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, Position
 from mirror_lib.state.upkeep import LedgerUpkeep
+from tests.bench.aged_log import age
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 
 FLOW = "primary->backup"
@@ -38,20 +40,43 @@ GROWTH: Sequence[Tuple[int, int]] = ((1000, 100), (1000, 1000), (10_000, 1000))
 SHAPES = (*GROWTH, (100, 100_000))
 COMMITTED_PARTITIONS = 100
 COMMITS_TO_A_FIGURE = 100
+# A gap every fiftieth commit begins a run.
+COMMITS_TO_A_RUN = 50
+OLD = 100_000
+# Two days of commits, one every 5 s.
+KEPT = 34_560
 
 
 def run() -> int:
     os.environ.setdefault(JARS_DIR, str(jars_folder()))
     CHARTS.mkdir(parents=True, exist_ok=True)
+    parts, count = os.environ.get("PARTS", "reads commits aged").split(), int(os.environ.get("COMMITS", "2000"))
+    reads: List[Mapping[str, float]] = []
+    made: List[Mapping[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder:
-        reads = [read_figures(Path(folder), *shape) for shape in SHAPES]
-        commits = in_a_process("commits", folder, os.environ.get("COMMITS", "2000"))["commits"]
+        if "reads" in parts:
+            reads += [read_figures(Path(folder), *shape) for shape in SHAPES]
+        if "commits" in parts:
+            made += in_a_process("commits", f"{folder}/young", str(count), "0")["commits"]
+        if "aged" in parts:
+            made += aged_figures(Path(folder), count // 5)
     cores = f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}."
-    growth = chart_points(reads[: len(GROWTH)], "rows")
-    keep("ledger-reads", "Reading the ledger, by a new process", "rows", growth, cores)
-    keep("ledger-commits", "A commit to the ledger", "commits before", chart_points(commits, "commits"), cores)
-    show(reads, commits)
+    if reads:
+        growth = chart_points(reads[: len(GROWTH)], "rows")
+        keep("ledger-reads", "Reading the ledger, by a new process", "rows", growth, cores)
+    if made:
+        keep("ledger-commits", "A commit to the ledger", "commits before", chart_points(made, "commits"), cores)
+    show([reads, made])
     return 0
+
+
+def aged_figures(folder: Path, count: int) -> Sequence[Mapping[str, float]]:
+    """Commits to a ledger that had OLD of them."""
+    state = str(folder / "old")
+    in_a_process("fill", state, str(COMMITTED_PARTITIONS), str(OLD // COMMITS_TO_A_RUN))
+    age(Path(state) / OFFSET_SYNCS.name, OLD, KEPT)
+    figures: Sequence[Mapping[str, float]] = in_a_process("commits", state, str(count), str(OLD))["commits"]
+    return figures
 
 
 def keep(name: str, title: str, x: str, series: Mapping[str, object], text: str) -> None:
@@ -65,9 +90,9 @@ def chart_points(figures: Sequence[Mapping[str, float]], x: str) -> Mapping[str,
     return {name: [(each[x], each[name]) for each in figures] for name in names}
 
 
-def show(reads: Sequence[Mapping[str, float]], commits: Sequence[Mapping[str, float]]) -> None:
+def show(tables: Sequence[Sequence[Mapping[str, float]]]) -> None:
     print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}; seconds\n")
-    for rows in (reads, commits):
+    for rows in filter(None, tables):
         print("\n".join(aligned([tuple(rows[0]), *(tuple(_cell(value) for value in row.values()) for row in rows)])))
         print()
 
@@ -117,12 +142,15 @@ def fill(spark: SparkSession, state: str, partitions: int, runs: int) -> Mapping
     later = spark.range(1, runs, 1, 8).withColumnRenamed("id", "n").crossJoin(first).selectExpr(*columns)
     later.write.format("delta").mode("append").save(table.path)
     compaction = LedgerCompaction(spark, state, FLOW)
-    found = compaction.choice()
+    found = compaction.due(2)
     if found is None:
         raise LabError("nothing was found to be merged")
     began = time.monotonic()
     compaction.merge(found)
-    return {"merged": time.monotonic() - began}
+    took = time.monotonic() - began
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table.path).checkpoint()
+    return {"merged": took}
 
 
 def positions(spark: SparkSession, state: str, partitions: int, runs: int) -> Mapping[str, float]:
@@ -161,13 +189,13 @@ def timed(name: str, ask: Callable[[], Any]) -> Tuple[Dict[str, float], Any]:
     return {f"{name}, first": first - began, f"{name}, again": time.monotonic() - first}, found
 
 
-def commits(spark: SparkSession, state: str, count: int) -> Mapping[str, object]:
+def commits(spark: SparkSession, state: str, count: int, before: int) -> Mapping[str, object]:
     """Real commits of rows that mostly continue the rows before, with the upkeep that a run has."""
     table, upkeep = OffsetSyncTable(spark, state), LedgerUpkeep(spark, state, FLOW)
     run_id, figures = uuid.uuid4().hex, []
     took: List[float] = []
     first_rows = [first_row(each) for each in range(COMMITTED_PARTITIONS)]
-    for number in range(count):
+    for number in range(before, before + count):
         at = _upstream(number), 2 * number
         rows = [replace(row, upstream_offset=at[0], downstream_offset=at[1]) for row in first_rows]
         began = time.monotonic()
@@ -177,15 +205,16 @@ def commits(spark: SparkSession, state: str, count: int) -> Mapping[str, object]
         if len(took) == COMMITS_TO_A_FIGURE:
             figures.append(_commit_figure(spark, table, number + 1, took))
             took = []
-    upkeep.rest(60)
-    if set(table.positions(FLOW).values()) != {Position(_upstream(count - 1) + 2, 2 * count)}:
+    upkeep.wait(60)
+    end = before + count
+    if set(table.positions(FLOW).values()) != {Position(_upstream(end - 1) + 2, 2 * end)}:
         raise LabError("wrong positions after the commits")
     return {"commits": figures}
 
 
 def _upstream(commit: int) -> int:
     """Every fiftieth commit has a gap before it."""
-    return 2 * commit + commit // 50
+    return 2 * commit + 2 * (commit // COMMITS_TO_A_RUN)
 
 
 def _commit_figure(spark: SparkSession, table: OffsetSyncTable, number: int, took: Sequence[float]) -> Dict[str, float]:

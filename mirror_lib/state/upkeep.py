@@ -24,6 +24,16 @@ OVERDUE_FILES = 500
 SECONDS_TO_A_CLEANING = 24 * 3600.0
 
 
+def files_to_merge(commits: int) -> Optional[int]:
+    """How many files are to be merged after that commit of a life, the first being 1; `None`: no look is taken. Pure.
+
+    Many lives are short. What they begin they have to wait for, so at first they begin only what must be done.
+    """
+    if commits % COMMITS_TO_A_LOOK != 1:
+        return None
+    return OVERDUE_FILES if commits == 1 else FILES_TO_MERGE
+
+
 class LedgerUpkeep:
     """The upkeep of one flow's rows in one driver's life. Call it from one thread."""
 
@@ -37,11 +47,9 @@ class LedgerUpkeep:
     def committed(self) -> None:
         """The flow has made a commit: looks now and then whether its rows are worth merging."""
         self._commits += 1
-        busy = self._thread is not None and self._thread.is_alive()
-        if self._commits % COMMITS_TO_A_LOOK != 1 or busy:
+        enough = files_to_merge(self._commits)
+        if enough is None or (self._thread is not None and self._thread.is_alive()):
             return
-        # Many lives are short: what they begin they have to wait for, so they begin only what must be done.
-        enough = FILES_TO_MERGE if self._commits > 1 else OVERDUE_FILES
         self._thread = threading.Thread(target=self._look, args=(enough,), name=f"upkeep of {self._flow}", daemon=True)
         self._thread.start()
 

@@ -17,7 +17,6 @@ from mirror_lib.state.compaction import Choice, LedgerCompaction
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, PartitionKey, Position
-from mirror_lib.state.upkeep import COMMITS_TO_A_LOOK, LedgerUpkeep
 from tests.lab.crash import driver
 from tests.lab.one_flow import until
 
@@ -158,25 +157,6 @@ def test_a_stream_hears_each_row_once(ledger: Ledger, spark: SparkSession, tmp_p
 
     assert sorted(heard) == [30, 40]
     assert ledger.rows().count() == 1
-
-
-def test_only_lives_of_many_commits_merge_a_few_files(ledger: Ledger) -> None:
-    ledger.append(row(0, 0, 0, 10))
-    columns = [f"{'10 * n' if name.endswith('stream_offset') else name} as {name}" for name in ledger.rows().columns]
-    more = ledger.rows().crossJoin(ledger.spark.range(1, 60).withColumnRenamed("id", "n")).selectExpr(*columns)
-    more.coalesce(1).repartition(59).write.format("delta").mode("append").save(ledger.table.path)
-    before = ledger.facts()
-    upkeep = LedgerUpkeep(ledger.spark, str(Path(ledger.table.path).parent), FLOW)
-
-    upkeep.committed()
-    upkeep.wait(180)
-    assert len(ledger.rows().inputFiles()) == 60
-
-    for _ in range(COMMITS_TO_A_LOOK):
-        upkeep.committed()
-    upkeep.wait(180)
-    assert len(ledger.rows().inputFiles()) == 1
-    assert ledger.facts() == before
 
 
 def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) -> None:

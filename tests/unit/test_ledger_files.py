@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import List, Sequence, Tuple
 
 from mirror_lib.state.compaction import FEW_ROWS, Choice, LedgerFile, chosen
+from mirror_lib.state.upkeep import files_to_merge
 
 
 def files(*rows: int) -> List[LedgerFile]:
@@ -30,6 +31,12 @@ def test_files_written_at_the_same_time_are_one_chunk() -> None:
 
     assert chosen([*large, new]) == Choice(since=200, rows=8 * FEW_ROWS, files=1)
     assert chosen([*large, LedgerFile(10, 150, 210)]) == Choice(since=0, rows=20 * FEW_ROWS + 10, files=3)
+
+
+def test_short_life_merges_only_what_is_long_overdue_and_a_long_one_a_few_files_now_and_then() -> None:
+    looks = {commits: files_to_merge(commits) for commits in range(1, 301)}
+
+    assert {commits: files for commits, files in looks.items() if files} == {1: 500, 101: 50, 201: 50}
 
 
 def test_no_row_is_rewritten_often_however_many_commits_come() -> None:

@@ -38,7 +38,7 @@ from mirror_lib.replicate.tailing import (
     LEFT_OUT_SECONDS,
     BatchClock,
     Beside,
-    IdleWords,
+    Every,
     Tail,
     falls_behind,
     tailed,
@@ -169,7 +169,7 @@ class FlowMirror:
         reports = self._learned(run_tasks(spark, self._plans(self.flow, partitions, todo, began)))
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)
-        self._remember(outcome, began)
+        self._remember(outcome, reports, began)
         left = sum(self._positions.ahead(each).behind for each in todo if each.key not in self._stopped)
         self._watch(reports, left, batch, time.monotonic() - started)
         self._end_if_lost(outcome)
@@ -180,17 +180,18 @@ class FlowMirror:
     ) -> None:
         """One stage that copies what comes, until the clock, a stop, other topics or something unusual ends it.
 
-        Its tasks report while they go on, so the ledger is never much more than a pass behind the remote logs. A crash
-        may leave it further back: reconciling covers any distance.
+        Its tasks report while they go on, so the ledger is little behind the remote logs. A crash may leave it further
+        back: reconciling covers any distance.
         """
         began, todo = time.time(), tailed(ranges, self._stopped, self._positions.ahead)
-        flow, words = replace(self.flow, tasks_max=clock.tail.tasks), IdleWords(self.flow.batch_max_seconds)
+        flow, commits = replace(self.flow, tasks_max=clock.tail.tasks), Every(clock.tail.commit_seconds)
         left_out = any(not part.refused for part in self._stopped.values())
         until = time.monotonic() + LEFT_OUT_SECONDS if left_out else math.inf
         with listening(spark, clock.tail) as listener:
 
             def turn() -> None:
-                if not self._hear(listener.take(), partitions, batch, clock, words):
+                slow = commits.due() and not self._hear(listener.take(), partitions, batch, clock)
+                if slow or self._topics.present() != partitions:
                     listener.end_all()
 
             def often() -> None:
@@ -200,29 +201,30 @@ class FlowMirror:
             plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]
             with Beside(turn, often, listener.end_all, clock.tail.pass_seconds):
                 told = run_tasks(spark, plans)
-        reports = judged_by_topics(self._learned(told), partitions, self._topics.present())
-        outcome = outcome_of(reports, partitions, self._positions, self._rejections)
-        clock.copied(sum(report.records for report in reports))
+            heard = listener.take()
+        last = judged_by_topics(self._learned(told), partitions, self._topics.present())
+        outcome = outcome_of([*heard, *last], partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)
-        self._remember(outcome, began)
-        self._let_go(plans, reports, partitions)
+        self._remember(outcome, last, began)
+        self._tailed(outcome, batch, clock)
+        self._let_go(plans, last, partitions)
         self._end_if_lost(outcome)
 
-    def _hear(
-        self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock, words: IdleWords
-    ) -> bool:
-        """Write down what tasks that go on have told; False where they shall end, for the driver to look anew."""
+    def _hear(self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock) -> bool:
+        """Write down what tasks that go on have told; False where they are too few, for the driver to catch up."""
         self._ids.learn(reports)
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)
         self._advance(outcome)
-        records = sum(report.records for report in reports)
-        clock.copied(records)
-        left = sum(max(0, part.source_end - part.position) for report in reports for part in report.partitions)
-        if words.due(records):
-            self._watch(reports, left, batch, clock.tail.pass_seconds)
-        slow = falls_behind(clock.tail, self.flow.tasks_max, records, left)
-        return not slow and self._topics.present() == partitions
+        records, left = self._tailed(outcome, batch, clock)
+        return not falls_behind(clock.tail, self.flow.tasks_max, records, left)
+
+    def _tailed(self, outcome: PassOutcome, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
+        """Tell of what was tailed; how much it was, and how much more had come by then."""
+        records = sum(report.records for report in outcome.reports)
+        left = sum(max(0, part.source_end - part.position) for part in outcome.parts.values())
+        self._watch(outcome.reports, left, batch, clock.copied(records))
+        return records, left
 
     def _let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
         """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
@@ -265,9 +267,10 @@ class FlowMirror:
             self._positions.move(key, position)
         self._totals.add(part for report in outcome.reports for part in report.partitions)
 
-    def _remember(self, outcome: PassOutcome, began: float) -> None:
+    def _remember(self, outcome: PassOutcome, last: Sequence[TaskReport], began: float) -> None:
+        """What lanes hand over stands in the last reports of their tasks alone."""
         self._advance(outcome)
-        for report in outcome.reports:
+        for report in last:
             parts: Dict[int, List[PartitionReport]] = {}
             for part in report.partitions:
                 parts.setdefault(lane_of(part.remote_topic, part.partition), []).append(part)

@@ -179,7 +179,9 @@ class FlowRun(FlowLife):
         if not tasks and not self._warned:
             log.warning(FEW_SLOTS, self._name, slots, self._tailing, self._tailing + 1)
             self._warned = True
-        return Tail(tasks, min(PASS_SECONDS, self._flow.batch_max_seconds)) if tasks else None
+        seconds = self._flow.batch_max_seconds
+        # A task reports several times before it would wait for the ledger.
+        return Tail(tasks, min(seconds, max(PASS_SECONDS, seconds / 8)), seconds) if tasks else None
 
     def _lost_turn(self) -> bool:
         return self._group is not None and not self._group.has_turn()

@@ -13,7 +13,7 @@ from mirror_lib.replicate.lanes import NO_END
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.state.records import PartitionKey
 
-# How often tasks that tail report, and their offset syncs are committed.
+# How often tasks that tail report, at least; their offset syncs are committed every `batch.max.seconds`.
 PASS_SECONDS = 2.0
 # Spark commits its own progress between two batches, which makes records wait: about once in so long.
 BATCH_SECONDS = 600.0
@@ -29,10 +29,12 @@ TAIL_TRIGGER = "1 second"
 
 @dataclass(frozen=True)
 class Tail:
-    """`tasks` tasks tail and report every `pass_seconds`; after `batch_seconds` Spark gets its batch back."""
+    """`tasks` tasks tail and report every `pass_seconds`, which is written down every `commit_seconds`; after
+    `batch_seconds` Spark gets its batch back."""
 
     tasks: int
     pass_seconds: float = PASS_SECONDS
+    commit_seconds: float = PASS_SECONDS
     batch_seconds: float = BATCH_SECONDS
 
 
@@ -56,12 +58,15 @@ class BatchClock:
 
     def __init__(self, tail: Tail) -> None:
         self.tail = tail
-        self._until = time.monotonic() + tail.batch_seconds
+        self._told_at = time.monotonic()
+        self._until = self._told_at + tail.batch_seconds
         self._copied = False
 
-    def copied(self, records: int) -> None:
-        """Count what was copied."""
+    def copied(self, records: int) -> float:
+        """Count what was copied, and return the seconds since it was last counted."""
+        before, self._told_at = self._told_at, time.monotonic()
         self._copied = self._copied or records > 0
+        return self._told_at - before
 
     def over(self) -> bool:
         """True when the batch has lasted long enough."""
@@ -79,24 +84,24 @@ def rest_after(seconds: float, took: float) -> float:
     return max(seconds, min(REST * took, LONGEST_REST_SECONDS))
 
 
-class IdleWords:
-    """Which looks at a flow are told of: all that found records, and of the others one in `seconds`."""
+class Every:
+    """Says once in `seconds` that it is time, for the first time so long after it was made."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._told_at: Optional[float] = None
+        self._due = time.monotonic() + seconds
 
-    def due(self, records: int) -> bool:
-        """Whether this look is told of; it is then taken for told."""
+    def due(self) -> bool:
+        """Whether it is time; what is due is then taken for done."""
         now = time.monotonic()
-        if not records and self._told_at is not None and now - self._told_at < self._seconds:
+        if now < self._due:
             return False
-        self._told_at = now
+        self._due = now + self._seconds
         return True
 
 
 class Beside:
-    """Calls `turn` about every `seconds` in a thread of its own while the block runs, and once more when it is left.
+    """Calls `turn` about every `seconds` in a thread of its own while the block runs.
 
     `often` is called several times a second. What either raises ends the turns; `failed` is called then, and leaving
     the block raises it.
@@ -127,7 +132,6 @@ class Beside:
                     began = time.monotonic()
                     self._turn()
                     due = time.monotonic() + rest_after(self._seconds, time.monotonic() - began)
-            self._turn()
         except BaseException as error:
             self._error = error
             self._failed()

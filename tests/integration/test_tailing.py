@@ -45,6 +45,7 @@ def small(
 ) -> OneFlow:
     """So little that it is copied in a few requests, before tailing begins."""
     flow = OneFlow(source_cluster, target_cluster, topic_name("tail"), tmp_path)
+    flow.settings["batch.max.seconds"] = 1  # so soon the ledger is written
     flow.fill(20)
     return flow
 

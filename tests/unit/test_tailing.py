@@ -18,7 +18,7 @@ from mirror_lib.replicate.reporting import TAKEN, UNTOLD_REPORTS, Listener, Tell
 from mirror_lib.replicate.tailing import (
     BatchClock,
     Beside,
-    IdleWords,
+    Every,
     Tail,
     falls_behind,
     rest_after,
@@ -90,16 +90,19 @@ def test_spark_gets_its_batch_back_only_when_it_has_something_new_to_see() -> No
     assert not patient.over()
 
 
-def test_idle_looks_are_told_of_once_and_busy_ones_always() -> None:
-    words = IdleWords(3600.0)
-    assert [words.due(records) for records in (0, 0, 1, 1, 0)] == [True, False, True, True, False]
+def test_what_is_done_every_so_often_is_due_once_in_that_time() -> None:
+    assert not Every(3600.0).due()
+    often = Every(0.0)
+    assert often.due() and often.due()
 
 
-def test_last_turn_comes_when_the_block_is_over() -> None:
+def test_turns_are_over_when_the_block_is() -> None:
     turns: List[str] = []
-    with Beside(lambda: turns.append("turn"), lambda: None, lambda: turns.append("failed"), 3600.0):
-        turns.append("block")
-    assert turns == ["block", "turn"]
+    with Beside(lambda: turns.append("turn"), lambda: None, lambda: turns.append("failed"), 0.0):
+        until(lambda: bool(turns))
+    known = len(turns)
+    threading.Event().wait(0.3)
+    assert set(turns) == {"turn"} and len(turns) == known
 
 
 def test_what_fails_beside_the_block_is_said_at_once_and_raised_at_its_end() -> None:

@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, List
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 NUMBER_BYTES = 8
-SILENCE_SECONDS = 20.0
+# A first commit to the ledger can take long on a busy machine, and what comes meanwhile waits.
+SILENCE_SECONDS = 60.0
 
 
 def write(bootstrap: str, topic: str, partitions: int, rate: int, records: int, record_bytes: int, file: str) -> None:

@@ -67,8 +67,6 @@ class Appender:
                     raise Disconnected(f"{self._client.alias}: {name_of(partition.remote)} has no leader")
                 by_node.setdefault(node, []).append(partition)
         for node, ready in by_node.items():
-            if self._client.held_back(node):
-                continue
             requests = self._in_flight.setdefault(node, deque())
             while len(requests) < IN_FLIGHT and any(partition.ready_bytes() for partition in ready):
                 chosen = _choose(ready)

@@ -24,6 +24,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from mirror_lib.log.kerberos import KerberosError, KerberosMechanism
+from mirror_lib.log.throttling import Throttle, made_patient
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +65,12 @@ class LastWordsTransport(KafkaSSLTransport):  # type: ignore[misc]  # kafka-pyth
 
 class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
     """The library keeps trying with a wrong password or certificate until its time is up. This one raises
-    `LoginRefused` from the next use of the broker on; `last_failure` is what the latest attempt ended with."""
+    `LoginRefused` from the next use of the broker on; `last_failure` is what the latest attempt ended with, `throttle`
+    how long brokers kept this client waiting."""
 
     def __init__(self, network: Any, **options: Any) -> None:
         self.last_failure = ""
+        self.throttle = Throttle()
         # The library's own record of refusals is emptied by the attempt that was refused.
         self._refusals: Dict[Any, str] = {}
         super().__init__(network, **options)
@@ -79,15 +82,10 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
 
     def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
         """As the library's."""
-        connection = super().get_connection(node_id, *arguments, **options)
+        connection = made_patient(super().get_connection(node_id, *arguments, **options), self.throttle)
         if not connection.init_future.is_done:
             connection.init_future.add_errback(partial(self._failed, node_id))
         return connection
-
-    def held_back(self, node_id: Any) -> bool:
-        """Whether the broker asked for a pause, since a quota is used up (KIP-219): the library would send nothing."""
-        connection = self._conns.get(node_id)
-        return connection is not None and "throttle" in connection.paused
 
     async def _build_transport(self, node: Any, timeout_at: Optional[float] = None) -> Any:
         try:

@@ -104,24 +104,32 @@ class LogClient:
 
     def call(self, node: Optional[int], request: Any, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
         """Send to `node` (any broker if None) and wait for the answer. Raises `Disconnected`."""
-        self._wait_for_quota(node, timeout_ms)
         try:
             future = self._manager.send(request, node_id=node)
         except KafkaError as error:
             raise Disconnected(f"{self.alias}: {error}") from error
-        self.network.wait(future, timeout_ms)
+        self.wait(future, timeout_ms)
         if not future.succeeded():
             raise Disconnected(f"{self.alias}: {future.exception or 'no answer'}") from future.exception
         return future.value
 
-    def held_back(self, node: Optional[int]) -> bool:
-        """Whether `node` is not to be asked now: it wants a pause because a quota is used up."""
-        return self._manager.held_back(node)
+    def wait(self, future: Future, timeout_ms: float) -> None:
+        """Send and receive until `future` is done or the time is up, which stands still while brokers throttle us."""
+        throttle, until = self._manager.throttle, time.monotonic() + timeout_ms / 1000
+        while not future.is_done:
+            now = time.monotonic()
+            left = max(until - now, throttle.left(now))
+            if left <= 0:
+                return
+            self.network.wait(future, left * 1000)
 
-    def _wait_for_quota(self, node: Optional[int], timeout_ms: float) -> None:
-        until = time.monotonic() + timeout_ms / 1000
-        while self.held_back(node) and time.monotonic() < until:
-            self.network.poll(100)
+    def throttled_seconds(self) -> float:
+        """How long brokers have kept this client waiting, by its quotas."""
+        return float(self._manager.throttle.seconds(time.monotonic()))
+
+    def is_throttled(self) -> bool:
+        """Whether a broker keeps this client waiting now."""
+        return bool(self._manager.throttle.left(time.monotonic()))
 
     def leader(self, partition: Partition) -> Optional[int]:
         """Node id of the partition's leader, as of the last `refresh_leaders`."""

@@ -153,7 +153,7 @@ class Fetcher:
         brief: Set[int] = set()
         for partition in partitions:
             node = self._client.leader(partition.source)
-            if node in self._in_flight or self._client.held_back(node):
+            if node in self._in_flight:
                 continue
             if not partition.hungry():
                 brief.update([node] if node is not None and partition.full() else [])

@@ -123,7 +123,7 @@ class _SideBySide:
     def _answers(self, futures: Sequence[Any]) -> List[Optional[Any]]:
         """What each request brought, None where nothing came."""
         for future in futures:
-            self._client.network.wait(future, REQUEST_TIMEOUT_MS)
+            self._client.wait(future, REQUEST_TIMEOUT_MS)
         return [future.value if future.succeeded() else None for future in futures]
 
     def _wait_a_little(self) -> None:

@@ -139,7 +139,7 @@ def glances(client: LogClient, positions: Mapping[Partition, int], isolation: in
     ]
     found: Dict[Partition, Fetched] = {}
     for future in sent:
-        client.network.wait(future, REQUEST_TIMEOUT_MS)
+        client.wait(future, REQUEST_TIMEOUT_MS)
         found.update(fetched(future.value, isolation) if future.succeeded() else {})
     return {
         each: answer

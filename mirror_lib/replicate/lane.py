@@ -30,6 +30,8 @@ FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 # However many partitions a lane has and however long their backlog is, its worker stays small.
 LANE_QUEUE_BYTES = 32 * 1024 * 1024
+# Behind a target that throttles the lane: what is queued must be appended before a pass can end.
+THROTTLED_QUEUE_BYTES = 1024 * 1024
 # Kafka's default delivery.timeout.ms: how long a lane fights for a cluster before its task fails.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
@@ -204,7 +206,8 @@ class LaneCopier:
         while True:
             now = time.monotonic()
             no_more = now >= stop_at or self._teller.shall_end()
-            if not no_more and sum(copy.queued_bytes for copy in copies) < LANE_QUEUE_BYTES:
+            queue_bytes = THROTTLED_QUEUE_BYTES if self._target.is_throttled() else LANE_QUEUE_BYTES
+            if not no_more and sum(copy.queued_bytes for copy in copies) < queue_bytes:
                 fetcher.pump(copies)
             appender.pump(copies)
             if all(copy.finished(no_more) for copy in copies) and appender.idle():

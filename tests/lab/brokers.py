@@ -38,6 +38,8 @@ DEFAULTS = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",
     "default.replication.factor": "1",
+    # Quotas are measured over two seconds instead of ten.
+    "quota.window.num": "3",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",

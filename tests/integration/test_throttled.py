@@ -1,0 +1,52 @@
+"""Brokers that throttle the mirror by a quota: it is silent for as long as they ask, and then goes on where it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import TaskPlan
+from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow
+from tests.lab.one_lane import task_plans
+from tests.lab.quotas import quota
+
+# 1.0 MB in all. The lab's brokers measure over two seconds, so the last tenth is more than they take or give at once.
+RECORDS, BYTES_A_SECOND = 3000, 450_000.0
+# A lane is fenced when it starts, which takes two epochs, and behind its records, which are old.
+ONE_LIFE = 2
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("throttled"), tmp_path)
+    flow.fill(RECORDS)
+    flow.create_remote_topic()
+    return flow
+
+
+def plan_of_its_own_client(flow: OneFlow) -> TaskPlan:
+    (plan,) = task_plans(flow)
+    name = {"client_id": flow.topic}
+    source, target = {**plan.source_options, **name}, {**plan.target_options, **name}
+    return replace(plan, source_options=source, target_options=target)
+
+
+def test_lane_waits_for_a_target_that_throttles_it_and_is_not_fenced_anew(flow: OneFlow) -> None:
+    with quota(flow.target, flow.topic, "producer_byte_rate", BYTES_A_SECOND):
+        report = copy_lanes(plan_of_its_own_client(flow), 0)
+    assert {producer.epoch for producer in report.producers.values()} == {ONE_LIFE}
+    assert flow.differences() == []
+
+
+def test_answers_without_records_from_a_source_that_throttles_are_not_taken_for_gaps(flow: OneFlow) -> None:
+    with quota(flow.source, flow.topic, "consumer_byte_rate", BYTES_A_SECOND):
+        report = copy_lanes(plan_of_its_own_client(flow), 0)
+    assert {producer.epoch for producer in report.producers.values()} == {ONE_LIFE}
+    assert flow.differences() == []

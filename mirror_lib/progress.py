@@ -11,7 +11,8 @@ class ProgressSnapshot:
     """One pass of a flow: `seconds` in all, `copy_seconds` of them in the slowest lane.
 
     `behind_records` are upstream offsets still to go through, `behind_seconds` the age of the oldest of them where it
-    is known. `waiting` says what it waits for, or what it is doing.
+    is known. `waiting` says what it waits for, or what it is doing. For so many seconds the brokers of the source or
+    the target throttled the mirror by their quotas.
     """
 
     flow: str
@@ -25,6 +26,8 @@ class ProgressSnapshot:
     recovered: int
     stopped: int
     waiting: str
+    source_throttled_seconds: float = 0.0
+    target_throttled_seconds: float = 0.0
 
     @property
     def records_per_second(self) -> float:
@@ -42,6 +45,10 @@ def status_line(snapshot: ProgressSnapshot) -> str:
     ]
     if snapshot.recovered:
         parts.append(f"{grouped(snapshot.recovered)} records found from an interrupted attempt")
+    for side in ("source", "target"):
+        seconds = snapshot.source_throttled_seconds if side == "source" else snapshot.target_throttled_seconds
+        if seconds:
+            parts.append(f"throttled by the {side}'s quota for {seconds:.1f} s")
     if snapshot.stopped:
         parts.append(f"{snapshot.stopped} partition{'s' if snapshot.stopped > 1 else ''} stopped")
     return " · ".join([*parts, snapshot.waiting])

@@ -49,7 +49,7 @@ def watcher(
             if as_json:
                 print_json(document(report))
             else:
-                print(line(report), file=sys.stderr, flush=True)
+                print_progress(line(report))
 
     return watch
 
@@ -62,6 +62,11 @@ def print_json(document: Dict[str, Any]) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Lines on standard output."""
     print("\n".join(lines), flush=True)
+
+
+def print_progress(line: str) -> None:
+    """One line on standard error."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def print_error(error: object) -> None:

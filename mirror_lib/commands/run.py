@@ -8,11 +8,12 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
-from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, watcher
+from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress, watcher
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_OK, ConfigError, MirrorError
+from mirror_lib.preview.terms import terms
 from mirror_lib.progress import snapshot_json, status_line
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     with running_session(f"mirror {', '.join(flow.name for flow in flows)}") as spark:
         refuse_settings(spark)
         refuse_changes(spark, flows)
+        for flow in flows:
+            print_progress(f"{flow.name}: {terms(flow, spark.sparkContext.defaultParallelism)}")
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         made = TopicAclTable(spark, config.state)

@@ -7,7 +7,9 @@ from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.offset_choice import LATEST, OffsetChoice
 from mirror_lib.config.record_change import RecordChange
+from mirror_lib.config.sizes import TopicRate
 from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.config.windows import UTC, Opening, Window, Zone, opening
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
@@ -85,6 +87,11 @@ class ReplicationFlow:
     on_data_loss: str = "fail"
     batch_max_seconds: float = 10.0
     tail: bool = True
+    batch_max_bytes: Optional[int] = None
+    max_bytes_per_second: Optional[int] = None
+    max_bytes_per_second_topics: Tuple[TopicRate, ...] = ()
+    copy_window: Tuple[Window, ...] = ()
+    copy_window_timezone: Zone = UTC
     shared_remote_topics: bool = False
     change: Optional[RecordChange] = None
     sync_topic_configs_interval: Optional[float] = 600.0
@@ -125,6 +132,10 @@ class ReplicationFlow:
     def translates_beside(self) -> bool:
         """Whether `mirror run` translates them too, and not `mirror translate` alone."""
         return self.sync_group_offsets_interval is not None or self.checkpoints_beside
+
+    def opening(self, now: float) -> Opening:
+        """Whether it may copy at `now` (seconds since 1970), and until when that stays so."""
+        return opening(self.copy_window, self.copy_window_timezone, now)
 
     @property
     def starts_at_earliest(self) -> bool:

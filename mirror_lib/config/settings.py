@@ -28,6 +28,7 @@ from mirror_lib.config.record_change import (
     SELECT_LIST,
     TRANSFORM,
 )
+from mirror_lib.config.sizes import SIZE, TOPIC_RATES
 from mirror_lib.config.values import (
     BOOLEAN,
     INTERVAL,
@@ -43,6 +44,7 @@ from mirror_lib.config.values import (
     replaceable_class,
     whole_number,
 )
+from mirror_lib.config.windows import WINDOWS, ZONE
 
 SUPPORTED = "supported"
 DIFFERS = "differs"
@@ -151,6 +153,17 @@ SETTINGS: Tuple[Setting, ...] = (
             "batch_max_seconds"),
     Setting("tail.enabled", BOOLEAN, "true", "In continuous mode: tasks go on copying what comes, so that a record is "
             "on the target milliseconds later; `false` copies once per `trigger`", "tail"),
+    Setting("batch.max.bytes", SIZE, "none", "The same in bytes; whichever comes first", "batch_max_bytes"),
+    Setting("max.bytes.per.second", SIZE, "none", "How many bytes the flow may fetch a second, all its tasks together: "
+            "`50000000`, `50 MB`, `512 KiB`", "max_bytes_per_second"),
+    Setting("max.bytes.per.second.topics", TOPIC_RATES, "", "The same for topics of the source by their names: "
+            r"`logs\..*=5 MB, audit=1 MB`. Topics of one item share its bound, the first item that matches counts, and "
+            "`max.bytes.per.second` holds over all", "max_bytes_per_second_topics"),
+    Setting("copy.window", WINDOWS, "", "When the flow may copy, if not always: `22:00-06:00`, or `Mon-Fri "
+            "22:00-06:00, Sat 00:00-24:00`. A day is the one on which the window opens. Outside a continuous run "
+            "waits, and any other ends with exit code 0", "copy_window"),
+    Setting("copy.window.timezone", ZONE, "UTC", "Whose clock that is: `UTC`, an offset such as `+01:00`, and from "
+            "Python 3.9 on a name such as `Europe/Berlin`", "copy_window_timezone"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),
     Setting(ENGINE, choice(BATCHES, RECORDS), BATCHES, "`batches` copies whole record batches as they are; `records` "

@@ -124,8 +124,8 @@ class LogClient:
             self.network.wait(future, left * 1000)
 
     def throttled_seconds(self) -> float:
-        """How long brokers have kept this client waiting, by its quotas."""
-        return float(self._manager.throttle.seconds(time.monotonic()))
+        """How long brokers have kept this client waiting, by its quotas, since this was asked the last time."""
+        return float(self._manager.throttle.taken(time.monotonic()))
 
     def is_throttled(self) -> bool:
         """Whether a broker keeps this client waiting now."""

@@ -16,6 +16,8 @@ ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMIT
 MAX_WAIT_MS = 500
 # A broker answers one request of a connection at a time: who may want more soon must not wait for a long one.
 BRIEF_WAIT_MS = 10
+FETCH_BYTES = 8 * 1024 * 1024
+PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 
 Buffer = Union[bytes, bytearray, memoryview]
 
@@ -41,24 +43,18 @@ def fetch_request(
     partition_max_bytes: int,
     max_wait_ms: int = MAX_WAIT_MS,
     asked: Optional[Asked] = None,
+    limits: Mapping[Partition, int] = {},
 ) -> FetchRequest:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
-    `asked` says it within a session. Version 11 at most: later ones name topics by id, which older brokers do not know.
+    `asked` says it within a session, `limits` beats `partition_max_bytes`. Version 11 at most: later ones name topics
+    by id, which older brokers do not know.
     """
     asked = asked or Asked(positions=positions)
     topics: Dict[str, List[Any]] = {}
     for (topic, number), position in asked.positions.items():
-        topics.setdefault(topic, []).append(
-            FetchRequest.FetchTopic.FetchPartition(
-                partition=number,
-                fetch_offset=position,
-                partition_max_bytes=partition_max_bytes,
-                log_start_offset=-1,
-                current_leader_epoch=-1,
-                last_fetched_epoch=-1,
-            )
-        )
+        part = _part(number, position, limits.get((topic, number), partition_max_bytes))
+        topics.setdefault(topic, []).append(part)
     return FetchRequest(
         replica_id=-1,
         max_wait_ms=max_wait_ms,
@@ -72,6 +68,17 @@ def fetch_request(
         rack_id="",
         min_version=4,
         max_version=11,
+    )
+
+
+def _part(number: int, position: int, max_bytes: int) -> Any:
+    return FetchRequest.FetchTopic.FetchPartition(
+        partition=number,
+        fetch_offset=position,
+        partition_max_bytes=max_bytes,
+        log_start_offset=-1,
+        current_leader_epoch=-1,
+        last_fetched_epoch=-1,
     )
 
 
@@ -124,6 +131,30 @@ class Fetchable(Protocol):
         """True if it will want data as soon as some of what it has is appended."""
 
 
+@dataclass(frozen=True)
+class Grant:
+    """What one request may bring: `total` bytes, of each partition so many. One that is not in `each` has to wait.
+
+    A broker sends at least one whole batch, however large it is.
+    """
+
+    total: int
+    each: Mapping[Partition, int]
+
+
+class FetchGate(Protocol):
+    """Says how much may be fetched, and is told what came."""
+
+    def grant(self, wanted: Sequence[Partition], brokers: int) -> Grant:
+        """What may be asked of one of `brokers` brokers."""
+
+    def settle(self, granted: Grant, brought: Mapping[Partition, int]) -> None:
+        """An answer to what was granted brought so many bytes."""
+
+    def forget_asked(self) -> None:
+        """No answer will come any more to what was asked."""
+
+
 class Fetcher:
     """Keeps one fetch request in flight to each broker of the source, over all its partitions that want data.
 
@@ -131,12 +162,14 @@ class Fetcher:
     in the answer, is asked for alone: there is a gap in the log, or a batch that no shared answer has room for.
     """
 
-    def __init__(self, client: LogClient, isolation: int, max_bytes: int, partition_max_bytes: int) -> None:
+    def __init__(self, client: LogClient, isolation: int, gate: FetchGate) -> None:
+        gate.forget_asked()
         self._client = client
         self._isolation = isolation
-        self._max_bytes = max_bytes
-        self._partition_max_bytes = partition_max_bytes
-        self._in_flight: Dict[int, Tuple[Future, Dict[Partition, int], Asked]] = {}
+        self._gate = gate
+        self._in_flight: Dict[int, Tuple[Future, Dict[Partition, int], Asked, Grant]] = {}
+        # By broker, when it was asked last: where a bound is short, everyone gets a turn.
+        self._asked_at: Dict[int, int] = {}
         self._sessions: Dict[int, FetchSession] = {}
         # By partition, what was last said of its log.
         self._last: Dict[Partition, Fetched] = {}
@@ -161,40 +194,51 @@ class Fetcher:
             if node is None:
                 raise Disconnected(f"{self._client.alias}: {name_of(partition.source)} has no leader")
             wanted.setdefault(node, {})[partition.source] = partition.fetch_position
-        for node, positions in wanted.items():
-            self._send(node, positions, BRIEF_WAIT_MS if node in brief else MAX_WAIT_MS)
+        brokers = len(wanted) + len(self._in_flight)
+        for node in sorted(wanted, key=lambda each: self._asked_at.get(each, 0)):
+            self._send(node, wanted[node], BRIEF_WAIT_MS if node in brief else MAX_WAIT_MS, brokers)
 
-    def _send(self, node: int, positions: Dict[Partition, int], max_wait_ms: int) -> None:
-        lonely = self._alone.intersection(positions)
+    def _send(self, node: int, wanted: Mapping[Partition, int], max_wait_ms: int, brokers: int) -> None:
+        lonely = self._alone.intersection(wanted)
         if lonely:
-            first = min(lonely)
-            positions, max_wait_ms = {first: positions[first]}, 0
-        elif self._served:
-            positions = dict(sorted(positions.items(), key=lambda each: each[0] in self._served))
-        asked = self._sessions.setdefault(node, FetchSession()).ask(positions)
-        limits = (self._max_bytes, self._partition_max_bytes)
-        request = fetch_request(positions, self._isolation, *limits, max_wait_ms, asked)
-        self._in_flight[node] = (self._client.send(node, request), positions, asked)
+            max_wait_ms = 0
+        in_turn = [min(lonely)] if lonely else sorted(wanted, key=lambda each: each in self._served)
+        granted = self._gate.grant(in_turn, brokers)
+        if not granted.each:
+            return
+        self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
+        positions = {each: wanted[each] for each in granted.each}
+        asked = self._sessions.setdefault(node, FetchSession()).ask(positions, granted.each)
+        request = fetch_request(
+            positions, self._isolation, granted.total, PARTITION_FETCH_BYTES, max_wait_ms, asked, granted.each
+        )
+        self._in_flight[node] = (self._client.send(node, request), positions, asked, granted)
 
     def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
         """What has come: (partition, position asked for, whether no other one got anything, answer)."""
-        for node in [node for node, (future, _, _) in self._in_flight.items() if future.is_done]:
-            future, positions, asked = self._in_flight.pop(node)
+        for node in [node for node, (future, *_) in self._in_flight.items() if future.is_done]:
+            future, positions, asked, granted = self._in_flight.pop(node)
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
+            found = fetched(future.value, self._isolation)
+            self._gate.settle(granted, {each: len(one.data) for each, one in found.items()})
             known = self._sessions[node].answered(asked, future.value.error_code, future.value.session_id)
             if not known or says_nothing(future.value):
                 continue
-            answer = self._whole(positions, fetched(future.value, self._isolation))
-            sizes = {partition: len(found.data) for partition, found in answer.items() if len(found.data)}
-            self._learn(positions, answer, sizes)
-            for partition, found in answer.items():
-                yield partition, positions[partition], not sizes or list(sizes) == [partition], found
+            answer = self._whole(positions, found)
+            sizes = {partition: len(one.data) for partition, one in answer.items() if len(one.data)}
+            self._learn(positions, answer, sizes, granted)
+            for partition, one in answer.items():
+                yield partition, positions[partition], not sizes or list(sizes) == [partition], one
 
     def _learn(
-        self, positions: Mapping[Partition, int], answer: Mapping[Partition, Fetched], sizes: Mapping[Partition, int]
+        self,
+        positions: Mapping[Partition, int],
+        answer: Mapping[Partition, Fetched],
+        sizes: Mapping[Partition, int],
+        granted: Grant,
     ) -> None:
-        room = sum(sizes.values()) + self._partition_max_bytes <= self._max_bytes
+        room = 2 * sum(sizes.values()) <= granted.total
         gaps = {each for each, found in answer.items() if not len(found.data) and positions[each] < found.end}
         self._alone = (self._alone - set(positions)) | (gaps if room else set())
         self._served = (self._served - set(positions)) | set(sizes)

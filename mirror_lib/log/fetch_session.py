@@ -32,16 +32,17 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
-        self._known: Dict[Partition, int] = {}
+        self._known: Dict[Partition, Tuple[int, int]] = {}
 
-    def ask(self, wanted: Mapping[Partition, int]) -> Asked:
-        """What a request for `wanted` (partition to position) has to say; the answer is about these alone."""
+    def ask(self, wanted: Mapping[Partition, int], limits: Mapping[Partition, int] = {}) -> Asked:
+        """What a request for `wanted` (partition to position) has to say; the answer is about these alone. `limits` are
+        the most bytes of each."""
         if len(wanted) < SESSION_FROM_PARTITIONS:
             return Asked(positions=wanted)
-        before, self._known = self._known, dict(wanted)
+        before, self._known = self._known, {each: (at, limits.get(each, -1)) for each, at in wanted.items()}
         if self._id == NO_SESSION:
             return Asked(NO_SESSION, FIRST_EPOCH, wanted)
-        changed = {each: at for each, at in wanted.items() if before.get(each) != at}
+        changed = {each: at for each, at in wanted.items() if before.get(each) != self._known[each]}
         return Asked(self._id, self._epoch, changed, tuple(each for each in before if each not in wanted))
 
     def answered(self, asked: Asked, error_code: int, session_id: int) -> bool:

@@ -17,7 +17,7 @@ class Throttle:
     """How long the brokers of one cluster have kept a client waiting. What overlaps is counted once."""
 
     def __init__(self) -> None:
-        self._seconds = self._until = 0.0
+        self._seconds = self._until = self._taken = 0.0
 
     def told(self, now: float, seconds: float) -> None:
         """A broker asked at `now` (`time.monotonic()`) for silence of so many seconds."""
@@ -25,9 +25,10 @@ class Throttle:
         self._seconds += until - max(now, self._until)
         self._until = until
 
-    def seconds(self, now: float) -> float:
-        """Seconds of silence up to `now`."""
-        return self._seconds - self.left(now)
+    def taken(self, now: float) -> float:
+        """Seconds of silence up to `now`, from when this was asked the last time on."""
+        before, self._taken = self._taken, self._seconds - self.left(now)
+        return self._taken - before
 
     def left(self, now: float) -> float:
         """Seconds until every broker may be spoken to."""

@@ -6,6 +6,7 @@ from typing import Dict, List
 
 from mirror_lib.preview.lines import changes
 from mirror_lib.preview.look import FlowPreview
+from mirror_lib.preview.terms import terms_json
 from mirror_lib.topics.plan import CopiedTopic
 
 
@@ -15,6 +16,7 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
     return {
         "flow": preview.flow.name,
         "engine": preview.engine and vars(preview.engine),
+        "copying": terms_json(preview.flow),
         "changes": changes(preview),
         "topics": [_topic(preview, each) for each in plan.copied],
         "dead_letters": plan.dead_letters and vars(plan.dead_letters),

@@ -14,6 +14,7 @@ from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED
 from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE
 from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview
+from mirror_lib.preview.terms import terms
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
 
@@ -31,6 +32,7 @@ def preview_lines(preview: FlowPreview, show_all: bool = False) -> List[str]:
     return [
         f"{flow.name}: what a run would change",
         *([preview.engine.line()] if preview.engine else []),
+        f"copying: {terms(flow)}",
         *_topics(preview, show_all),
         *_configs(preview, show_all),
         *_acls(preview, show_all),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
@@ -20,6 +19,8 @@ from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster
 from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.replicate.copy_hours import Halt
+from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lane_state import LaneState
@@ -71,7 +72,7 @@ class FlowMirror:
         source: SourceCluster,
         target: Cluster,
         watcher: Watcher,
-        stop: threading.Event,
+        stop: Halt,
         totals: Totals,
         until: Optional[OffsetChoice] = None,
         group: Optional[SourceGroup] = None,
@@ -92,6 +93,7 @@ class FlowMirror:
         self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
+        self._rates = FlowRates(flow)
 
     def has_history(self) -> bool:
         """True if the ledger told of this flow."""
@@ -166,14 +168,16 @@ class FlowMirror:
     def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started, began = time.monotonic(), time.time()
-        reports = self._learned(run_tasks(spark, self._plans(self.flow, partitions, todo, began)))
+        flow = replace(self.flow, tasks_max=self._rates.tasks(spark.sparkContext.defaultParallelism))
+        reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)
         self._remember(outcome, reports, began)
         left = sum(self._positions.ahead(each).behind for each in todo if each.key not in self._stopped)
         self._watch(reports, left, batch, time.monotonic() - started)
         self._end_if_lost(outcome)
-        return bool(outcome.rows)
+        # Who had to wait is not stuck.
+        return bool(outcome.rows) or any(report.was_held for report in reports)
 
     def _tail(
         self, spark: SparkSession, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef, clock: BatchClock
@@ -202,6 +206,7 @@ class FlowMirror:
             with Beside(turn, often, listener.end_all, clock.tail.pass_seconds):
                 told = run_tasks(spark, plans)
             heard = listener.take()
+            self._rates.learn(heard)
         last = judged_by_topics(self._learned(told), partitions, self._topics.present())
         outcome = outcome_of([*heard, *last], partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)
@@ -213,11 +218,12 @@ class FlowMirror:
     def _hear(self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock) -> bool:
         """Write down what tasks that go on have told; False where they are too few, for the driver to catch up."""
         self._ids.learn(reports)
+        self._rates.learn(reports)
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)
         self._advance(outcome)
         records, left = self._tailed(outcome, batch, clock)
-        return not falls_behind(clock.tail, self.flow.tasks_max, records, left)
+        return not (falls_behind(clock.tail, self.flow.tasks_max, records, left) or self._rates.badly_shared())
 
     def _tailed(self, outcome: PassOutcome, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
         """Tell of what was tailed; how much it was, and how much more had come by then."""
@@ -240,10 +246,11 @@ class FlowMirror:
     ) -> List[TaskPlan]:
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         plans = plan_tasks(self._name, flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
-        return self._ids.told(plans)
+        return self._rates.told(self._ids.told(plans), self._shares.bytes_of)
 
     def _learned(self, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
         self._ids.learn(reports)
+        self._rates.learn(reports)
         return looked_again(self.flow.name, self._topics, reports)
 
     def _write_down(self, outcome: PassOutcome, partitions: Partitions, batch: BatchRef) -> None:
@@ -284,17 +291,5 @@ class FlowMirror:
                 log.error("%s: %s", self.flow.name, part.stopped)
 
     def _watch(self, reports: Sequence[TaskReport], left: int, batch: BatchRef, seconds: float) -> None:
-        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(self._stopped)))
-
-
-def unfinished(mirror: FlowMirror) -> Optional[str]:
-    """Why the flow is not whole, in one sentence; None if every partition is caught up."""
-    stopped, blocked = mirror.stopped(), mirror.blocked()
-    not_copied = mirror.not_copied()
-    if not_copied:
-        return f"{mirror.flow.name}: --until names {not_copied[0]}, which this flow does not copy"
-    if stopped:
-        return f"{mirror.flow.name}: {len(stopped)} partition(s) stopped; the first: {stopped[0].stopped}"
-    if blocked:
-        return f"{mirror.flow.name}: {len(blocked)} topic(s) cannot be copied; the first: {blocked[0]}"
-    return None
+        held = self._rates.word(reports, seconds)
+        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(self._stopped), held))

@@ -21,7 +21,8 @@ from mirror_lib.config.record_change import RECORDS
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
-from mirror_lib.replicate.flow import FlowMirror, Watcher, unfinished
+from mirror_lib.replicate.copy_hours import CopyHours
+from mirror_lib.replicate.flow import FlowMirror, Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.stage import task_slots
@@ -49,13 +50,15 @@ UNTIL_TRIGGER = "1 seconds"
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is None where everything that was to be copied is copied."""
+    """How a flow ended. `error` is None where everything that was to be copied is copied, or its window closed first
+    (`outside_window`)."""
 
     flow: str
     records: int
     bytes: int
     topics: Tuple[TopicTotal, ...]
     error: Optional[MirrorError]
+    outside_window: bool = False
 
 
 class FlowRun(FlowLife):
@@ -80,24 +83,41 @@ class FlowRun(FlowLife):
         self._spark = spark
         self._watcher = watcher
         self._totals = Totals()
+        self._hours = CopyHours(flow, stop)
         self._group: Optional[GroupMember] = None
         self.outcome: Optional[FlowOutcome] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
-        if self._config.trigger == AVAILABLE_NOW and self._until is None:
+        if self._ends_when_caught_up():
             return ()
         # Who was fenced by another process of its group stands by until that one ends.
         return (ClusterError, FencedError) if self._flow.commit_source_group else (ClusterError,)
 
     def _over(self, error: Optional[MirrorError]) -> None:
-        self.outcome = FlowOutcome(
-            self._flow.name, self._totals.records, self._totals.bytes, self._totals.topics(), error
-        )
+        totals, ended = self._totals, self._ends_when_caught_up() and self._hours.over()
+        self.outcome = FlowOutcome(self._flow.name, totals.records, totals.bytes, totals.topics(), error, ended)
+
+    def _ends_when_caught_up(self) -> bool:
+        return self._config.trigger == AVAILABLE_NOW and self._until is None
 
     def _live(self) -> Optional[MirrorError]:
-        """One driver's life of the flow: looks at the clusters, copies, and returns why it ended if it is not done."""
+        """One driver's life of the flow, from window to window where it has any."""
         if self._flow.change is not None:
             return RefusedError(f"{self._flow.name}: the engine {RECORDS} does not run yet")
+        hours = self._hours
+        if self._ends_when_caught_up() and hours.over():
+            log.warning("%s: outside its window, nothing is copied; it opens at %s", self._name, hours.when())
+            return None
+        error, again = None, True
+        while again and hours.wait():
+            error = self._in_window()
+            again = error is None and hours.over() and not self._ends_when_caught_up()
+        if hours.over() and self._ends_when_caught_up() and not self._stop.is_set():
+            log.warning("%s: its window has closed; the next run goes on from here", self._name)
+        return error
+
+    def _in_window(self) -> Optional[MirrorError]:
+        """Looks at the clusters, copies, and returns why it ended if it is not done."""
         # Connected first: who cannot log in is told so at once, and not while it waits for its turn.
         with clusters_of(self._flow) as (source, target):
             if not self._flow.commit_source_group:
@@ -113,7 +133,7 @@ class FlowRun(FlowLife):
         last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, last)
-        ends = (self._watcher, self._stop, self._totals, self._until, self._group)
+        ends = (self._watcher, self._hours, self._totals, self._until, self._group)
         mirror = FlowMirror(self._config, flow, journal, source, target, *ends)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
@@ -122,7 +142,8 @@ class FlowRun(FlowLife):
         # Whoever finds a batch begun in a checkpoint must find the run that began it. Nobody looks into a new one.
         journal.run_begins(run, wait=checkpoint != journal.run_id)
         error = self._query(mirror, checkpoint)
-        outcome = str(error) if error is not None else "stopped" if self._stop.is_set() else "ok"
+        halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
+        outcome = halted if error is None else str(error)
         journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         if not self._stop.is_set():
             journal.await_upkeep(UPKEEP_SECONDS)
@@ -135,17 +156,20 @@ class FlowRun(FlowLife):
                 # Spark fires a batch only for new records; what an earlier run left behind must not wait for one.
                 self._copy(mirror, self._spark, NO_BATCH)
             self._await(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
-            if available_now and not self._stop.is_set():
+            if available_now and not self._hours.is_set():
                 self._copy(mirror, self._spark, NO_BATCH)
-            while self._until is not None and not mirror.not_copied() and not (self._stop.is_set() or mirror.reached()):
+            bounded = self._until is not None and not mirror.not_copied()
+            while bounded and not (self._hours.is_set() or mirror.reached()):
                 if not mirror.due():
                     self._await(mirror, checkpoint, UNTIL_TRIGGER, mirror.due)
                 # Its time may have passed after the last look: records that came in between belong to the copy.
-                if not self._stop.is_set():
+                if not self._hours.is_set():
                     self._copy(mirror, self._spark, NO_BATCH)
         except MirrorError as error:
             return error
-        return _left_over(mirror)
+        # What stopped is tried again when the window opens.
+        goes_on = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
+        return None if goes_on else _left_over(mirror)
 
     def _await(
         self, mirror: FlowMirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
@@ -158,7 +182,7 @@ class FlowRun(FlowLife):
         watched = WatchedQuery(self._stop, self._busy)
         folder = f"{state}/checkpoints/{name}/{checkpoint}"
         query = start_query(self._spark, self._flow, folder, trigger, watched.guarded(copy_batch))
-        failure = watched.until_end(query, GRACE_SECONDS, lambda: done() or self._lost_turn())
+        failure = watched.until_end(query, GRACE_SECONDS, lambda: done() or self._lost_turn() or self._hours.over())
         if isinstance(failure, MirrorError):
             raise failure
         if failure is not None:
@@ -227,8 +251,21 @@ def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun
             )
 
 
+def _unfinished(mirror: FlowMirror) -> Optional[str]:
+    """Why the flow is not whole, in one sentence; None if every partition is caught up."""
+    stopped, blocked = mirror.stopped(), mirror.blocked()
+    not_copied = mirror.not_copied()
+    if not_copied:
+        return f"{mirror.flow.name}: --until names {not_copied[0]}, which this flow does not copy"
+    if stopped:
+        return f"{mirror.flow.name}: {len(stopped)} partition(s) stopped; the first: {stopped[0].stopped}"
+    if blocked:
+        return f"{mirror.flow.name}: {len(blocked)} topic(s) cannot be copied; the first: {blocked[0]}"
+    return None
+
+
 def _left_over(mirror: FlowMirror) -> Optional[MirrorError]:
-    reason = unfinished(mirror)
+    reason = _unfinished(mirror)
     if reason is None:
         return None
     if any(part.refused for part in mirror.stopped()):

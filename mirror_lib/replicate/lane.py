@@ -19,6 +19,7 @@ from mirror_lib.log.fetch import ISOLATION, Fetcher
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
 from mirror_lib.log.tail import log_ends
+from mirror_lib.replicate.gate import Gate
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.recovery import Recovery
@@ -26,8 +27,6 @@ from mirror_lib.replicate.reporting import Teller
 
 log = logging.getLogger(__name__)
 
-FETCH_BYTES = 8 * 1024 * 1024
-PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 # However many partitions a lane has and however long their backlog is, its worker stays small.
 LANE_QUEUE_BYTES = 32 * 1024 * 1024
 # Behind a target that throttles the lane: what is queued must be appended before a pass can end.
@@ -60,6 +59,7 @@ class LaneCopier:
         self._fetcher: Optional[Fetcher] = None
         self._tailing = plan.report_to is not None
         self._teller = Teller(plan.report_to)
+        self._gate = Gate(plan.rates, retried)
 
     def run(self) -> TaskReport:
         """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away, unless the
@@ -200,12 +200,13 @@ class LaneCopier:
 
     def _copy(self, stop_at: float) -> None:
         if self._fetcher is None:
-            self._fetcher = Fetcher(self._source, self._isolation, FETCH_BYTES, PARTITION_FETCH_BYTES)
+            self._fetcher = Fetcher(self._source, self._isolation, self._gate)
         fetcher, appender = self._fetcher, Appender(self._target)
         copies = list(self._copies.values())
+        self._gate.begin_pass()
         while True:
             now = time.monotonic()
-            no_more = now >= stop_at or self._teller.shall_end()
+            no_more = now >= stop_at or self._gate.pass_is_full() or self._teller.shall_end()
             queue_bytes = THROTTLED_QUEUE_BYTES if self._target.is_throttled() else LANE_QUEUE_BYTES
             if not no_more and sum(copy.queued_bytes for copy in copies) < queue_bytes:
                 fetcher.pump(copies)
@@ -266,6 +267,9 @@ class LaneCopier:
             re_encoded=sum(copy.re_encoded for copy in copies),
             recovered=self._recovery.records,
             seconds=time.monotonic() - started,
+            fetching=self._gate.taken(),
+            source_throttled_seconds=self._source.throttled_seconds(),
+            target_throttled_seconds=self._target.throttled_seconds(),
         )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, FrozenSet, Mapping, Optional, Tuple
 
 from mirror_lib.log.producer import Producer
+from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates
 from mirror_lib.state.records import Incident, OffsetSync
 
 RemotePartition = Tuple[str, int]
@@ -88,7 +89,7 @@ class TaskPlan:
     long brokers are trusted to know a lane's epoch. `known_ids`: the producer ids that each lane may have appended
     under, where others write to its remote topics too: nothing is appended under any other. None where nobody else
     does. A task with `report_to` tails: it makes pass after pass and tells its driver of each, and it reports at the
-    end of its time also where a cluster is away.
+    end of its time also where a cluster is away. `rates` is the task's share of what the flow may fetch.
     """
 
     task: int
@@ -107,6 +108,7 @@ class TaskPlan:
     epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
     known_ids: Optional[Mapping[int, FrozenSet[int]]] = None
     report_to: Optional[ReportTo] = None
+    rates: TaskRates = NO_RATES
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class PartitionReport:
 class TaskReport:
     """What became of a task's pass. `syncs` are the offset syncs to append to the ledger, also those found on the
     remote log from an attempt that could not report them. `producers` are those of its lanes, to be handed over.
-    `fenced` says that another driver took a lane over."""
+    `fenced` says that another driver took a lane over. `fetching` is what the rates count, and for so many seconds
+    brokers throttled the task by their quotas."""
 
     task: int
     producers: Mapping[int, Producer]
@@ -167,6 +170,19 @@ class TaskReport:
     re_encoded: int
     recovered: int
     seconds: float
+    fetching: Fetching = NOTHING_FETCHED
+    source_throttled_seconds: float = 0.0
+    target_throttled_seconds: float = 0.0
+
+    @property
+    def was_held(self) -> bool:
+        """Whether a bound or a quota kept it waiting: that it copied little does not mean that it is stuck."""
+        return any(self.fetching.held_seconds.values()) or self.throttled_seconds > 0
+
+    @property
+    def throttled_seconds(self) -> float:
+        """By both clusters."""
+        return self.source_throttled_seconds + self.target_throttled_seconds
 
 
 def lane_of(remote_topic: str, partition: int) -> int:

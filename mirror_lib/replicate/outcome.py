@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.journal import position_row
@@ -67,9 +67,16 @@ def outcome_of(
 
 
 def snapshot_of(
-    flow: str, reports: Sequence[TaskReport], left: int, batch_id: int, seconds: float, stopped: int
+    flow: str,
+    reports: Sequence[TaskReport],
+    left: int,
+    batch_id: int,
+    seconds: float,
+    stopped: int,
+    held: Optional[str] = None,
 ) -> ProgressSnapshot:
-    """What is shown of a pass that took `seconds`; `left` records are to come, `stopped` partitions do not go on."""
+    """What is shown of a pass that took `seconds`; `left` records are to come, `stopped` partitions do not go on, and
+    `held` says what held it back."""
     times = [part.last_timestamp for report in reports for part in report.partitions if part.last_timestamp > 0]
     return ProgressSnapshot(
         flow=flow,
@@ -82,7 +89,9 @@ def snapshot_of(
         behind_seconds=max(0.0, time.time() - min(times) / 1000) if times and left else None,
         recovered=sum(report.recovered for report in reports),
         stopped=stopped,
-        waiting="copying" if left else "waiting for records",
+        waiting=held or ("copying" if left else "waiting for records"),
+        source_throttled_seconds=max((report.source_throttled_seconds for report in reports), default=0.0),
+        target_throttled_seconds=max((report.target_throttled_seconds for report in reports), default=0.0),
     )
 
 

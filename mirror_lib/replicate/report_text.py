@@ -8,6 +8,7 @@ from typing import Any, Dict, Sequence
 
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lanes import PartitionReport, TaskReport
+from mirror_lib.replicate.rates import fetching_from
 from mirror_lib.state.records import Incident, OffsetSync
 
 
@@ -20,10 +21,11 @@ def to_text(report: TaskReport) -> str:
 def from_text(text: str) -> TaskReport:
     """The report of a line that `to_text` wrote."""
     fields: Dict[str, Any] = json.loads(text)
-    producers = fields.pop("producers")
+    producers, fetching = fields.pop("producers"), fields.pop("fetching")
     partitions = fields.pop("partitions")
     return TaskReport(
         **{**fields, "syncs": tuple(OffsetSync(*sync) for sync in fields["syncs"])},
+        fetching=fetching_from(fetching),
         producers={int(lane): Producer(**producer) for lane, producer in producers.items()},
         partitions=tuple(_partition(part) for part in partitions),
     )

@@ -15,8 +15,9 @@ from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import task_plans
 from tests.lab.quotas import quota
 
-# 1.0 MB in all. The lab's brokers measure over two seconds, so the last tenth is more than they take or give at once.
-RECORDS, BYTES_A_SECOND = 3000, 450_000.0
+# 1.0 MB. The lab's brokers measure over two seconds at least, so a third is more than they take or give at once: they
+# put us off again and again until three seconds have passed.
+RECORDS, BYTES_A_SECOND = 9000, 320_000.0
 # A lane is fenced when it starts, which takes two epochs, and behind its records, which are old.
 ONE_LIFE = 2
 
@@ -25,7 +26,7 @@ ONE_LIFE = 2
 def flow(
     source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("throttled"), tmp_path)
+    flow = OneFlow(source_cluster, target_cluster, topic_name("throttled"), tmp_path, partitions=1)
     flow.fill(RECORDS)
     flow.create_remote_topic()
     return flow
@@ -41,6 +42,7 @@ def plan_of_its_own_client(flow: OneFlow) -> TaskPlan:
 def test_lane_waits_for_a_target_that_throttles_it_and_is_not_fenced_anew(flow: OneFlow) -> None:
     with quota(flow.target, flow.topic, "producer_byte_rate", BYTES_A_SECOND):
         report = copy_lanes(plan_of_its_own_client(flow), 0)
+    assert report.target_throttled_seconds > 0
     assert {producer.epoch for producer in report.producers.values()} == {ONE_LIFE}
     assert flow.differences() == []
 
@@ -48,5 +50,6 @@ def test_lane_waits_for_a_target_that_throttles_it_and_is_not_fenced_anew(flow: 
 def test_answers_without_records_from_a_source_that_throttles_are_not_taken_for_gaps(flow: OneFlow) -> None:
     with quota(flow.source, flow.topic, "consumer_byte_rate", BYTES_A_SECOND):
         report = copy_lanes(plan_of_its_own_client(flow), 0)
+    assert report.source_throttled_seconds > 0
     assert {producer.epoch for producer in report.producers.values()} == {ONE_LIFE}
     assert flow.differences() == []

@@ -119,6 +119,7 @@ def example(**settings: Any) -> FlowPreview:
 def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
     assert preview_lines(example()) == [
         "A->B: what a run would change",
+        "copying: 1 task · passes of 10 s · no bound · exactly-once, read_committed",
         "topics: 2 to make ready, 1 copied as is, 1 skipped",
         "     TOPIC   REMOTE TOPIC  PARTITIONS  HOW",
         "  ~  grows   A.grows       1 -> 12     grow",
@@ -162,6 +163,7 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
     target = Told("B", topics(A__orders=1, A__checkpoints__internal=1), {"A.orders": same})
     assert preview_lines(previewed(source, target)) == [
         "A->B: what a run would change",
+        "copying: 1 task · passes of 10 s · no bound · exactly-once, read_committed",
         "topics: 1 copied as is",
         "configs: all as on the source",
         "acls: all that the source has are there",

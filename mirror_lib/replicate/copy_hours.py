@@ -1,0 +1,65 @@
+"""When a flow may copy: its windows, the clock and the run's stop in; whether it is to end now, or a wait, out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import datetime
+from typing import Callable, Optional, Protocol
+
+from mirror_lib.config.model import ReplicationFlow
+
+log = logging.getLogger(__name__)
+
+# A clock may be set, and a machine suspended: so the time is looked at again.
+LOOK_SECONDS = 60.0
+
+
+class Halt(Protocol):
+    """Says when copying is to end."""
+
+    def is_set(self) -> bool:
+        """Whether it is to end now."""
+
+
+class CopyHours:
+    """One flow's. `stop` is the run's; the clock, in seconds since 1970, is the caller's."""
+
+    def __init__(self, flow: ReplicationFlow, stop: threading.Event, clock: Callable[[], float] = time.time) -> None:
+        self._flow = flow
+        self._stop = stop
+        self._clock = clock
+        self._over = False
+
+    def over(self) -> bool:
+        """Whether a window has closed, or none was open; once it is so, until `wait` has returned."""
+        self._over = self._over or not self._flow.opening(self._clock()).is_open
+        return self._over
+
+    def is_set(self) -> bool:
+        """Whether what copies is to end: the run was told to stop, or a window has closed."""
+        return self._stop.is_set() or self.over()
+
+    def when(self) -> str:
+        """`22:00 (Europe/Berlin)` of the moment at which the windows open or close next, with its date."""
+        until = self._flow.opening(self._clock()).until
+        zone = self._flow.copy_window_timezone
+        return "never" if until is None else f"{datetime.fromtimestamp(until, zone.zone):%a %d %b %H:%M} ({zone.name})"
+
+    def wait(self) -> bool:
+        """Return when a window is open, True, or when the run is told to stop, False. Says so when it has to wait."""
+        told: Optional[str] = None
+        while not self._stop.is_set():
+            state = self._flow.opening(self._clock())
+            if state.is_open:
+                self._over = False
+                if told is not None:
+                    log.warning("%s: its window is open, it goes on", self._flow.name)
+                return True
+            if told != self.when():
+                told = self.when()
+                log.warning("%s: outside its window, it goes on at %s", self._flow.name, told)
+            left = LOOK_SECONDS if state.until is None else state.until - self._clock()
+            self._stop.wait(max(0.0, min(left, LOOK_SECONDS)))
+        return False

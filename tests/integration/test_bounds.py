@@ -1,0 +1,133 @@
+"""A flow under bounds, on real brokers: bytes a second, bytes a pass, and the hours in which it may copy."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any, Callable, List, Optional
+
+import pytest
+
+from mirror_lib.config.loader import load
+from mirror_lib.config.windows import Window
+from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.replicate.job import FlowOutcome, run_flows
+from tests.integration.conftest import Ground
+from tests.lab.flow_lab import FlowLab
+from tests.lab.one_flow import until
+
+# Record batches of less than 20 KB; no answer can bring less than one of them.
+BATCH = {"batch_size": 16_000, "linger_ms": 50}
+LARGEST_BATCH = 20_000
+RATE = 100_000
+Snapshots = List[ProgressSnapshot]
+
+
+@pytest.fixture
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+    made = FlowLab(*ground, topic_name("bounds"), {"batch.max.seconds": 2})
+    made.create("orders", retention_ms="-1")
+    return made
+
+
+def kilobytes(count: int) -> List[Optional[bytes]]:
+    return [b"%06d" % number + b"x" * 994 for number in range(count)]
+
+
+def run(lab: FlowLab, seen: Callable[[ProgressSnapshot], None], stop: threading.Event, **changes: Any) -> FlowOutcome:
+    config = load(str(lab.config))
+    flows = [replace(flow, **changes) for flow in config.flows]
+    (outcome,) = run_flows(config, flows, lab.spark, seen, stop)
+    return outcome
+
+
+def minute_of_day(moment: float) -> float:
+    return moment % 86_400 / 60
+
+
+def may_copy(opens: float, closes: float) -> Any:
+    """A window between two moments, to the second; a file can only say minutes."""
+    return (Window(minute_of_day(opens), minute_of_day(closes)),)  # type: ignore[arg-type]
+
+
+def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> None:
+    lab.write("orders", kilobytes(400), **BATCH)
+    lab.settings["max.bytes.per.second"] = "100 KB"
+    lab.copy()
+    passes = [each for each in lab.seen if each.records]
+    assert all(each.bytes <= RATE * (each.seconds + 1) + LARGEST_BATCH for each in passes), passes
+    # What one pass saves up or fetches too much counts for the next.
+    assert sum(each.bytes for each in passes) <= RATE * (sum(each.seconds for each in lab.seen) + 1) + LARGEST_BATCH
+    assert "at its bound of 100.0 KB/s" in {each.waiting for each in passes}
+    assert lab.differences("orders") == []
+
+
+def test_bound_of_topics_holds_these_and_no_others(lab: FlowLab) -> None:
+    lab.create("logs", 2, retention_ms="-1")
+    lab.write("orders", kilobytes(600), **BATCH)
+    for partition in (0, 1):
+        lab.write("logs", kilobytes(150), partition, **BATCH)
+    lab.settings["max.bytes.per.second.topics"] = rf'".*\\.logs=50 KB, {lab.name}.*=90 MB"'
+    seen: Snapshots = []
+    stop = threading.Event()
+
+    def end_after_a_pass(snapshot: ProgressSnapshot) -> None:
+        seen.append(snapshot)
+        stop.set()
+
+    outcome = run(lab, end_after_a_pass, stop)
+    copied = {total.topic.rpartition(".")[2]: total.bytes for total in outcome.topics}
+    assert lab.differences("orders") == []
+    assert 0 < copied["logs"] <= 50_000 * (seen[0].seconds + 1) + 2 * LARGEST_BATCH
+    assert "at its bound of 50.0 KB/s for .*" in seen[0].waiting
+    lab.settings.clear()
+    lab.copy()
+    assert lab.differences("logs") == []
+
+
+def test_pass_ends_when_it_has_copied_its_bytes(lab: FlowLab) -> None:
+    lab.write("orders", kilobytes(300), **BATCH)
+    lab.settings["batch.max.bytes"] = "100 KB"
+    lab.copy()
+    passes = [each.bytes for each in lab.seen if each.records]
+    assert len(passes) >= 3 and max(passes) <= 100_000 + LARGEST_BATCH
+    assert lab.differences("orders") == []
+
+
+def test_run_outside_its_window_copies_nothing_and_has_not_failed(lab: FlowLab) -> None:
+    lab.write("orders", kilobytes(5))
+    now = time.time()
+    outcome = run(lab, lab.seen.append, threading.Event(), copy_window=may_copy(now - 7200, now - 3600))
+    assert outcome.error is None and outcome.outside_window
+    assert outcome.records == 0 and lab.read_remote("orders") == {}
+
+
+def test_run_ends_when_its_window_closes_and_the_next_one_goes_on(lab: FlowLab) -> None:
+    lab.write("orders", kilobytes(400), **BATCH)
+    lab.settings["max.bytes.per.second"] = "50 KB"
+    now = time.time()
+    outcome = run(lab, lab.seen.append, threading.Event(), copy_window=may_copy(now - 3600, now + 4))
+    assert outcome.error is None and outcome.outside_window
+    assert outcome.records < 400
+    lab.settings.clear()
+    assert lab.copy().records == 400 - outcome.records
+    assert lab.differences("orders") == []
+
+
+def test_continuous_run_waits_for_its_window_and_ends_there_when_told_to(lab: FlowLab) -> None:
+    lab.write("orders", kilobytes(5))
+    lab.trigger = "1 seconds"
+    stop, now = threading.Event(), time.time()
+    outcomes: List[FlowOutcome] = []
+    window = may_copy(now + 2, now + 6)
+    thread = threading.Thread(target=lambda: outcomes.append(run(lab, lab.seen.append, stop, copy_window=window)))
+    thread.start()
+    until(lambda: len(lab.remote_values("orders")) == 5)
+    assert time.time() >= now + 2
+    until(lambda: time.time() > now + 6.5)
+    lab.write("orders", kilobytes(5))
+    stop.set()
+    thread.join(60)
+    assert [each.error for each in outcomes] == [None]
+    assert len(lab.remote_values("orders")) == 5

@@ -1,0 +1,184 @@
+"""A flow's bounds as files say them, and its tasks' shares: they add up to the bound, and what was taken is paid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import pytest
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.sizes import SIZE, TOPIC_RATES, TopicRate
+from mirror_lib.preview.terms import terms
+from mirror_lib.replicate.flow_rates import LOOK_SECONDS, FlowRates
+from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport
+from mirror_lib.replicate.rates import FLOW, NO_RATES, Fetching
+from tests.unit.logs import task_of
+
+MB = 1_000_000
+FLOW_AB = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def plan(number: int, *partitions: PartitionTask) -> TaskPlan:
+    return TaskPlan(number, "A->B", {}, {}, partitions, "A", "B", {}, {})
+
+
+def plans(*loads: Mapping[str, int]) -> List[TaskPlan]:
+    """One plan for each task: bytes to copy by topic. One record is a byte."""
+    return [
+        plan(number, *(task_of(topic=topic, partition=number, end=nbytes) for topic, nbytes in load.items()))
+        for number, load in enumerate(loads)
+    ]
+
+
+def bytes_of(task: PartitionTask) -> int:
+    return task.end - task.upstream_offset
+
+
+def report(nbytes: Mapping[int, int], held: Optional[Mapping[int, float]] = None) -> TaskReport:
+    return TaskReport(0, {}, False, (), (), 0, 0, 0, 0, 1.0, Fetching(nbytes, held or {}))
+
+
+def bounded(clock: Clock, topics: Sequence[TopicRate] = (), **settings: Any) -> FlowRates:
+    return FlowRates(replace(FLOW_AB, max_bytes_per_second_topics=tuple(topics), **settings), clock)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("none", None), ("50000000", 50_000_000), ("50 MB", 50_000_000), ("50mb", 50_000_000),
+        ("1.5 GB", 1_500_000_000), ("512 KiB", 524_288), ("1 B", 1),
+    ],
+)  # fmt: skip
+def test_sizes(text: str, size: Optional[int]) -> None:
+    assert SIZE.parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "5 M", "5 megabytes", "5 MB/s", "many", "0.0001 KB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        SIZE.parse(text)
+
+
+def test_bounds_of_topics_are_a_list_and_the_first_that_matches_counts() -> None:
+    bounds = TOPIC_RATES.parse(r"logs\..*=5MB, audit = 1 MB, .*=90 MB")
+    assert bounds == (TopicRate(r"logs\..*", 5 * MB), TopicRate("audit", MB), TopicRate(".*", 90 * MB))
+    assert TOPIC_RATES.parse(("logs-[0-9]{1,3}=1 KB",)) == (TopicRate("logs-[0-9]{1,3}", 1000),)
+    told = bounded(Clock(), bounds).told(plans({"logs.a": 1, "audit": 1, "auditor": 1}), bytes_of)
+    assert told[0].rates.rate_of == {"logs.a": 0, "audit": 1, "auditor": 2}
+
+
+@pytest.mark.parametrize("text", ["5MB", "=5MB", "logs=", "logs=fast", "*=5MB"])
+def test_what_is_no_bound_of_topics_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must|cannot be used"):
+        TOPIC_RATES.parse(text)
+
+
+def test_flow_without_bounds_is_left_alone() -> None:
+    made = plans({"orders": MB})
+    assert bounded(Clock()).told(made, bytes_of) == made
+    assert made[0].rates == NO_RATES
+
+
+def test_shares_add_up_to_the_bound_and_go_by_what_there_is_to_copy() -> None:
+    clock = Clock()
+    bounds = bounded(clock, max_bytes_per_second=10 * MB, batch_max_bytes=MB)
+    clock.now += 60
+    shares = [each.rates for each in bounds.told(plans({"a": 30 * MB}, {"b": 10 * MB}, {"c": 0}), bytes_of)]
+    rates = [each.flow.rate for each in shares if each.flow]
+    assert sum(rates) == pytest.approx(10 * MB)
+    assert rates[0] == pytest.approx(3 * rates[1], rel=0.1) and rates[2] > 0
+    # Saved up is one second, of all tasks together.
+    assert sum(each.flow.balance for each in shares if each.flow) == pytest.approx(10 * MB)
+    assert sum(each.pass_bytes or 0 for each in shares) == pytest.approx(MB, abs=2)
+
+
+def test_shares_of_a_bound_of_topics_add_up_to_it_over_the_tasks_that_have_such_topics() -> None:
+    bounds = bounded(Clock(), [TopicRate("logs.*", 2 * MB)])
+    made = plans({"logs": 9 * MB}, {"logs2": 3 * MB, "a": MB}, {"a": MB})
+    shares = [each.rates for each in bounds.told(made, bytes_of)]
+    assert sum(each.topics[0].rate for each in shares[:2]) == pytest.approx(2 * MB)
+    assert not shares[2].topics and shares[0].flow is None
+
+
+def test_backlog_behind_a_bound_of_topics_does_not_take_the_flow_s_rate_from_others() -> None:
+    bounds = bounded(Clock(), [TopicRate("logs", 1000)], max_bytes_per_second=10 * MB, batch_max_seconds=10.0)
+    shares = [each.rates.flow for each in bounds.told(plans({"logs": 10**12}, {"orders": 5 * MB}), bytes_of)]
+    assert shares[1] is not None and shares[1].rate > 9 * MB
+
+
+def test_what_a_pass_fetched_too_much_the_next_one_fetches_less() -> None:
+    clock = Clock()
+    bounds = bounded(clock, max_bytes_per_second=MB)
+    bounds.learn([report({FLOW: 2 * MB}), report({FLOW: 3 * MB})])
+    clock.now += 1
+    (told,) = bounds.told(plans({"a": MB}), bytes_of)
+    assert told.rates.flow is not None and told.rates.flow.balance == pytest.approx(-4 * MB)
+
+
+def test_word_of_a_pass_names_the_bound_that_held_it_back() -> None:
+    bounds = bounded(Clock(), [TopicRate("logs.*", MB)], max_bytes_per_second=5 * MB)
+    assert bounds.word([report({}, {FLOW: 1.5})], 2.0) == "at its bound of 5.0 MB/s"
+    assert bounds.word([report({}, {0: 1.5})], 2.0) == "at its bound of 1.0 MB/s for logs.*"
+    assert bounds.word([report({}, {FLOW: 0.1})], 2.0) is None
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "held", "bad"),
+    [(0.4, 0.9, True), (1.0, 0.9, False), (0.4, 0.1, False)],
+    ids=["held-back-and-unused", "used", "nothing-to-copy"],
+)
+def test_shares_of_tasks_that_go_on_are_bad_where_one_waits_and_the_bound_is_not_used(
+    nbytes: float, held: float, bad: bool
+) -> None:
+    clock = Clock()
+    bounds = bounded(clock, max_bytes_per_second=MB)
+    for _ in range(int(LOOK_SECONDS)):
+        assert not bounds.badly_shared()
+        clock.now += 1
+        bounds.learn([report({FLOW: int(nbytes * MB)}, {FLOW: held})])
+    assert bounds.badly_shared() == bad
+    assert not bounds.badly_shared()
+
+
+def test_task_that_waited_is_not_stuck() -> None:
+    assert report({}, {FLOW: 0.5}).was_held
+    assert replace(report({}), target_throttled_seconds=0.1).was_held
+    assert not report({FLOW: MB}).was_held
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, "1 task on 2 slots · passes of 10 s · no bound · exactly-once, read_committed"),
+        (
+            {
+                "tasks_max": 4,
+                "batch_max_bytes": 256 * MB,
+                "max_bytes_per_second": 5 * MB,
+                "max_bytes_per_second_topics": TOPIC_RATES.parse("audit=1 MB"),
+            },
+            "4 tasks on 2 slots · passes of 10 s or 256.0 MB · at most 5.0 MB/s, 1.0 MB/s for audit · "
+            "exactly-once, read_committed",
+        ),
+    ],
+)
+def test_line_says_what_was_chosen(settings: Dict[str, Any], line: str) -> None:
+    assert terms(replace(FLOW_AB, **settings), 2) == line
+
+
+def test_line_says_the_windows_as_they_are_written() -> None:
+    from mirror_lib.config.windows import WINDOWS, ZONE
+
+    windows, zone = WINDOWS.parse("mon-fri 22:00-6:00, Sat-Mon 0:00-24:00, wed 1:30-2:00"), ZONE.parse("+01:00")
+    flow = replace(FLOW_AB, copy_window=windows, copy_window_timezone=zone)  # type: ignore[arg-type]
+    assert "only Mon-Fri 22:00-06:00, Sat-Mon 00:00-24:00, Wed 01:30-02:00 (+01:00)" in terms(flow)

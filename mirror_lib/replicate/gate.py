@@ -52,6 +52,8 @@ class Gate:
 
     def grant(self, wanted: Sequence[Partition], brokers: int) -> Grant:
         """What one of `brokers` brokers may be asked for now; nothing where a bound holds the task back."""
+        if not self._buckets and self._pass_left is None:
+            return Grant(FETCH_BYTES, dict.fromkeys(wanted, PARTITION_FETCH_BYTES))
         now = self._clock()
         total = self._room(FLOW, FETCH_BYTES, brokers, now)
         if self._pass_left is not None:
@@ -66,19 +68,24 @@ class Gate:
 
     def settle(self, granted: Grant, brought: Mapping[Partition, int]) -> None:
         """The answer to what was granted brought so many bytes."""
-        now = self._clock()
-        self._busy = (self._busy - set(granted.each)) | {each for each, nbytes in brought.items() if nbytes}
+        counted = self._counted(brought)
+        for number, nbytes in counted.items():
+            self._nbytes[number] = self._nbytes.get(number, 0) + nbytes
+        if self._pass_left is not None:
+            self._pass_left -= counted[FLOW]
+        if self._buckets:
+            now = self._clock()
+            self._busy = (self._busy - set(granted.each)) | {each for each, nbytes in brought.items() if nbytes}
+            for number, reserved in self._reserved(granted).items():
+                self._buckets[number].settle(reserved, counted.get(number, 0), now)
+
+    def _counted(self, brought: Mapping[Partition, int]) -> Dict[int, int]:
         counted: Dict[int, int] = {FLOW: sum(brought.values())}
         for (topic, _), nbytes in brought.items():
             number = self._rates.rate_of.get(topic)
             if number is not None:
                 counted[number] = counted.get(number, 0) + nbytes
-        for number, nbytes in counted.items():
-            self._nbytes[number] = self._nbytes.get(number, 0) + nbytes
-        for number, reserved in self._reserved(granted).items():
-            self._buckets[number].settle(reserved, counted.get(number, 0), now)
-        if self._pass_left is not None:
-            self._pass_left -= counted[FLOW]
+        return counted
 
     def taken(self) -> Fetching:
         """What was fetched since the last time that this was asked, and how long rates held the task back."""

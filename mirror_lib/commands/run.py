@@ -29,6 +29,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.control.beside import ControlBeside
     from mirror_lib.control.report import control_json, control_line
     from mirror_lib.replicate.job import run_flows
+    from mirror_lib.replicate.stage import task_slots
     from mirror_lib.session import refuse_settings, running_session
     from mirror_lib.state.topic_acls import TopicAclTable
     from mirror_lib.translate.beside import TranslationBeside
@@ -42,7 +43,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         refuse_settings(spark)
         refuse_changes(spark, flows)
         for flow in flows:
-            print_progress(f"{flow.name}: {terms(flow, spark.sparkContext.defaultParallelism)}")
+            print_progress(f"{flow.name}: {terms(flow, task_slots(spark))}")
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         made = TopicAclTable(spark, config.state)

@@ -33,7 +33,7 @@ from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.second_look import looked_again
 from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
-from mirror_lib.replicate.stage import listening, run_tasks
+from mirror_lib.replicate.stage import listening, run_tasks, task_slots
 from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.tailing import (
     LEFT_OUT_SECONDS,
@@ -168,7 +168,7 @@ class FlowMirror:
     def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started, began = time.monotonic(), time.time()
-        flow = replace(self.flow, tasks_max=self._rates.tasks(spark.sparkContext.defaultParallelism))
+        flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
         reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)

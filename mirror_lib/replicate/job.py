@@ -158,8 +158,7 @@ class FlowRun(FlowLife):
             self._await(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
             if available_now and not self._hours.is_set():
                 self._copy(mirror, self._spark, NO_BATCH)
-            bounded = self._until is not None and not mirror.not_copied()
-            while bounded and not (self._hours.is_set() or mirror.reached()):
+            while self._until is not None and not (self._hours.is_set() or mirror.not_copied() or mirror.reached()):
                 if not mirror.due():
                     self._await(mirror, checkpoint, UNTIL_TRIGGER, mirror.due)
                 # Its time may have passed after the last look: records that came in between belong to the copy.

@@ -65,7 +65,7 @@ class FlowRates:
 
     def learn(self, reports: Sequence[TaskReport]) -> None:
         """Pay for what was fetched."""
-        nbytes, held = joined([report.fetching for report in reports])
+        nbytes, held = joined([(report.task, report.fetching) for report in reports])
         now = self._clock()
         for number, count in nbytes.items():
             self._nbytes[number] = self._nbytes.get(number, 0) + count
@@ -90,7 +90,7 @@ class FlowRates:
 
     def word(self, reports: Sequence[TaskReport], seconds: float) -> Optional[str]:
         """What to say of a pass of `seconds` in which a rate held the flow back; `None` where none did."""
-        _, held = joined([report.fetching for report in reports])
+        _, held = joined([(report.task, report.fetching) for report in reports])
         at_bound = [number for number in sorted(held) if held[number] > AT_BOUND * seconds and number in self._accounts]
         if not at_bound:
             return None

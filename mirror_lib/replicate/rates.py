@@ -91,13 +91,17 @@ def fetching_from(fields: Mapping[str, Mapping[str, float]]) -> Fetching:
     )
 
 
-def joined(parts: Sequence[Fetching]) -> Tuple[Dict[int, int], Dict[int, float]]:
-    """Bytes of several tasks by rate, and how long the one was held back that was so longest."""
+def joined(parts: Sequence[Tuple[int, Fetching]]) -> Tuple[Dict[int, int], Dict[int, float]]:
+    """Bytes by rate of all that tasks told, each with its number; and how long the task was held back that was so
+    longest."""
     nbytes: Dict[int, int] = {}
-    held: Dict[int, float] = {}
-    for part in parts:
+    by_task: Dict[Tuple[int, int], float] = {}
+    for task, part in parts:
         for number, count in part.nbytes.items():
             nbytes[number] = nbytes.get(number, 0) + count
         for number, seconds in part.held_seconds.items():
-            held[number] = max(held.get(number, 0.0), seconds)
+            by_task[(task, number)] = by_task.get((task, number), 0.0) + seconds
+    held: Dict[int, float] = {}
+    for (_, number), seconds in by_task.items():
+        held[number] = max(held.get(number, 0.0), seconds)
     return nbytes, held

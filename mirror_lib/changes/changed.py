@@ -5,7 +5,7 @@ Every step takes one row at a time and keeps order, so Spark has one task for ea
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
+from typing import List
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -31,7 +31,13 @@ PROVENANCE = ("mirror.source.cluster", "mirror.source.topic", "mirror.source.par
 ERROR_HEADER = "mirror.error"
 
 _NAMES = "map<string, array<struct<topic: string, partitions: int>>>"
-_MADE, _NAMED, _TO = "mirror made", "mirror named", "mirror to"
+# Columns of our own on the way. No column of Kafka's or of a user's is likely to have a blank in its name.
+_MADE, _NAMED, _TO = "`mirror made`", "`mirror named`", "`mirror to`"
+# Why no record can be made of the new parts, where that is so.
+_UNUSABLE = (
+    f"case when {_MADE} is not null and {_MADE}.timestamp is null then 'timestamp is null' end",
+    f"case when exists({_MADE}.headers, header -> header.key is null) then 'a header has no key' end",
+)
 
 
 def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataFrame:
@@ -73,9 +79,9 @@ def _made(rows: DataFrame, change: RecordChange, parts: List[Output]) -> DataFra
     """Add the record's new parts as one struct, null where they cannot be computed, and the reason then."""
     whole = F.struct(*(part.column.alias(part.name) for part in parts))
     if change.select is None:
-        return rows.withColumn(_MADE, whole)
+        return rows.withColumn(_bare(_MADE), whole)
     spark = rows.sparkSession
-    made = rows.withColumn(_MADE, guarded(spark, whole, _whole()))
+    made = rows.withColumn(_bare(_MADE), guarded(spark, whole, _whole()))
     failed = F.when(_whole() & F.col(_MADE).isNull(), _reason(spark, parts))
     return made.withColumn(FAILURE, F.coalesce(F.col(FAILURE), failed))
 
@@ -94,85 +100,73 @@ def _whole() -> Column:
 
 
 def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, chooses: bool) -> DataFrame:
-    named = rows.withColumn(_NAMED, _named(remote, chooses))
-    faults = [F.when(F.coalesce(F.size(_NAMED), F.lit(0)) < 1, _nowhere(chooses))]
+    """Add where each record goes, and why those fail that can go nowhere."""
+    # Spark makes a constant of the map, once for each pass.
+    names = f"from_json('{remote.as_json()}', '{_NAMES}')[topic]"
+    named = f"filter({names}, name -> name.topic = {_MADE}.{REMOTE_TOPIC})" if chooses else names
+    faults = [f"case when coalesce(size({_NAMED}), 0) < 1 then {_nowhere(chooses)} end"]
     if change.select or change.transform:
-        faults = [*_unusable(), *faults]
-    named = named.withColumn(FAILURE, F.coalesce(F.col(FAILURE), *faults))
-    place = F.when(F.col(FAILURE).isNull(), F.col(_NAMED)).otherwise(_dead(change, remote))
+        faults = [*_UNUSABLE, *faults]
+    place = f"case when {FAILURE} is null then {_NAMED} else {_dead(change, remote)} end"
     # Most flows have one remote topic for each: then nothing has to be spread out.
-    to = place[0] if remote.one_each or chooses else F.explode_outer(place)
-    return _finished(named.withColumn(_TO, to), change, remote)
+    to = f"({place})[0]" if remote.one_each or chooses else f"explode_outer({place})"
+    found = rows.withColumn(_bare(_NAMED), F.expr(named))
+    found = found.withColumn(FAILURE, F.expr(f"coalesce({FAILURE}, {', '.join(faults)})"))
+    return _finished(found.withColumn(_bare(_TO), F.expr(to)), change, remote)
 
 
-def _unusable() -> List[Column]:
-    """Why no record can be made of the new parts, where that is so."""
-    nameless = F.exists(_part("headers"), lambda header: header["key"].isNull())
-    timeless = F.col(_MADE).isNotNull() & _part("timestamp").isNull()
-    return [F.when(timeless, F.lit("timestamp is null")), F.when(nameless, F.lit("a header has no key"))]
-
-
-def _nowhere(chooses: bool) -> Column:
+def _nowhere(chooses: bool) -> str:
     if not chooses:
-        return F.lit("the topic has no remote topic")
-    given = F.coalesce(_part(REMOTE_TOPIC), F.lit("null"))
-    return F.concat(F.lit("remote_topic is "), given, F.lit(", which rename does not give this topic"))
+        return "'the topic has no remote topic'"
+    given = f"coalesce({_MADE}.{REMOTE_TOPIC}, 'null')"
+    return f"concat('remote_topic is ', {given}, ', which rename does not give this topic')"
 
 
-def _named(remote: RemoteNames, chooses: bool) -> Column:
-    """The remote topics of a row's topic, with their partition counts; of these the one that the select chose."""
-    # Spark makes a constant of it, once for each pass.
-    names = F.from_json(F.lit(remote.as_json()), _NAMES)[F.col("topic")]
-    return F.filter(names, lambda name: name["topic"] == _part(REMOTE_TOPIC)) if chooses else names
-
-
-def _dead(change: RecordChange, remote: RemoteNames) -> Column:
-    topic = change.dead_letter_topic
-    count = 0 if topic is None else remote.partitions[topic]
-    entry = F.struct(F.lit(topic).cast("string").alias("topic"), F.lit(count).alias("partitions"))
-    return F.array(entry)
-
-
-def _part(name: str) -> Column:
-    return F.col(f"`{_MADE}`")[name]
+def _dead(change: RecordChange, remote: RemoteNames) -> str:
+    name = change.dead_letter_topic
+    topic, count = ("null", 0) if name is None else (f"'{name}'", remote.partitions[name])
+    return f"array(struct(cast({topic} as string) as topic, {count} as partitions))"
 
 
 def _finished(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataFrame:
-    good, to = F.col(FAILURE).isNull(), F.col(f"`{_TO}`")
-    headers = F.concat(_part("headers"), _origin(remote)) if change.provenance_headers else _part("headers")
-    dead = F.concat(F.col("headers"), _origin(remote, F.col(FAILURE)))
-    spark, partition = rows.sparkSession, F.col("partition")
-    by_count = F.when(to["partitions"] > 0, partition % to["partitions"])
-    columns: Dict[str, Column] = {
-        "source_topic": F.col("topic"),
-        "source_partition": partition,
-        "source_offset": F.col("offset"),
-        "remote_topic": to["topic"],
-        "remote_partition": F.when(good, _place(spark, change, to)).otherwise(by_count),
-        "timestamp": F.expr(f"unix_millis(case when {FAILURE} is null then `{_MADE}`.timestamp else timestamp end)"),
-        "key": _or(good, "key"),
-        "value": _or(good, "value"),
-        "headers": F.when(good, headers).otherwise(dead),
-        "failure": F.col(FAILURE),
-    }
-    return rows.select(*(column.alias(name) for name, column in columns.items()))
+    headers = f"concat({_MADE}.headers, {_origin(remote)})" if change.provenance_headers else f"{_MADE}.headers"
+    dead = f"concat(headers, {_origin(remote)}, array({_header(ERROR_HEADER, FAILURE)}))"
+    by_count = F.expr(f"case when {_TO}.partitions > 0 then partition % {_TO}.partitions end")
+    place = F.when(F.col(FAILURE).isNull(), _place(rows.sparkSession, change)).otherwise(by_count)
+    return rows.select(
+        F.expr("topic as source_topic"),
+        F.expr("partition as source_partition"),
+        F.expr("offset as source_offset"),
+        F.expr(f"{_TO}.topic as remote_topic"),
+        place.alias("remote_partition"),
+        F.expr(f"unix_millis({_new_or('timestamp')}) as timestamp"),
+        F.expr(f"{_new_or('key')} as key"),
+        F.expr(f"{_new_or('value')} as value"),
+        F.expr(f"case when {FAILURE} is null then {headers} else {dead} end as headers"),
+        F.col(FAILURE),
+    )
 
 
-def _or(good: Column, name: str) -> Column:
+def _new_or(name: str) -> str:
     """The record's new part, or the one that it came with."""
-    return F.when(good, _part(name)).otherwise(F.col(name))
+    return f"case when {FAILURE} is null then {_MADE}.{name} else {name} end"
 
 
-def _place(spark: SparkSession, change: RecordChange, to: Column) -> Column:
-    partition = F.col("partition")
+def _place(spark: SparkSession, change: RecordChange) -> Column:
     if change.partitioner == SOURCE:
-        return partition
-    count = to["partitions"] if change.partitioner == KEY else F.lit(int(change.partitioner))
-    return placed_column(spark, _part("key"), partition, count)
+        return F.col("partition")
+    count = f"{_TO}.partitions" if change.partitioner == KEY else str(change.partitioner)
+    return placed_column(spark, F.col(f"{_MADE}.key"), F.col("partition"), F.expr(count))
 
 
-def _origin(remote: RemoteNames, reason: Optional[Column] = None) -> Column:
-    values = [F.lit(remote.source_alias), F.col("topic"), F.col("partition"), F.col("offset")]
-    pairs = [*zip(PROVENANCE, values), *([(ERROR_HEADER, reason)] if reason is not None else [])]
-    texts = (F.struct(F.lit(name).alias("key"), v.cast("string").cast("binary").alias("value")) for name, v in pairs)
-    return F.array(*texts).cast(HEADERS_TYPE)
+def _origin(remote: RemoteNames) -> str:
+    values = (f"'{remote.source_alias}'", "topic", "partition", "offset")
+    return f"array({', '.join(map(_header, PROVENANCE, values))})"
+
+
+def _header(name: str, value: str) -> str:
+    return f"struct('{name}' as key, cast(cast({value} as string) as binary) as value)"
+
+
+def _bare(name: str) -> str:
+    return name.strip("`")

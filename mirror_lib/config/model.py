@@ -138,6 +138,16 @@ class ReplicationFlow:
         return opening(self.copy_window, self.copy_window_timezone, now)
 
     @property
+    def tails(self) -> bool:
+        """Whether its continuous runs tail partitions. Rows come in Spark's batches."""
+        return self.tail and self.change is None
+
+    @property
+    def places_anew(self) -> bool:
+        """Whether records may go to another partition than they came from."""
+        return self.change is not None and not self.change.keeps_partitions
+
+    @property
     def starts_at_earliest(self) -> bool:
         """Whether a partition that was never copied is copied from the start of its log."""
         return self.start_position is None and self.auto_offset_reset != LATEST

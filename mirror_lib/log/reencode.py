@@ -25,7 +25,7 @@ from mirror_lib.log.codecs import compress, decompress_all
 from mirror_lib.log.legacy import read_messages
 from mirror_lib.log.varint import SIGNED, SMALL, SMALL_VARINTS, decode_varint, encode_varint, wrap64
 
-__all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "read_batches", "read_records", "same_records"]
+__all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records", "same_records"]
 
 # What a record may have beside its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
 _RECORD_OVERHEAD = 21
@@ -100,7 +100,7 @@ def build_batches(
     batch. RecordTooLarge for a record that does not fit alone.
     """
     built: List[Built] = []
-    waiting = _cut(records, None if codec else max_bytes - HEADER_SIZE)[::-1]
+    waiting = cut(records, None if codec else max_bytes - HEADER_SIZE)[::-1]
     while waiting:
         piece = waiting.pop()
         data = _build(piece, codec, producer_id, producer_epoch, base_sequence)
@@ -111,7 +111,7 @@ def build_batches(
             raise RecordTooLarge(piece[0].offset, len(data), max_bytes)
         else:
             room = int(_plain_size(piece) * max_bytes / len(data) * _SPLIT_MARGIN)
-            waiting += _cut(piece, room)[::-1]
+            waiting += cut(piece, room)[::-1]
     return built
 
 
@@ -206,7 +206,7 @@ def _plain_size(records: Sequence[Record]) -> int:
     return sum(len(body) + _RECORD_OVERHEAD for _, _, body, _ in records)
 
 
-def _cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]]:
+def cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]]:
     """Pieces of at most `room` plain bytes, or of one record; all in one where `room` is None."""
     if not records:
         return []

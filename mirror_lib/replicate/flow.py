@@ -54,14 +54,15 @@ log = logging.getLogger(__name__)
 STUCK_PASSES = 3
 
 Watcher = Callable[[ProgressSnapshot], None]
+CopyPass = Callable[[SparkSession, Sequence[TaskPlan]], List[TaskReport]]
 
 
 class FlowMirror:
     """Copies a flow pass by pass. Not thread-safe: one caller at a time.
 
     `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
-    what is copied; nothing beyond `until` is; `group` is told of progress. Reads the ledger and makes the remote
-    topics ready when it is made; raises `ClusterError` and `StateError`.
+    what is copied; nothing beyond `until` is; `group` is told of progress; `copy_pass` is the engine. Reads the
+    ledger and makes the remote topics ready when it is made; raises `ClusterError` and `StateError`.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class FlowMirror:
         totals: Totals,
         until: Optional[OffsetChoice] = None,
         group: Optional[SourceGroup] = None,
+        copy_pass: CopyPass = run_tasks,
     ) -> None:
         self.flow = flow
+        self._copy_pass = copy_pass
         self._totals = totals
         self._name = config.name
         self._watcher = watcher
@@ -169,7 +172,7 @@ class FlowMirror:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started, began = time.monotonic(), time.time()
         flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
-        reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
+        reports = self._learned(self._copy_pass(spark, self._plans(flow, partitions, todo, began)))
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)
         self._remember(outcome, reports, began)

@@ -17,12 +17,12 @@ from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.config.record_change import RECORDS
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
+from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
-from mirror_lib.replicate.flow import FlowMirror, Watcher
+from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.stage import task_slots
@@ -102,8 +102,6 @@ class FlowRun(FlowLife):
 
     def _live(self) -> Optional[MirrorError]:
         """One driver's life of the flow, from window to window where it has any."""
-        if self._flow.change is not None:
-            return RefusedError(f"{self._flow.name}: the engine {RECORDS} does not run yet")
         hours = self._hours
         if self._ends_when_caught_up() and hours.over():
             log.warning("%s: outside its window, nothing is copied; it opens at %s", self._name, hours.when())
@@ -133,8 +131,8 @@ class FlowRun(FlowLife):
         last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, last)
-        ends = (self._watcher, self._hours, self._totals, self._until, self._group)
-        mirror = FlowMirror(self._config, flow, journal, source, target, *ends)
+        mirrors = Mirrors(self._spark, self._config, self._hours)
+        mirror = mirrors.of(flow, journal, source, target, self._watcher, self._totals, self._until, self._group)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
         checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
@@ -149,7 +147,7 @@ class FlowRun(FlowLife):
             journal.await_upkeep(UPKEEP_SECONDS)
         return error
 
-    def _query(self, mirror: FlowMirror, checkpoint: str) -> Optional[MirrorError]:
+    def _query(self, mirror: Mirror, checkpoint: str) -> Optional[MirrorError]:
         available_now = self._config.trigger == AVAILABLE_NOW
         try:
             if not available_now and mirror.has_history():
@@ -171,7 +169,7 @@ class FlowRun(FlowLife):
         return None if goes_on else _left_over(mirror)
 
     def _await(
-        self, mirror: FlowMirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
+        self, mirror: Mirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
     ) -> None:
         state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
 
@@ -189,13 +187,13 @@ class FlowRun(FlowLife):
         if self._lost_turn():
             raise FencedError(f"{self._flow.name}: another process of its group copies by now")
 
-    def _copy(self, mirror: FlowMirror, spark: SparkSession, batch: BatchRef) -> None:
+    def _copy(self, mirror: Mirror, spark: SparkSession, batch: BatchRef) -> None:
         with self._busy:
             mirror.copy_batch(spark, batch)
 
     def _tail(self) -> Optional[Tail]:
         """How the flow tails, if it does. Asked for each batch: executors come and go."""
-        if not self._tailing or not self._flow.tail:
+        if not self._tailing or not self._flow.tails:
             return None
         slots = task_slots(self._spark)
         tasks = tail_tasks(slots, self._tailing, self._flow.tasks_max)
@@ -229,7 +227,7 @@ def run_flows(
     With `until`, for which the trigger must be `availableNow`, each goes on until its bounds are reached.
     """
     continuous = config.trigger != AVAILABLE_NOW and until is None
-    tailing = sum(flow.tail for flow in flows) if continuous else 0
+    tailing = sum(flow.tails for flow in flows) if continuous else 0
     runs = [FlowRun(config, flow, spark, watcher, stop, until, tailing) for flow in flows]
     warm_workers(spark, sum(flow.tasks_max for flow in flows))
     for run in runs:
@@ -250,7 +248,7 @@ def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun
             )
 
 
-def _unfinished(mirror: FlowMirror) -> Optional[str]:
+def _unfinished(mirror: Mirror) -> Optional[str]:
     """Why the flow is not whole, in one sentence; None if every partition is caught up."""
     stopped, blocked = mirror.stopped(), mirror.blocked()
     not_copied = mirror.not_copied()
@@ -263,7 +261,7 @@ def _unfinished(mirror: FlowMirror) -> Optional[str]:
     return None
 
 
-def _left_over(mirror: FlowMirror) -> Optional[MirrorError]:
+def _left_over(mirror: Mirror) -> Optional[MirrorError]:
     reason = _unfinished(mirror)
     if reason is None:
         return None

@@ -120,6 +120,10 @@ class Journal:
         self._await_begin()
         self._ledger.void_from(self._flow, key, downstream_offset)
 
+    def begun(self) -> None:
+        """Return when it is written down that the run begins."""
+        self._await_begin()
+
     def _await_begin(self) -> None:
         if self._begun is not None:
             self._begun.result()

@@ -83,10 +83,8 @@ class PartitionCopy:
         self._started_at = time.monotonic() - self.seconds
         self._queue.clear()
         self._in_flight.clear()
-        self.queued_bytes = 0
-        self._proven = False
-        self._empty_answers = 0
-        self._last_words = None
+        self.queued_bytes = self._empty_answers = 0
+        self._proven, self._last_words = False, None
 
     @property
     def source(self) -> Tuple[str, int]:
@@ -135,17 +133,24 @@ class PartitionCopy:
         self._source_end = found.end
         try:
             for outgoing in encoder.encode(found):
-                self._queue.append(outgoing)
-                self.queued_bytes += len(outgoing.data)
+                self.put(outgoing)
         except RecordTooLarge as error:
-            self._rejected = (error.upstream_offset, error.upstream_offset + 1)
-            self._drain_then_stop(str(error), *self._rejected)
+            self.reject(error.upstream_offset, str(error))
         except BatchError as error:
             self._drain_then_stop(str(error), encoder.position)
         self._skip_gap(encoder, position, alone, found)
 
+    def put(self, outgoing: Outgoing) -> None:
+        """Queue a batch behind those that are queued; its sequence goes on from theirs."""
+        self._queue.append(outgoing)
+        self.queued_bytes += len(outgoing.data)
+
+    def reject(self, upstream_offset: int, reason: str) -> None:
+        """Stop at a record that cannot be sent, once what lies before it is acknowledged: to skip it skips no other."""
+        self._rejected = (upstream_offset, upstream_offset + 1)
+        self._drain_then_stop(reason, *self._rejected)
+
     def _drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
-        """Stop once what lies before the trouble is acknowledged: skipping the record must not skip those."""
         self._last_words = (reason, from_offset, until_offset)
         self._stop_if_drained()
 
@@ -198,7 +203,9 @@ class PartitionCopy:
         if ack.error_code in FENCED:
             raise FencedError(f"{self.remote[0]}-{self.remote[1]} was taken over by another driver")
         if ack.error_code in REJECTED:
-            self._reject(outgoing, f"{REJECTED[ack.error_code]}{': ' if ack.error_message else ''}{ack.error_message}")
+            self._rejected = (outgoing.runs[0][0], outgoing.next_upstream)
+            told = f": {ack.error_message}" if ack.error_message else ""
+            self.stop(f"{REJECTED[ack.error_code]}{told}", *self._rejected)
         elif ack.error_code:
             raise Disconnected(f"{self.remote[0]}-{self.remote[1]}: {error_name(ack.error_code)}")
         elif ack.base_offset != expected and not self.task.shared:
@@ -256,16 +263,10 @@ class PartitionCopy:
         self._lost_tail = True
         self.stop(reason, self.acknowledged)
 
-    def _reject(self, outgoing: Outgoing, reason: str) -> None:
-        self._rejected = (outgoing.runs[0][0], outgoing.next_upstream)
-        self.stop(reason, *self._rejected)
-
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
         """This partition cannot go on; the others do. The offsets name what it stopped at."""
         self.stopped = f"{self.task.topic}-{self.task.partition} at offset {from_offset}: {reason}"
-        self.incidents.append(
-            Incident("partition stopped", self.task.topic, self.task.partition, from_offset, until_offset, reason)
-        )
+        self.incidents.append(Incident("partition stopped", *self.source, from_offset, until_offset, reason))
 
     def add_sync(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
         """Note that `count` records lie on both sides from these offsets on, as one run with those before if it can."""
@@ -273,8 +274,7 @@ class PartitionCopy:
         if last is not None and last.ends_at(upstream_offset, downstream_offset):
             self.syncs[-1] = replace(last, record_count=last.record_count + count)
         else:
-            task = self.task
-            self.syncs.append(OffsetSync(task.topic, task.partition, upstream_offset, downstream_offset, count))
+            self.syncs.append(OffsetSync(*self.source, upstream_offset, downstream_offset, count))
 
     def report(self, known: bool = True) -> PartitionReport:
         """Where it stands. Not `known`: the connections broke, and nobody knows what became of what was in flight."""

@@ -80,7 +80,7 @@ class Recovery:
         self._compare(copy, own, source, self._remote_entries(copy, written))
 
     def _compare(self, copy: PartitionCopy, own: Own, source: LogEntries, remote: LogEntries) -> None:
-        found, name, written = self.records, _name(copy), Records(_own(remote, own), copy.downstream)
+        found, name, written = self.records, _name(copy), Records(own_entries(remote, own), copy.downstream)
         for match in reconcile(Records(source, copy.acknowledged), written, name, copy.downstream):
             copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
             self.records += match.record_count
@@ -91,7 +91,7 @@ class Recovery:
     def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own) -> None:
         """Move `copy` to the start of the source's log, from an offset that is gone there."""
         at, log_start, remote = Position(copy.acknowledged, copy.downstream), source.start, self._remote_entries(copy)
-        written = Records(_own(remote, own), copy.downstream)
+        written = Records(own_entries(remote, own), copy.downstream)
         settled = settle(Records(source, log_start), written, at, log_start, _name(copy))
         _refuse_expired(remote, copy)
         if settled.lost_from is not None:
@@ -115,7 +115,7 @@ def _may_hold_records(found: Optional[Fetched]) -> bool:
     return found is None or len(found.data) > MARKER_BYTES or any(is_data for _, _, is_data in entries(found))
 
 
-def _own(log: Iterator[Entry], own: Own) -> Iterator[Entry]:
+def own_entries(log: Iterator[Entry], own: Own) -> Iterator[Entry]:
     """In a remote topic that several flows write to, only this lane's batches count as data."""
     for raw, header, is_data in log:
         yield raw, header, is_data and (own is None or (header is not None and header.producer_id in own))

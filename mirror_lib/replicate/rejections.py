@@ -9,7 +9,10 @@ from typing import Dict, List, Optional, Set, Tuple
 
 from mirror_lib.log.connection import error_name, is_retriable
 from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.state.records import DATA_LOST, Incident, PartitionKey
+from mirror_lib.state.records import COPIED_AGAIN, DATA_LOST, OFFSETS_SKIPPED, Incident, PartitionKey
+
+# What is told of a partition that goes on.
+PASSED = (DATA_LOST, OFFSETS_SKIPPED, COPIED_AGAIN)
 
 # Errors by which the target says that this batch will never be taken: the partition stops, the flow goes on.
 REJECTED = {
@@ -66,7 +69,7 @@ class Rejections:
         if self._skips(key, part):
             return [
                 Incident(
-                    "offsets skipped",
+                    OFFSETS_SKIPPED,
                     part.topic,
                     part.partition,
                     part.rejected_from or 0,
@@ -75,7 +78,7 @@ class Rejections:
                 )
             ]
         if part.stopped is None or (self._skip and part.rejected_from is not None):
-            return [each for each in part.incidents if each.kind == DATA_LOST]
+            return [each for each in part.incidents if each.kind in PASSED]
         told = (key, part.position)
         if told in self._noted:
             return []

@@ -28,13 +28,16 @@ class OffsetSync:
 
 
 DATA_LOST = "data lost"
+OFFSETS_SKIPPED = "offsets skipped"
+COPIED_AGAIN = "copied again"
 
 
 @dataclass(frozen=True)
 class Incident:
     """Something an operator must be able to look up later: data that was lost, skipped, healed or copied again.
 
-    `kind` is one of `data lost`, `offsets skipped`, `remote log healed`, `topic recreated`, `partition stopped`.
+    `kind` is one of `data lost`, `offsets skipped`, `copied again`, `remote log healed`, `topic recreated`, `partition
+    stopped`.
     Offsets are upstream, end exclusive; -1 where a bound is not known.
     """
 

@@ -117,7 +117,7 @@ class FlowTranslation:
         if self._maps is None:
             begun, self._ledger_read = self._ledger_read, None
             triples = begun.result() if begun is not None else self._ledger.triples(self.flow.name)
-            self._maps = FlowMaps(triples, self._incomplete)
+            self._maps = FlowMaps(triples, self._incomplete, self.flow.places_anew)
         return self._maps
 
     def look(self, selection: Selection = Selection()) -> Survey:

@@ -39,7 +39,7 @@ def translate_positions(
         there = source if reverse else target
         logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
-    maps = FlowMaps(OffsetSyncTable(spark, config.state).triples(flow.name), incomplete)
+    maps = FlowMaps(OffsetSyncTable(spark, config.state).triples(flow.name), incomplete, flow.places_anew)
     return [
         _translated(position, pairs.get((position.topic, position.partition)), maps, direction, logs)
         for position in positions

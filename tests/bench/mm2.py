@@ -15,7 +15,7 @@ from typing import Iterator, Sequence
 
 from tests.bench.cases import Case, chosen
 from tests.bench.digests import Reader
-from tests.bench.engines import BROKER_JVM, ENGINES, compiled
+from tests.bench.engines import BROKER_JVM, COMPARED, ENGINES, compiled
 from tests.bench.results import FILE, Results, Run, loaded, save, this_machine
 from tests.bench.rounds import Stand, run_case
 from tests.bench.table import line_of, table
@@ -35,7 +35,7 @@ PROPERTIES = {"log.segment.delete.delay.ms": "1000"}
 def run() -> int:
     """Every chosen case; the table of all that the file has of them is printed at the end."""
     cases = chosen(os.environ.get("CASES", "").split(), bool(os.environ.get("BIG")))
-    engines = os.environ.get("ENGINES", "").split() or list(ENGINES)
+    engines = os.environ.get("ENGINES", "").split() or list(COMPARED)
     unknown = sorted(set(engines) - set(ENGINES))
     if unknown:
         raise LabError(f"there is no engine {unknown[0]}: choose from {', '.join(ENGINES)}")

@@ -13,7 +13,7 @@ from typing import Callable, List, Mapping, Sequence
 
 from tests.bench.cases import Case
 from tests.bench.digests import Digests, Reader, differences, records
-from tests.bench.engines import ENDS, ENGINES, Copy, told
+from tests.bench.engines import ENDS, ENGINES, OURS, Copy, told
 from tests.bench.figures import observed, without_markers
 from tests.bench.fill import HEADERS, fill
 from tests.bench.observer import RemoteTopic, Watch, settle
@@ -85,7 +85,7 @@ def run_one(stand: Stand, case: Case, engine: str, number: int, expected: Digest
         raise LabError(f"{copy.remote_topic} is not a copy of {case.name}: {found[0]} (logs: {folder})")
     figures = observed(began, case.records, without_markers(watch.seen, case.records), watch.used)
     remote.delete()
-    own = sum(float(each["copy_seconds"]) for each in told(copy)) if engine == "mirror" else None
+    own = sum(float(each["copy_seconds"]) for each in told(copy)) if engine in OURS else None
     return Run(
         case=case.name,
         engine=engine,

@@ -10,7 +10,13 @@ from tests.bench.cases import STEADY, WHOLE, Case
 from tests.bench.figures import Spread, ratios, spread
 from tests.bench.results import Results, Run
 
-NAMES = {"mirror": "this mirror", "mm2": "MirrorMaker 2", "tuned": "MirrorMaker 2, tuned", "loop": "Java loop"}
+NAMES = {
+    "mirror": "this mirror",
+    "mm2": "MirrorMaker 2",
+    "tuned": "MirrorMaker 2, tuned",
+    "loop": "Java loop",
+    "rows": "engine records",
+}
 HEAD = ("CASE", "ENGINE", "RECORDS/S", "MB/S", "CPU", "BROKERS", "MEMORY", "BESIDE", "FIRST", "LAST", "BESIDE")
 KEY = (
     "Medians of all rounds; RECORDS/S, MB/S, CPU and BROKERS in steady state, the last two in seconds per million.\n"

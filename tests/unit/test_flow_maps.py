@@ -36,6 +36,12 @@ def test_partition_that_was_unknown_is_known_with_its_first_row() -> None:
     assert sorted(key.source_topic_id for key in maps.items()) == ["old", "u1"]
 
 
+def test_flow_that_places_records_anew_has_no_maps_even_if_it_once_kept_partitions() -> None:
+    maps = FlowMaps({KEY: array("q", [0, 50, 100])}, places_anew=True)
+    assert "places records anew" in str(maps.of(KEY))
+    assert not maps.items()
+
+
 def test_row_that_contradicts_a_map_asks_for_a_fresh_ledger() -> None:
     maps = FlowMaps({KEY: array("q", [0, 50, 100])})
     maps.of(KEY)

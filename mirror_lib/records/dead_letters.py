@@ -1,0 +1,142 @@
+"""Records on which an expression failed in, each of them once on the dead letter topic, from the driver, out.
+
+Order: after a pass's rows, before its positions are written down. Killed in between, the next life reads the topic and
+leaves out what is there: a dead letter says in its headers where it came from.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from mirror_lib.changes.changed import PROVENANCE
+from mirror_lib.errors import ClusterError, MirrorError
+from mirror_lib.log.batch import Record, read_header
+from mirror_lib.log.connection import Disconnected, LogClient
+from mirror_lib.log.fence import fence, idempotent_producer
+from mirror_lib.log.fetch import READ_UNCOMMITTED
+from mirror_lib.log.producer import Producer
+from mirror_lib.log.reencode import build_batches, cut
+from mirror_lib.log.tail import log_entries
+from mirror_lib.records.ready import PATIENCE_SECONDS, RETRY_SECONDS, target_of
+from mirror_lib.records.row_partition import BATCH_BYTES, NO_CODEC
+from mirror_lib.records.rows import Partition, headers_of
+from mirror_lib.records.sending import Sending
+from mirror_lib.replicate.encode import Outgoing
+from mirror_lib.replicate.lanes import PartitionTask, TaskPlan
+from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.replicate.reconcile import Records
+
+# The broker says what is too large.
+MAX_BYTES = 2**31 - 1
+
+# Source topic, partition and offset.
+Origin = Tuple[str, int, int]
+
+
+class DeadLetter(NamedTuple):
+    """A record for the dead letter topic's partition `partition`, and where it came from."""
+
+    origin: Origin
+    partition: int
+    timestamp: int
+    body: bytes
+
+    def as_json(self) -> List[object]:
+        """For a task's report."""
+        return [*self.origin, self.partition, self.timestamp, base64.b64encode(self.body).decode()]
+
+    @staticmethod
+    def from_json(cells: Sequence[object]) -> DeadLetter:
+        """The letter of `as_json`."""
+        topic, number, offset, partition, timestamp, body = cells
+        origin = (str(topic), int(str(number)), int(str(offset)))
+        return DeadLetter(origin, int(str(partition)), int(str(timestamp)), base64.b64decode(str(body)))
+
+
+class DeadLetters:
+    """One flow's dead letter topic in one driver's life."""
+
+    def __init__(self, topic: str, source_alias: str) -> None:
+        self._topic = topic
+        self._alias = source_alias
+        self._there: Dict[int, Set[Origin]] = {}
+        self._held: Optional[Producer] = None
+
+    def append(self, plan: TaskPlan, letters: Sequence[DeadLetter]) -> None:
+        """Append those that are not there. Raises `FencedError`, `ClusterError`, and `MirrorError` where the topic does
+        not take one."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while letters:
+            try:
+                with target_of(plan, deadline, self._topic) as client:
+                    self._append(client, plan, letters, deadline)
+                return
+            except Disconnected as error:
+                self._there.clear()  # what was in flight may be there
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"{plan.flow}: {error}", "is the cluster healthy?") from error
+                time.sleep(RETRY_SECONDS)
+
+    def _append(self, client: LogClient, plan: TaskPlan, letters: Sequence[DeadLetter], deadline: float) -> None:
+        by_partition: Dict[int, List[DeadLetter]] = {}
+        for letter in letters:
+            by_partition.setdefault(letter.partition, []).append(letter)
+        producer = self._held = self._fenced(client, plan, sorted(by_partition), deadline)
+        copies = [self._queued(client, producer, number, own) for number, own in by_partition.items()]
+        Sending(client).until(copies, 0)
+        for copy, own in zip(copies, by_partition.values()):
+            if copy.stopped is not None:
+                raise MirrorError(f"the dead letter topic does not take a record: {copy.stopped}")
+            self._there[copy.remote[1]] |= {letter.origin for letter in own}
+
+    def _fenced(self, client: LogClient, plan: TaskPlan, numbers: List[int], deadline: float) -> Producer:
+        # A lane of its own, as the partitions of this topic are nobody's copy.
+        names = [name.rpartition(".")[0] for name in plan.transactional_ids.values()]
+        if not names:
+            return idempotent_producer(client, deadline)
+        return fence(client, f"{names[0]}.dead-letters", {self._topic: numbers}, deadline, self._held)
+
+    def _queued(self, client: LogClient, producer: Producer, number: int, own: List[DeadLetter]) -> PartitionCopy:
+        if number not in self._there:
+            self._there[number] = self._read(client, (self._topic, number))
+        new = [letter for letter in own if letter.origin not in self._there[number]]
+        records = [Record(i, letter.timestamp, letter.body) for i, letter in enumerate(new)]
+        copy = PartitionCopy(self._task(number))
+        copy.start(producer)
+        sequence = 0
+        for piece in cut(records, BATCH_BYTES):
+            for built in build_batches(piece, NO_CODEC, producer.producer_id, producer.epoch, sequence, MAX_BYTES):
+                sequence += built.record_count
+                newest = read_header(built.data).max_timestamp
+                copy.put(Outgoing(built.data, built.record_count, built.runs, sequence, newest, True))
+        return copy
+
+    def _read(self, client: LogClient, partition: Partition) -> Set[Origin]:
+        """Where the dead letters came from that are there."""
+        records = Records(log_entries(client, partition, 0, READ_UNCOMMITTED), 0)
+        found: Set[Origin] = set()
+        while True:
+            record = records.record()
+            if record is None:
+                return found
+            headers = dict(headers_of(record.body))
+            alias, *origin = (headers.get(name.encode()) for name in PROVENANCE)
+            if alias == self._alias.encode() and None not in origin:
+                topic, number, offset = ((each or b"").decode() for each in origin)
+                found.add((topic, int(number), int(offset)))
+
+    def _task(self, number: int) -> PartitionTask:
+        # Its offsets are not known, as other flows may write to it too.
+        return PartitionTask(
+            topic=self._topic,
+            remote_topic=self._topic,
+            partition=number,
+            upstream_offset=0,
+            downstream_offset=0,
+            end=0,
+            sequence=0,
+            max_message_bytes=MAX_BYTES,
+            shared=True,
+        )

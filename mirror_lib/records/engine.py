@@ -1,0 +1,196 @@
+"""The engine `records` for one flow: plans of a pass in, what became of its partitions out, as from the other engine.
+
+Order of effects in a pass: lanes fenced, rows appended, markers behind old records. The caller writes the ledger then.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.changes.changed import no_rows
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import FencedError, MirrorError
+from mirror_lib.records.dead_letters import DeadLetters
+from mirror_lib.records.ready import Ready, made_ready, marked_again
+from mirror_lib.records.rows import Partition
+from mirror_lib.records.source_rows import source_rows
+from mirror_lib.records.stage import append_rows
+from mirror_lib.records.writer import RowsPlan, RowsReport
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport
+from mirror_lib.replicate.rates import NO_RATES, TaskRates
+
+log = logging.getLogger(__name__)
+
+# Offsets of the first pass, when nobody knows yet how long they take; later passes are at most so many times larger.
+FIRST_OFFSETS = 100_000
+GROWTH = 4
+# So much of rows goes to Python at once. Spark counts rows, so their size is estimated from what was written lately.
+ARROW_BYTES = 4 * 1024 * 1024
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+FEWEST_ROWS, MOST_ROWS, ROWS_AT_FIRST = 64, 10_000, 500
+
+
+class Changed(NamedTuple):
+    """The rows of a pass as they are to be written, in the columns of `CHANGED_DDL`. `repeatable` says whether they are
+    the same each time, else `reason` why not."""
+
+    rows: DataFrame
+    repeatable: bool
+    reason: str = ""
+
+
+class Change(Protocol):
+    """What a flow makes of its rows."""
+
+    def __call__(self, rows: DataFrame, tasks: Sequence[PartitionTask]) -> Changed:
+        """`rows` are as Spark's Kafka source gives them, of the partitions of `tasks`."""
+
+
+class RecordEngine:
+    """One flow's engine in one driver's life."""
+
+    def __init__(self, flow: ReplicationFlow, change: Change) -> None:
+        self._flow = flow
+        self._change = change
+        self._told = False
+        named = flow.change.dead_letter_topic if flow.change is not None else None
+        self._dead_letters = None if named is None else DeadLetters(named, flow.source.alias)
+        self._offsets = FIRST_OFFSETS
+        self._arrow_rows = ROWS_AT_FIRST
+
+    def copy(self, spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
+        """Copy once. A partition that is not in the report was not moved. Raises what Spark raises."""
+        if not plans:
+            return []
+        whole = _one_plan(plans)
+        began = time.monotonic()
+        if not self._told:  # what is written wrong is refused before anything is fenced
+            self._changed(no_rows(spark), whole.tasks)
+        try:
+            ready = made_ready(replace(whole, tasks=_bounded(whole.tasks, self._offsets)))
+            found = self._append(spark, ready.plan)
+            self._bury(ready.plan, found)
+            report = self._report(ready, found, time.monotonic() - began)
+        except FencedError as error:
+            log.warning("%s: %s", whole.flow, error)
+            return [TaskReport(0, {}, True, (), (), 0, 0, 0, 0, 0.0)]
+        self._learn(ready.plan.tasks, report)
+        return [report]
+
+    def _append(self, spark: SparkSession, plan: TaskPlan) -> List[RowsReport]:
+        if not plan.tasks:
+            return []
+        changed = self._changed(source_rows(spark, self._flow, plan.tasks), plan.tasks)
+        spark.conf.set(ARROW_ROWS, str(self._arrow_rows))
+        # Narrow: the rows of a source partition stay together and in order.
+        rows = changed.rows.coalesce(self._flow.tasks_max)
+        return append_rows(rows, RowsPlan(plan, changed.repeatable, self._flow.on_error == "skip"))
+
+    def _changed(self, rows: DataFrame, tasks: Sequence[PartitionTask]) -> Changed:
+        changed = self._change(rows, tasks)
+        if not changed.repeatable and not self._told:
+            log.warning("%s is at least once: %s", self._flow.name, changed.reason)
+        self._told = True
+        return changed
+
+    def _bury(self, plan: TaskPlan, found: Sequence[RowsReport]) -> None:
+        letters = [letter for each in found for letter in each.dead]
+        # Whoever took the flow over comes to them too.
+        overtaken = any(each.report.fenced for each in found)
+        if letters and self._dead_letters is None:
+            raise MirrorError(f"{plan.flow}: {len(letters)} records failed, and there is no topic for them")
+        if letters and not overtaken and self._dead_letters is not None:
+            self._dead_letters.append(plan, letters)
+            log.warning("%s: %d records could not be changed; they are dead letters", plan.flow, len(letters))
+
+    def _report(self, ready: Ready, found: Sequence[RowsReport], seconds: float) -> TaskReport:
+        plan = ready.plan
+        parts = [part for each in found for part in each.report.partitions]
+        fenced = any(each.report.fenced for each in found)
+        # Partitions of which no row came are done, unless their rows may be among those that nobody looked at.
+        unsure, cut = fenced or any(each.broken for each in found), any(each.cut for each in found)
+        parts += _without_rows(plan, {(part.remote_topic, part.partition) for part in parts}, unsure, cut)
+        aged = [] if fenced else [remote for each in found for remote in each.aged]
+        marked = marked_again(plan, parts, aged)
+        reports = [each.report for each in found]
+        return TaskReport(
+            task=0,
+            producers={} if fenced else marked.producers,
+            fenced=fenced,
+            partitions=(*ready.reports, *marked.reports),
+            syncs=tuple(sync for each in reports for sync in each.syncs),
+            records=sum(each.records for each in reports),
+            bytes=sum(each.bytes for each in reports),
+            re_encoded=sum(each.re_encoded for each in reports),
+            recovered=sum(each.recovered for each in reports),
+            seconds=seconds,
+        )
+
+    def _learn(self, tasks: Sequence[PartitionTask], report: TaskReport) -> None:
+        """How many offsets the next pass is to have, and how many rows fit into what goes to Python at once."""
+        starts = {task.remote: task.upstream_offset for task in tasks}
+        parts = [part for part in report.partitions if (part.remote_topic, part.partition) in starts]
+        done = sum(part.position - starts[(part.remote_topic, part.partition)] for part in parts)
+        if report.records:
+            average = report.bytes / report.records
+            self._arrow_rows = int(min(MOST_ROWS, max(FEWEST_ROWS, ARROW_BYTES / average)))
+        self._offsets = next_offsets(self._offsets, done, report.seconds, self._flow.batch_max_seconds)
+
+
+def next_offsets(last: int, done: int, seconds: float, wanted_seconds: float) -> int:
+    """How many offsets a pass of `wanted_seconds` may have, after `done` of at most `last` took so many seconds."""
+    if not done or seconds <= 0:
+        return last
+    return max(FIRST_OFFSETS // 10, min(int(done / seconds * wanted_seconds), last * GROWTH))
+
+
+def _one_plan(plans: Sequence[TaskPlan]) -> TaskPlan:
+    """The plans of a pass as one: the driver fences for all of them."""
+    known: Optional[Dict[int, frozenset[int]]] = None
+    if plans[0].known_ids is not None:
+        known = {lane: ids for plan in plans for lane, ids in (plan.known_ids or {}).items()}
+    most = [plan.rates.pass_bytes for plan in plans if plan.rates.pass_bytes is not None]
+    return replace(
+        plans[0],
+        task=0,
+        rates=TaskRates(pass_bytes=sum(most) // len(most)) if most else NO_RATES,
+        transactional_ids={lane: name for plan in plans for lane, name in plan.transactional_ids.items()},
+        producers={lane: producer for plan in plans for lane, producer in plan.producers.items()},
+        tasks=tuple(task for plan in plans for task in plan.tasks),
+        confirmed_at=min((plan.confirmed_at for plan in plans if plan.confirmed_at), default=0.0),
+        known_ids=known,
+    )
+
+
+def _bounded(tasks: Sequence[PartitionTask], offsets: int) -> Tuple[PartitionTask, ...]:
+    """The same with their ends brought forward, so that they have about `offsets` offsets to go through in all."""
+    room, left = offsets, len(tasks)
+    bounded: List[PartitionTask] = []
+    for task in sorted(tasks, key=lambda task: task.end - task.upstream_offset):
+        share = min(task.end - task.upstream_offset, max(1, room // left))
+        bounded.append(replace(task, end=task.upstream_offset + share))
+        room, left = max(0, room - share), left - 1
+    return tuple(bounded)
+
+
+def _without_rows(plan: TaskPlan, seen: Set[Partition], unsure: bool, cut: bool) -> List[PartitionReport]:
+    """What is said of the partitions that are not in `seen`: their ranges held nothing that is to be copied. With `cut`
+    they may not have been reached; `unsure`: somebody may have died who wrote to them, and be alive."""
+    return [
+        PartitionReport(
+            topic=task.topic,
+            remote_topic=task.remote_topic,
+            partition=task.partition,
+            position=task.upstream_offset if unsure or cut else task.end,
+            downstream_offset=task.downstream_offset,
+            sequence=None if unsure else task.sequence,
+            last_timestamp=-1,
+        )
+        for task in plan.tasks
+        if task.remote not in seen
+    ]

@@ -1,0 +1,99 @@
+"""A flow in; what copies it in one driver's life out, by its engine and by how its records find their partitions."""
+
+from __future__ import annotations
+
+from typing import Optional, Protocol, Sequence
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.errors import RefusedError
+from mirror_lib.records.engine import RecordEngine
+from mirror_lib.records.flow_change import FlowChange
+from mirror_lib.records.mixing import MixingMirror
+from mirror_lib.replicate.copy_hours import Halt
+from mirror_lib.replicate.flow import CopyPass, FlowMirror, Watcher
+from mirror_lib.replicate.journal import BatchRef, Journal
+from mirror_lib.replicate.lanes import PartitionReport
+from mirror_lib.replicate.source_progress import SourceGroup
+from mirror_lib.replicate.stage import run_tasks
+from mirror_lib.replicate.tailing import Tail
+from mirror_lib.replicate.totals import Totals
+from mirror_lib.state.row_passes import RowPassTable
+
+
+class Mirror(Protocol):
+    """One flow in one driver's life; see `FlowMirror`."""
+
+    flow: ReplicationFlow
+
+    def has_history(self) -> bool:
+        """True if it was copied before."""
+
+    def reached(self) -> bool:
+        """Whether `--until` is reached."""
+
+    def due(self) -> bool:
+        """Whether one more look may find `--until` reached."""
+
+    def stopped(self) -> Sequence[PartitionReport]:
+        """The partitions that cannot go on."""
+
+    def not_copied(self) -> Sequence[str]:
+        """What `--until` names and the flow does not copy."""
+
+    def blocked(self) -> Sequence[str]:
+        """Sentences on topics that cannot be copied."""
+
+    def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
+        """Copy until every partition has reached the end that its source had when this was called."""
+
+
+class Mirrors:
+    """Makes the mirrors of a job's flows."""
+
+    def __init__(self, spark: SparkSession, config: MirrorConfig, stop: Halt) -> None:
+        self._spark = spark
+        self._config = config
+        self._stop = stop
+
+    def of(
+        self,
+        flow: ReplicationFlow,
+        journal: Journal,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        watcher: Watcher,
+        totals: Totals,
+        until: Optional[OffsetChoice],
+        group: Optional[SourceGroup],
+    ) -> Mirror:
+        """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet."""
+        change, config = flow.change, self._config
+        if change is not None and (flow.max_bytes_per_second is not None or flow.max_bytes_per_second_topics):
+            raise RefusedError(f"{flow.name}: the engine records has no bound for its rate (max.bytes.per.second)")
+        if not flow.places_anew:
+            engine: CopyPass = run_tasks
+            if change is not None:
+                engine = RecordEngine(flow, FlowChange.of(flow, target)).copy
+            return FlowMirror(config, flow, journal, source, target, watcher, self._stop, totals, until, group, engine)
+        reason = why_not_mixed(flow, until is not None)
+        if reason is not None:
+            raise RefusedError(f"{flow.name}: a flow with `partitioner` cannot have {reason}")
+        passes = RowPassTable(self._spark, config.state)
+        return MixingMirror(config, flow, passes, journal, (source, target), watcher, self._stop, totals)
+
+
+def why_not_mixed(flow: ReplicationFlow, until: bool) -> Optional[str]:
+    """What a flow that places records anew cannot do, by the name of its setting; None where there is nothing."""
+    asked = {
+        "--until": until,
+        "start.position": flow.start_position is not None,
+        "commit.source.group": bool(flow.commit_source_group),
+        "shared.remote.topics": flow.shared_remote_topics,
+        "on.error: skip (set dead.letter.topic)": flow.on_error == "skip",
+        "on.data.loss: continue": flow.on_data_loss == "continue",
+    }
+    return next((name for name, is_asked in asked.items() if is_asked), None)

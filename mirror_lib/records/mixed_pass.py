@@ -1,0 +1,180 @@
+"""A pass as it is written down in; its rows on the remote logs, in the one order that such a pass has, out.
+
+Rows are sorted by remote partition, then by where they came from: whoever does the pass again has them in that order.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Dict, Mapping, Optional, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.config.clients import kafka_python_options
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import FencedError, MirrorError, RefusedError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.records.dead_letters import DeadLetters
+from mirror_lib.records.flow_change import FlowChange
+from mirror_lib.records.ready import made_ready, marked_again
+from mirror_lib.records.source_rows import source_rows
+from mirror_lib.records.stage import append_rows
+from mirror_lib.records.writer import RowsPlan, RowsReport
+from mirror_lib.replicate.lane_state import LaneState
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of, transactional_id
+from mirror_lib.replicate.topics import TopicWatch
+from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
+
+log = logging.getLogger(__name__)
+
+ORDER = ("remote_topic", "remote_partition", "source_topic", "source_partition", "source_offset")
+
+
+class NotWhole(Exception):
+    """Some of a pass is not written, or nobody knows: it has to be done again."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A pass that is whole: `at` is where each remote partition stands, `offsets` how many the ranges had."""
+
+    at: Mapping[TopicPartition, int]
+    parts: Sequence[PartitionReport]
+    offsets: int
+    recovered: int
+
+
+class MixedPass:
+    """Does the passes of one flow in one driver's life."""
+
+    def __init__(self, name: str, flow: ReplicationFlow, topics: TopicWatch, change: FlowChange) -> None:
+        self._name = name
+        self._flow = flow
+        self._topics = topics
+        self._change = change
+        self._lanes: Dict[int, LaneState] = {}
+        dead = flow.change.dead_letter_topic if flow.change is not None else None
+        self._dead_letters = None if dead is None else DeadLetters(dead, flow.source.alias)
+
+    def copy(self, spark: SparkSession, planned: RowPass) -> Done:
+        """Write what is not written of a pass. Raises `NotWhole`, and `MirrorError` where it cannot be whole."""
+        began = time.time()
+        lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
+        # Until this pass is whole nobody knows what lies behind its beginning.
+        self._lanes = {lane: LaneState(producer=state.producer) for lane, state in lanes.items()}
+        ready = made_ready(self._plan(planned, lanes))
+        for part in ready.reports:
+            raise RefusedError(f"{self._flow.name}: {part.stopped}")
+        self._lanes = {lane: LaneState(producer=producer) for lane, producer in ready.plan.producers.items()}
+        sources = [self._source_task(row) for row in planned.of(SOURCE) if row.until_offset != row.from_offset]
+        counts: Dict[str, int] = {}
+        for row in planned.of(REMOTE):
+            counts[row.topic] = counts.get(row.topic, 0) + 1
+        changed = self._change.with_counts(counts)(source_rows(spark, self._flow, sources), sources)
+        found = append_rows(self._sorted(changed.rows), RowsPlan(ready.plan, changed.repeatable, False, mixed=True))
+        self._check(found)
+        letters = [letter for each in found for letter in each.dead]
+        if letters and self._dead_letters is not None:
+            self._dead_letters.append(ready.plan, letters)
+        return self._done(ready.plan, found, began, sum(task.end - task.upstream_offset for task in sources))
+
+    def _sorted(self, rows: DataFrame) -> DataFrame:
+        spread = rows.repartition(self._flow.tasks_max, *ORDER[:2])
+        return spread.sortWithinPartitions(*ORDER)
+
+    def _check(self, found: Sequence[RowsReport]) -> None:
+        if any(each.report.fenced for each in found):
+            raise FencedError(f"{self._flow.name}: another driver took over this flow", "let one driver run each flow")
+        for each in found:
+            for (topic, number), offset, reason in each.failed:
+                raise MirrorError(
+                    f"{self._flow.name}: {topic}-{number} at offset {offset}: {reason}",
+                    "set dead.letter.topic: rows before and behind it are written already",
+                )
+        parts = [part for each in found for part in each.report.partitions]
+        for part in parts:
+            if part.stopped is not None:
+                raise (RefusedError if part.refused else MirrorError)(f"{self._flow.name}: {part.stopped}")
+        if any(each.broken for each in found):
+            raise NotWhole("a task ended before its rows did")
+        for part in parts:
+            if part.sequence is None:
+                raise RefusedError(
+                    f"{part.remote_topic}-{part.partition}: the remote log holds more than the interrupted pass gave",
+                    "somebody else wrote to it; give the flow an empty remote topic",
+                )
+
+    def _done(self, plan: TaskPlan, found: Sequence[RowsReport], began: float, offsets: int) -> Done:
+        parts = [part for each in found for part in each.report.partitions]
+        at = {task.remote: task.downstream_offset for task in plan.tasks}
+        sequences = {task.remote: task.sequence for task in plan.tasks}
+        marked = marked_again(plan, parts, [remote for each in found for remote in each.aged])
+        for part in marked.reports:
+            remote = (part.remote_topic, part.partition)
+            at[remote], sequences[remote] = part.downstream_offset, part.sequence
+        for lane, producer in marked.producers.items():
+            renewed = producer != plan.producers[lane]
+            own = [
+                _standing(remote, at[remote], 0 if renewed and number is not None else number)
+                for remote, number in sequences.items()
+                if lane_of(*remote) == lane
+            ]
+            self._lanes[lane] = LaneState().after(producer, own, began)
+        return Done(at, parts, offsets, sum(each.report.recovered for each in found))
+
+    def _plan(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> TaskPlan:
+        limits = {each.remote_topic: each.max_message_bytes for each in self._topics.partitions.values()}
+        tasks = tuple(_task(row, lanes, limits[row.topic]) for row in planned.of(REMOTE) if row.topic in limits)
+        own = sorted({task.lane for task in tasks})
+        exact = self._flow.delivery == "exactly-once"
+        producers = {lane: lanes[lane].producer for lane in own if lane in lanes}
+        handed_over = [lanes[task.lane].confirmed_at for task in tasks if task.sequence is not None]
+        return TaskPlan(
+            task=0,
+            flow=self._flow.name,
+            transactional_ids={n: transactional_id(self._name, self._flow.name, n) for n in own} if exact else {},
+            producers={lane: producer for lane, producer in producers.items() if producer is not None},
+            tasks=tasks,
+            source_alias=self._flow.source.alias,
+            target_alias=self._flow.target.alias,
+            source_options=kafka_python_options(self._flow.source.client_properties("consumer")),
+            target_options=kafka_python_options(self._flow.target.client_properties("producer")),
+            confirmed_at=min(handed_over, default=0.0),
+        )
+
+    def _source_task(self, row: PassRow) -> PartitionTask:
+        remotes = {each.topic: each.remote_topic for each in self._topics.partitions.values()}
+        if row.topic not in remotes:
+            raise RefusedError(
+                f"{self._flow.name}: an interrupted pass copies {row.topic}, which the flow does not copy any more",
+                "run it once as it was",
+            )
+        return PartitionTask(
+            topic=row.topic,
+            remote_topic=remotes[row.topic],
+            partition=row.partition,
+            upstream_offset=row.from_offset,
+            downstream_offset=0,
+            end=row.until_offset or 0,
+            sequence=None,
+            max_message_bytes=0,
+        )
+
+
+def _task(row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int) -> PartitionTask:
+    return PartitionTask(
+        topic=row.topic,
+        remote_topic=row.topic,
+        partition=row.partition,
+        upstream_offset=0,
+        downstream_offset=row.from_offset,
+        end=0,
+        sequence=lanes.get(lane_of(*row.place), LaneState()).sequences.get(row.place),
+        max_message_bytes=max_message_bytes,
+    )
+
+
+def _standing(remote: TopicPartition, at: int, sequence: Optional[int]) -> PartitionReport:
+    return PartitionReport(remote[0], remote[0], remote[1], 0, at, sequence, -1)

@@ -1,0 +1,241 @@
+"""A pass's plan in; the same with every lane fenced and each remote log looked at out: so tasks can share a lane.
+
+Order: a lost tail is looked for before the fence, whose markers would fill its place; what lies behind a position is
+looked at after it. A crash in here leaves markers, which the next life steps over.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.errors import ClusterError
+from mirror_lib.log.connection import Disconnected, LogClient, Network
+from mirror_lib.log.fence import fence, idempotent_producer
+from mirror_lib.log.fetch import READ_UNCOMMITTED
+from mirror_lib.log.producer import Producer
+from mirror_lib.log.refresh import HeldLane, refresh
+from mirror_lib.log.tail import LostTail, glances, log_ends, log_entries
+from mirror_lib.records.rows import Partition
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
+from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
+
+log = logging.getLogger(__name__)
+
+# Kafka's default delivery.timeout.ms: how long the driver fights for a cluster.
+PATIENCE_SECONDS = 120.0
+RETRY_SECONDS = 0.25
+MARKER_BYTES = 78
+
+
+@dataclass(frozen=True)
+class Ready:
+    """`plan` has the partitions that can be written, and the producers of their lanes. A partition without a sequence
+    may have something left behind its position. `reports` tell of those that cannot go on in this pass."""
+
+    plan: TaskPlan
+    reports: Tuple[PartitionReport, ...]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """The producers of the lanes by now, and where the partitions stand behind their markers."""
+
+    producers: Mapping[int, Producer]
+    reports: Tuple[PartitionReport, ...]
+
+
+def made_ready(plan: TaskPlan) -> Ready:
+    """Fence what is not fenced yet. Raises `FencedError` when somebody else has a lane, `ClusterError` when a cluster
+    stays away."""
+    # What was confirmed so long ago, brokers may have forgotten.
+    waited = time.time() - plan.confirmed_at >= plan.epoch_kept_seconds
+    producers = {} if waited else dict(plan.producers)
+    fresh = [task for task in plan.tasks if task.sequence is None or task.lane not in producers]
+    if not fresh:
+        return Ready(plan, ())
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            with target_of(plan, deadline) as client:
+                return _Preparation(plan, client, producers).ready(fresh, deadline)
+        except Disconnected as error:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{plan.flow}: {error}", "is the cluster healthy?") from error
+            log.warning("%s: %s; trying again", plan.flow, error)
+            time.sleep(RETRY_SECONDS)
+
+
+@contextmanager
+def target_of(plan: TaskPlan, deadline: float, *topics: str) -> Iterator[LogClient]:
+    """Connections to the target that know the leaders of `topics`, without any of the plan's remote partitions."""
+    network = Network()
+    client = LogClient(network, plan.target_alias, plan.target_options)
+    try:
+        client.connect(deadline)
+        client.refresh_leaders(topics or {task.remote[0] for task in plan.tasks}, deadline)
+        yield client
+    finally:
+        client.close()
+        network.close()
+
+
+class _Preparation:
+    def __init__(self, plan: TaskPlan, client: LogClient, producers: Mapping[int, Producer]) -> None:
+        self._plan = plan
+        self._client = client
+        self._producers = dict(producers)
+        self._fenced: Dict[int, Producer] = {}
+
+    def ready(self, fresh: Sequence[PartitionTask], deadline: float) -> Ready:
+        copies = {task: PartitionCopy(task) for task in fresh}
+        self._look_for_lost_tails(list(copies.values()))
+        for lane, own in _by_lane(copy for copy in copies.values() if copy.stopped is None).items():
+            self._fenced[lane] = self._fence(lane, own, deadline)
+        self._producers.update(self._fenced)
+        behind = self._look_behind(list(copies.values()))
+        tasks = [self._task(task, copies, behind) for task in self._plan.tasks]
+        plan = replace(self._plan, producers=self._producers)
+        if self._hands_back(list(copies.values())):
+            return Ready(replace(plan, tasks=()), tuple(_unknown(copy) for copy in copies.values()))
+        going = tuple(task for task in tasks if task is not None)
+        return Ready(replace(plan, tasks=going), tuple(_unknown(each) for each in copies.values() if each.stopped))
+
+    def _look_for_lost_tails(self, copies: List[PartitionCopy]) -> None:
+        ends = log_ends(self._client, [copy.remote for copy in copies])
+        for copy in (copy for copy in copies if ends.get(copy.remote, -1) < copy.downstream):
+            try:
+                next(log_entries(self._client, copy.remote, copy.downstream, READ_UNCOMMITTED), None)
+            except LostTail as error:
+                copy.lose_tail(str(error))
+
+    def _fence(self, lane: int, copies: Sequence[PartitionCopy], deadline: float) -> Producer:
+        name = self._plan.transactional_ids.get(lane)
+        if name is None:
+            return idempotent_producer(self._client, deadline)
+        held = self._plan.producers.get(lane)
+        return fence(self._client, name, _by_topic(copy.remote for copy in copies), deadline, held)
+
+    def _look_behind(self, copies: Sequence[PartitionCopy]) -> List[PartitionCopy]:
+        """Step over markers; return the partitions that may have more than that behind their position."""
+        going = {copy.remote: copy.downstream for copy in copies if copy.stopped is None}
+        seen = glances(self._client, going, READ_UNCOMMITTED)
+        behind: List[PartitionCopy] = []
+        for copy in (copy for copy in copies if copy.stopped is None):
+            found = seen.get(copy.remote)
+            if found is None or len(found.data) > MARKER_BYTES:
+                behind.append(copy)
+            else:
+                copy.downstream = found.end
+            if copy.task.log_start > copy.acknowledged:
+                self._lose(copy, copy in behind)
+        return behind
+
+    def _lose(self, copy: PartitionCopy, behind: bool) -> None:
+        """The source's log begins behind the position. What an interrupted attempt wrote of that, nobody can tell."""
+        reason = left_the_log(copy.source, copy.acknowledged, copy.task.log_start)
+        if behind:
+            copy.refuse(
+                f"{reason}, and the remote log holds what an interrupted attempt may have made of them; give the flow "
+                "an empty remote topic"
+            )
+        elif self._plan.on_data_loss != "continue":
+            copy.refuse(f"{reason}; {CONTINUE_HINT}")
+        else:
+            copy.lose(copy.acknowledged, copy.task.log_start, reason)
+            copy.recover(copy.task.log_start, copy.downstream, 0)
+
+    def _task(
+        self, task: PartitionTask, copies: Mapping[PartitionTask, PartitionCopy], behind: Sequence[PartitionCopy]
+    ) -> Optional[PartitionTask]:
+        copy = copies.get(task)
+        if copy is None:  # a new epoch counts from 0 in every partition
+            return replace(task, sequence=0) if task.lane in self._fenced else task
+        if copy.stopped is not None:
+            return None
+        return replace(task, downstream_offset=copy.downstream, sequence=None if copy in behind else 0)
+
+    def _hands_back(self, copies: Sequence[PartitionCopy]) -> bool:
+        """Whether the driver has something to write down before anything is appended: a lane's producer id, a loss."""
+        known = self._plan.known_ids
+        unknown = known is not None and any(
+            each.producer_id not in known.get(lane, ()) for lane, each in self._producers.items()
+        )
+        return unknown or any(copy.lost for copy in copies)
+
+
+def marked_again(plan: TaskPlan, parts: Sequence[PartitionReport], aged: Iterable[Partition]) -> Marked:
+    """Fence again behind old records, in the partitions `aged`: a broker would soon forget the lane's epoch.
+
+    Nothing is in flight. Where the end of a log is not the expected one behind the marker, or is not told, the next
+    pass fences and looks. Raises `FencedError`, `ClusterError`.
+    """
+    stands = {(part.remote_topic, part.partition): part.downstream_offset for part in parts}
+    lanes = _lanes_of(each for each in aged if lane_of(*each) in plan.transactional_ids)
+    if not lanes:
+        return Marked(dict(plan.producers), tuple(parts))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    ends: Dict[Partition, int] = {}
+    producers = dict(plan.producers)
+    try:
+        with target_of(plan, deadline) as client:
+            before = log_ends(client, [each for own in lanes.values() for each in own])
+            whole = {lane: [each for each in own if before.get(each) == stands[each]] for lane, own in lanes.items()}
+            producers.update(_refreshed(client, plan, {lane: own for lane, own in whole.items() if own}, deadline))
+            ends.update(log_ends(client, [each for own in whole.values() for each in own]))
+    except Disconnected as error:
+        log.warning("%s: %s; the next pass looks what is there", plan.flow, error)
+    return Marked(producers, tuple(_behind_marker(part, lanes, ends) for part in parts))
+
+
+def _refreshed(
+    client: LogClient, plan: TaskPlan, lanes: Mapping[int, Sequence[Partition]], deadline: float
+) -> Dict[int, Producer]:
+    names = {lane: plan.transactional_ids[lane] for lane in lanes}
+    held = [HeldLane(names[lane], plan.producers[lane], _by_topic(own)) for lane, own in lanes.items()]
+    found = refresh(client, held, deadline) if held else {}
+    return {lane: found[name] for lane, name in names.items()}
+
+
+def _behind_marker(
+    part: PartitionReport, lanes: Mapping[int, Sequence[Partition]], ends: Mapping[Partition, int]
+) -> PartitionReport:
+    remote = (part.remote_topic, part.partition)
+    lane = lane_of(*remote)
+    if lane not in lanes or part.sequence is None:
+        return part
+    if remote not in lanes[lane]:
+        return replace(part, sequence=0)  # the epoch is the lane's
+    if ends.get(remote) != part.downstream_offset + 1:
+        return replace(part, sequence=None)
+    return replace(part, sequence=0, downstream_offset=part.downstream_offset + 1)
+
+
+def _unknown(copy: PartitionCopy) -> PartitionReport:
+    """Its report, after which whoever comes back to it looks again."""
+    return replace(copy.report(), sequence=None)
+
+
+def _by_lane(copies: Iterable[PartitionCopy]) -> Dict[int, List[PartitionCopy]]:
+    lanes: Dict[int, List[PartitionCopy]] = {}
+    for copy in copies:
+        lanes.setdefault(copy.task.lane, []).append(copy)
+    return lanes
+
+
+def _lanes_of(remotes: Iterable[Partition]) -> Dict[int, List[Partition]]:
+    lanes: Dict[int, List[Partition]] = {}
+    for remote in remotes:
+        lanes.setdefault(lane_of(*remote), []).append(remote)
+    return lanes
+
+
+def _by_topic(remotes: Iterable[Partition]) -> Dict[str, List[int]]:
+    partitions: Dict[str, List[int]] = {}
+    for topic, number in remotes:
+        partitions.setdefault(topic, []).append(number)
+    return partitions

@@ -1,0 +1,175 @@
+"""One remote partition on its way through a task: stretches of rows in, record batches queued for it out.
+
+Order: what an interrupted attempt left on the remote log is compared first; nothing is appended while it lasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import FrozenSet, List, Optional, Sequence, Tuple
+
+from mirror_lib.errors import RefusedError
+from mirror_lib.log.batch import Record, next_sequence, read_header
+from mirror_lib.log.connection import Disconnected, LogClient, name_of
+from mirror_lib.log.fetch import READ_UNCOMMITTED
+from mirror_lib.log.producer import Producer
+from mirror_lib.log.reencode import RecordTooLarge, build_batches, cut
+from mirror_lib.log.tail import LostTail, log_ends, log_entries
+from mirror_lib.records.remainder import Remainder
+from mirror_lib.records.rows import Partition, Stretch
+from mirror_lib.replicate.encode import Outgoing
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
+from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.replicate.reconcile import Records
+from mirror_lib.replicate.recovery import own_entries
+from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
+
+# Plain bytes of a record batch: a few requests in flight fill the pipe, and other partitions get in between.
+BATCH_BYTES = 512 * 1024
+NO_CODEC = 0
+
+
+class RowPartition:
+    """`copy` holds what is queued, in flight and acknowledged. The flow `skips` rows that failed, or stops at them.
+
+    `mixed`: rows of several source partitions, one after the other; their offsets are then counted from 0.
+    """
+
+    def __init__(
+        self, task: PartitionTask, producer: Producer, repeatable: bool, skips: bool = False, mixed: bool = False
+    ) -> None:
+        self.copy = PartitionCopy(task)
+        self._task = task
+        self._producer = producer
+        self._repeatable = repeatable
+        self._skips = skips
+        self._mixed = mixed
+        self._rank = 0
+        self._sequence = self.copy.sequence
+        self._remainder: Optional[Remainder] = None
+        self._last: Tuple[Partition, int] = (("", -1), -1)
+        self._ended = False
+        self._end = task.end
+
+    @property
+    def recovered(self) -> int:
+        """Records that an interrupted attempt had written."""
+        return 0 if self._remainder is None else self._remainder.found
+
+    def look(self, client: LogClient, own: Optional[FrozenSet[int]]) -> None:
+        """Ask how long the remote log is, and what lies behind its position. `own` tells the producer ids that count,
+        where others write to it too. Raises `Disconnected`."""
+        task, copy = self._task, self.copy
+        end = log_ends(client, [task.remote]).get(task.remote, -1)
+        if end < copy.downstream:
+            self._look_for_lost_tail(client)
+        elif task.sequence is None:
+            entries = log_entries(client, task.remote, copy.downstream, READ_UNCOMMITTED)
+            written = Records(own_entries(entries, own), copy.downstream)
+            self._remainder = Remainder(copy, entries, written, self._repeatable)
+        elif end > copy.downstream and not task.shared:
+            # A zombie's, or somebody else's: the next pass fences, and compares it.
+            raise Disconnected(f"{client.alias}: {name_of(task.remote)} holds more than was acknowledged")
+        copy.start(self._producer)
+
+    def _look_for_lost_tail(self, client: LogClient) -> None:
+        try:
+            next(log_entries(client, self._task.remote, self.copy.downstream, READ_UNCOMMITTED), None)
+        except LostTail as error:
+            self.copy.lose_tail(str(error))
+            return
+        raise Disconnected(f"{client.alias}: {name_of(self._task.remote)} does not tell the end of its log")
+
+    def take(self, stretch: Stretch) -> None:
+        """Compare, encode and queue. What cannot be sent stops the partition; the rows behind it are passed over."""
+        if self._ended or self.copy.stopped is not None:
+            return
+        try:
+            self._check_order(stretch)
+            if self._mixed:
+                stretch = self._ranked(stretch)
+            if stretch.failures and not self._skips:
+                self._stop_at(stretch.records, *stretch.failures[0])
+                return
+            self.copy.incidents += [self._skipped(*each) for each in stretch.failures]
+            self._queue(self._compared(stretch.records))
+        except RefusedError as error:
+            self.copy.refuse(str(error))
+
+    def end(self, offset: Optional[int] = None) -> None:
+        """There are no more rows in this pass, or none from `offset` on is to be taken in it."""
+        if self._ended or self.copy.stopped is not None:
+            return
+        self._ended = True
+        self._end = self._task.end if offset is None else offset
+        try:
+            if self._remainder is not None and self._remainder.left:
+                self._queue(self._started(self._remainder.end()))
+        except RefusedError as error:
+            self.copy.refuse(str(error))
+
+    def report(self, broken: bool) -> PartitionReport:
+        """Where it stands. `broken`: not all rows were seen, and nobody knows what became of what was in flight."""
+        part, copy = self.copy.report(), self.copy
+        left = self._remainder is not None and self._remainder.left
+        position = self._end if self._ended and not broken and copy.stopped is None else copy.acknowledged
+        return replace(part, position=position, sequence=None if broken or left else part.sequence)
+
+    def _compared(self, records: Sequence[Record]) -> Sequence[Record]:
+        if self._remainder is None or not self._remainder.left:
+            return records
+        return self._started(self._remainder.compare(records))
+
+    def _started(self, rest: List[Record]) -> List[Record]:
+        if self._remainder is not None and not self._remainder.left:
+            self.copy.start(self._producer)  # from behind what was there
+        return rest
+
+    def _stop_at(self, records: Sequence[Record], offset: int, reason: str) -> None:
+        self._queue(self._compared([each for each in records if each.offset < offset]))
+        self.end()
+        self.copy.reject(offset, reason)
+
+    def _ranked(self, stretch: Stretch) -> Stretch:
+        first, new = self._rank, tuple.__new__
+        self._rank += len(stretch.records)
+        records = [new(Record, (first + i, *each[1:])) for i, each in enumerate(stretch.records)]
+        return stretch._replace(records=records)
+
+    def _check_order(self, stretch: Stretch) -> None:
+        source, last = self._last
+        begins = last if source == stretch.source else -1
+        offsets = [begins, *(record.offset for record in stretch.records)]
+        bad = next((after for before, after in zip(offsets, offsets[1:]) if after <= before), None)
+        self._last = (stretch.source, offsets[-1])
+        if bad is None and stretch.source < source:
+            bad = offsets[-1]
+        if bad is not None:
+            raise RefusedError(
+                f"{name_of(stretch.source)} at offset {bad}: the flow gives more than one record of it for "
+                f"{name_of(self._task.remote)}, or out of order",
+                "let `transform` keep the order, and give each record of a source record another remote topic",
+            )
+
+    def _skipped(self, offset: int, reason: str) -> Incident:
+        return Incident(OFFSETS_SKIPPED, *self._task.source, offset, offset + 1, reason)
+
+    def _queue(self, records: Sequence[Record]) -> None:
+        alone = sum(record.offset < self._task.isolate_until for record in records)
+        pieces = [[record] for record in records[:alone]] + cut(records[alone:], BATCH_BYTES)
+        try:
+            for piece in pieces:
+                self._build(piece)
+        except RecordTooLarge as error:
+            self._ended = True
+            self.copy.reject(error.upstream_offset, str(error))
+
+    def _build(self, records: Sequence[Record]) -> None:
+        producer, limit = self._producer, self._task.max_message_bytes
+        for built in build_batches(
+            records, NO_CODEC, producer.producer_id, producer.epoch, self._sequence, limit
+        ):
+            self._sequence = next_sequence(self._sequence, built.record_count)
+            (start, count), newest = built.runs[-1], read_header(built.data).max_timestamp
+            self.copy.put(Outgoing(built.data, built.record_count, built.runs, start + count, newest, True))
+

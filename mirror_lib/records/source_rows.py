@@ -1,0 +1,38 @@
+"""The partitions of a pass in; Spark's Kafka rows of exactly their ranges out, read when they are asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Dict, Iterable
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.config.clients import spark_kafka_options
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.replicate.lanes import PartitionTask
+
+
+def source_rows(spark: SparkSession, flow: ReplicationFlow, tasks: Iterable[PartitionTask]) -> DataFrame:
+    """Rows with headers, a Spark partition for each partition of the source, in the order of its offsets.
+
+    Offsets that have left the source's log meanwhile fail the query: they must not be passed over in silence.
+    """
+    starts: Dict[str, Dict[str, int]] = {}
+    ends: Dict[str, Dict[str, int]] = {}
+    for task in tasks:
+        number = str(task.partition)
+        # One source partition may go to several remote ones, which may have come to different places.
+        start = min(task.upstream_offset, starts.get(task.topic, {}).get(number, task.upstream_offset))
+        starts.setdefault(task.topic, {})[number] = start
+        ends.setdefault(task.topic, {})[number] = task.end
+    options = {
+        **spark_kafka_options(flow.source.client_properties("consumer")),
+        "kafka.isolation.level": flow.isolation_level,
+        "assign": json.dumps({topic: [int(number) for number in numbers] for topic, numbers in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "groupIdPrefix": f"mirror-{flow.source.alias}-{flow.target.alias}",
+    }
+    return spark.read.format("kafka").options(**options).load()

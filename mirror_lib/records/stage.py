@@ -1,0 +1,52 @@
+"""Runs one Spark stage over changed rows: what all tasks are told in, what each came to out. One action."""
+
+from __future__ import annotations
+
+import json
+from typing import Callable, Iterable, Iterator, List
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, Row
+
+from mirror_lib.records.dead_letters import DeadLetter
+from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter, nothing_done
+from mirror_lib.replicate.report_text import from_text, to_text
+
+REPORT_DDL = "report string, broken boolean, cut boolean, beside string"
+ARROW_TYPES = {"report": pa.string(), "broken": pa.bool_(), "cut": pa.bool_(), "beside": pa.string()}
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def append_rows(rows: DataFrame, given: RowsPlan) -> List[RowsReport]:
+    """Append `rows`, in columns of `CHANGED_DDL`, with a task for each of their partitions, in which all rows of a
+    remote partition are together and in order. Raises what Spark raises if the rows cannot be computed."""
+    found = rows.mapInArrow(_appender(given), REPORT_DDL).collect()
+    return [_report_of(row) for row in found]
+
+
+def _report_of(row: Row) -> RowsReport:
+    beside = json.loads(row["beside"])
+    aged = tuple((topic, number) for topic, number in beside["aged"])
+    dead = tuple(map(DeadLetter.from_json, beside["dead"]))
+    failed = tuple(((topic, number), offset, reason) for (topic, number), offset, reason in beside["failed"])
+    return RowsReport(from_text(row["report"]), row["broken"], aged, dead, failed, row["cut"])
+
+
+def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def append(batches: Batches) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
+        # An earlier attempt may be alive, under the same producers. The driver fences before anything is tried again.
+        yield _row_of(RowWriter(given, number).run(batches) if attempt == 0 else nothing_done(number))
+
+    return append
+
+
+def _row_of(found: RowsReport) -> pa.RecordBatch:
+    dead = [letter.as_json() for letter in found.dead]
+    beside = json.dumps({"aged": found.aged, "dead": dead, "failed": found.failed})
+    values = (to_text(found.report), found.broken, found.cut, beside)
+    arrays = [pa.array([value], type=kind) for value, kind in zip(values, ARROW_TYPES.values())]
+    return pa.RecordBatch.from_arrays(arrays, names=list(ARROW_TYPES))

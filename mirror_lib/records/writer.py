@@ -1,0 +1,188 @@
+"""Changed rows of one Spark task in, as Arrow comes; record batches on the remote logs and a `TaskReport` out.
+
+Order of effects: the driver has fenced every lane; here what an interrupted attempt left is compared, the rest is
+appended, and then reported. Killed in between, the driver fences again, and the next pass compares.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
+
+import pyarrow as pa
+
+from mirror_lib.errors import FencedError
+from mirror_lib.log.connection import Disconnected, LogClient, Network
+from mirror_lib.records.dead_letters import DeadLetter
+from mirror_lib.records.row_partition import RowPartition
+from mirror_lib.records.rows import SOURCE, Partition, Stretch, stretches
+from mirror_lib.records.sending import PATIENCE_SECONDS, Sending
+from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport
+
+log = logging.getLogger(__name__)
+
+QUEUE_BYTES = 8 * 1024 * 1024
+# Dead letters travel to the driver, so a task keeps about so many bytes of them in one pass.
+DEAD_BYTES = 8 * 1024 * 1024
+MOST_FAILED = 10
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """What every task of a stage is told: `plan` holds all partitions of the pass, with lanes that are fenced.
+
+    A partition without a sequence may have something left on its remote log. `repeatable`: the rows are the same
+    each time they are asked for. `skips`: a row that failed is left out, and does not stop its partition. `mixed`: a
+    remote partition gets rows of several source partitions, and the plan's tasks name remote partitions alone.
+    """
+
+    plan: TaskPlan
+    repeatable: bool
+    skips: bool
+    mixed: bool = False
+
+
+@dataclass(frozen=True)
+class RowsReport:
+    """What became of a task. `broken`: it ended early, and nobody knows what became of what was in flight. `aged` are
+    the remote partitions whose last batch is so old that brokers may soon forget who wrote it. The driver has to append
+    the `dead` letters before it believes the positions. `failed`: the first rows that became no record, where rows are
+    mixed. `cut`: its time was up before its rows were; partitions of which it does not tell were not reached.
+    """
+
+    report: TaskReport
+    broken: bool
+    aged: Tuple[Partition, ...]
+    dead: Tuple[DeadLetter, ...] = ()
+    failed: Tuple[Tuple[Partition, int, str], ...] = ()
+    cut: bool = False
+
+
+class RowWriter:
+    """One attempt at one task's rows."""
+
+    def __init__(self, given: RowsPlan, number: int) -> None:
+        self._given = given
+        self._plan = given.plan
+        self._number = number
+        self._tasks: Dict[Partition, List[PartitionTask]] = {}
+        for task in given.plan.tasks:
+            self._tasks.setdefault(task.source, []).append(task)
+        self._network = Network()
+        self._client = LogClient(self._network, given.plan.target_alias, given.plan.target_options)
+        self._sending = Sending(self._client)
+        self._dead: Dict[Tuple[Partition, int], DeadLetter] = {}
+        self._dead_bytes = 0
+        self._cut = False
+        self._failed: List[Tuple[Partition, int, str]] = []
+        self._open: Dict[Partition, RowPartition] = {}
+        self._connected = False
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> RowsReport:
+        """Append until there are no more rows. A broken connection ends it early: the driver then fences and looks."""
+        started, fenced, broken = time.monotonic(), False, False
+        try:
+            for batch in batches:
+                for stretch in stretches(batch):
+                    self._bury(stretch)
+                    self._take(stretch)
+                self._pump(QUEUE_BYTES)
+                if self._full(started):
+                    self._end_behind(batch)
+                    self._cut = True
+                    break
+            for partition in self._open.values():
+                partition.end()
+            self._pump(0)
+        except FencedError as error:
+            log.warning("%s task %d: %s", self._plan.flow, self._number, error)
+            fenced = True
+        except Disconnected as error:
+            log.warning("%s task %d: %s; its driver looks what is there", self._plan.flow, self._number, error)
+            broken = True
+        finally:
+            self._client.close()
+            self._network.close()
+        return self._report(fenced, broken, time.monotonic() - started)
+
+    def _full(self, started: float) -> bool:
+        """Whether the pass has lasted or brought enough, or there are more dead letters than the driver takes at once."""
+        most, written = self._plan.rates.pass_bytes, sum(partition.copy.bytes for partition in self._open.values())
+        enough = most is not None and written >= most
+        over = enough or time.monotonic() - started >= self._plan.max_seconds or self._dead_bytes > DEAD_BYTES
+        return over and not self._given.mixed
+
+    def _end_behind(self, rows: pa.RecordBatch) -> None:
+        """End the source partition whose rows came last behind the last of them; those before it are done."""
+        topic, number, offset = (rows.column(name)[-1].as_py() for name in (*SOURCE, "source_offset"))
+        for task in self._tasks[(topic, number)]:
+            self._partition(task).end(offset + 1)
+
+    def _take(self, stretch: Stretch) -> None:
+        if self._given.mixed:
+            self._failed += [(stretch.source, *failure) for failure in stretch.failures]
+            stretch = stretch._replace(failures=())
+        place = stretch.remote if self._given.mixed else stretch.source
+        for task in self._tasks.get(place, []) if place is not None else []:
+            if stretch.remote is None or task.remote == stretch.remote:
+                self._partition(task).take(stretch)
+
+    def _partition(self, task: PartitionTask) -> RowPartition:
+        if task.remote not in self._open:
+            self._open[task.remote] = self._opened(task)
+        return self._open[task.remote]
+
+    def _opened(self, task: PartitionTask) -> RowPartition:
+        if not self._connected:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            self._client.connect(deadline)
+            self._client.refresh_leaders({each.remote[0] for each in self._plan.tasks}, deadline)
+            self._connected = True
+        given = self._given
+        opened = RowPartition(
+            task, self._plan.producers[task.lane], given.repeatable, given.skips and not given.mixed, given.mixed
+        )
+        opened.look(self._client, self._own(task))
+        return opened
+
+    def _own(self, task: PartitionTask) -> Optional[FrozenSet[int]]:
+        """Where others write to the remote topic too: the producer ids of its lane, those of dead lives as well."""
+        return (self._plan.known_ids or {}).get(task.lane, frozenset()) if task.shared else None
+
+    def _pump(self, most_bytes: int) -> None:
+        self._sending.until([partition.copy for partition in self._open.values()], most_bytes)
+
+    def _bury(self, stretch: Stretch) -> None:
+        """Keep its dead letters for the driver."""
+        topic, number = stretch.source
+        for record in stretch.dead:
+            place = (stretch.dead_letters or stretch.source)[1]
+            letter = DeadLetter((topic, number, record.offset), place, record.timestamp, record.body)
+            self._dead[(stretch.source, record.offset)] = letter
+            self._dead_bytes += len(record.body)
+
+    def _report(self, fenced: bool, broken: bool, seconds: float) -> RowsReport:
+        copies = [partition.copy for partition in self._open.values()]
+        before = (time.time() - self._plan.epoch_kept_seconds) * 1000
+        report = TaskReport(
+            task=self._number,
+            producers={},
+            fenced=fenced,
+            partitions=tuple(partition.report(broken or fenced) for partition in self._open.values()),
+            syncs=tuple(sync for copy in copies for sync in copy.syncs),
+            records=sum(copy.records for copy in copies),
+            bytes=sum(copy.bytes for copy in copies),
+            re_encoded=sum(copy.re_encoded for copy in copies),
+            recovered=sum(partition.recovered for partition in self._open.values()),
+            seconds=seconds,
+        )
+        aged = tuple(copy.remote for copy in copies if copy.forgettable(before))
+        dead, failed = tuple(self._dead.values()), tuple(self._failed[:MOST_FAILED])
+        return RowsReport(report, broken, aged, dead, failed, self._cut)
+
+
+def nothing_done(number: int) -> RowsReport:
+    """What a task says that did not touch its rows."""
+    return RowsReport(TaskReport(number, {}, False, (), (), 0, 0, 0, 0, 0.0), True, ())

@@ -1,0 +1,104 @@
+"""The table of passes whose rows are spread over partitions anew: what each is to copy, written before it begins.
+
+Rows are only ever added. The last pass of a flow is the one that may be half done; an empty one says that none is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.errors import FencedError
+from mirror_lib.state.tables import Column, StateTable, TableSchema
+
+ROW_PASSES = TableSchema(
+    name="row_passes",
+    comment="what a pass of a flow with `partitioner` copies: ranges of the source, and where remote logs stood before",
+    columns=(
+        Column("flow", "string", "A->B"),
+        Column("pass", "bigint", "counts the passes of the flow from 0"),
+        Column("side", "string", "source or remote"),
+        Column("topic", "string", "topic on that side"),
+        Column("topic_id", "string", "Kafka's id of the topic, empty where brokers have none"),
+        Column("partition", "int", "partition of the topic"),
+        Column("from_offset", "bigint", "source: first offset of the range; remote: where its first record belongs"),
+        Column("until_offset", "bigint", "source: end of the range, exclusive; remote: null"),
+        Column("run_id", "string", "the driver's life that planned it, see the table runs"),
+        Column("at", "timestamp", "when the row was written, by the driver's clock"),
+    ),
+    stamp="at",
+)
+SOURCE, REMOTE = "source", "remote"
+
+
+@dataclass(frozen=True)
+class PassRow:
+    """One partition of a pass. `until_offset` is `None` on the remote side."""
+
+    side: str
+    topic: str
+    topic_id: str
+    partition: int
+    from_offset: int
+    until_offset: Optional[int] = None
+
+    @property
+    def place(self) -> Tuple[str, int]:
+        """(topic, partition)."""
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """Pass `number` of a flow."""
+
+    number: int
+    rows: Tuple[PassRow, ...]
+
+    def of(self, side: str) -> Tuple[PassRow, ...]:
+        """The partitions of one side."""
+        return tuple(row for row in self.rows if row.side == side)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it copies nothing: all before it is done."""
+        return all(row.from_offset == row.until_offset for row in self.of(SOURCE))
+
+
+class RowPassTable:
+    """The passes of every flow that shares one `state:` folder."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self._table = StateTable(spark, state, ROW_PASSES)
+
+    def latest(self, flow: str) -> Optional[RowPass]:
+        """The last pass of `flow`. `None` before the first."""
+        number, rows, _ = self._latest(flow)
+        return RowPass(number, rows) if rows else None
+
+    def add(self, flow: str, planned: RowPass, *, run_id: str) -> None:
+        """Write a pass down, in one commit. FencedError where another driver has planned one of that number."""
+        given = [
+            (flow, planned.number, row.side, row.topic, row.topic_id, row.partition, row.from_offset, row.until_offset)
+            for row in planned.rows
+        ]
+        # Of two that do this at the same time Delta refuses one, which then finds the other's rows.
+        self._table.add_absent([(*row, run_id) for row in given], ("flow", "pass"))
+        number, _, written_by = self._latest(flow)
+        if (number, written_by) != (planned.number, run_id):
+            raise FencedError(f"{flow}: another driver copies this flow", "let one driver run each flow")
+
+    def _latest(self, flow: str) -> Tuple[int, Tuple[PassRow, ...], str]:
+        rows = self._table.rows()
+        if rows is None:
+            return -1, (), ""
+        with self._table.explained("read"):
+            own = rows.where(F.col("flow") == flow)
+            last = own.agg(F.max("pass").alias("pass")).collect()[0]["pass"]
+            found = own.where(F.col("pass") == last).collect() if last is not None else []
+        names = ("side", "topic", "topic_id", "partition", "from_offset", "until_offset")
+        written_by = str(found[0]["run_id"]) if found else ""
+        return last or 0, tuple(PassRow(*(row[name] for name in names)) for row in found), written_by

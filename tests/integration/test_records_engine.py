@@ -1,0 +1,183 @@
+"""The engine `records` on real brokers, without a ledger: what lies on the remote logs after whatever happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
+
+import pytest
+
+from mirror_lib.config.loader import load
+from mirror_lib.records.engine import RecordEngine
+from mirror_lib.records.ready import made_ready
+from mirror_lib.records.source_rows import source_rows
+from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter
+from mirror_lib.replicate.lanes import TaskPlan, TaskReport
+from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow
+from tests.lab.one_lane import next_plan, task_plans
+from tests.lab.readers import lies, read_topic
+from tests.lab.row_changes import Selected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+RECORDS = 300
+# What the first 100 records of each partition are, as far as Spark can tell.
+EARLY = "offset < 100"
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("records"), tmp_path)
+    flow.fill(RECORDS)
+    flow.create_remote_topic()
+    return flow
+
+
+class Life:
+    """One driver's life of the engine, pass by pass."""
+
+    def __init__(self, flow: OneFlow, spark: SparkSession, change: Optional[Selected] = None) -> None:
+        self._engine = RecordEngine(load(str(flow.config)).flows[0], change or Selected())
+        self._spark = spark
+
+    def copy(self, plan: TaskPlan) -> TaskReport:
+        (report,) = self._engine.copy(self._spark, [plan])
+        return report
+
+
+def plan_of(flow: OneFlow, **options: Any) -> TaskPlan:
+    (plan,) = task_plans(flow, **options)
+    return plan
+
+
+def arrow_rows(flow: OneFlow, spark: SparkSession, plan: TaskPlan, change: Selected) -> List[pa.RecordBatch]:
+    """The rows that a task would be given, a partition after the other."""
+    rows = change(source_rows(spark, load(str(flow.config)).flows[0], plan.tasks), plan.tasks).rows
+    found: Any = rows.coalesce(1)
+    batches: List[pa.RecordBatch] = found._collect_as_arrow()
+    return [batch.slice(at, 50) for batch in batches for at in range(0, batch.num_rows, 50)]
+
+
+def interrupted(flow: OneFlow, spark: SparkSession, plan: TaskPlan, change: Selected) -> RowsReport:
+    """A life that appended what `change` leaves, and could not report it."""
+    ready = made_ready(plan)
+    rows = arrow_rows(flow, spark, plan, change)
+    return RowWriter(RowsPlan(ready.plan, True, False), 0).run(rows)
+
+
+def syncs_of(report: TaskReport) -> List[Tuple[int, int, int, int]]:
+    return [(each.partition, each.upstream_offset, each.downstream_offset, each.record_count) for each in report.syncs]
+
+
+def stopped(report: TaskReport) -> List[str]:
+    return [part.stopped for part in report.partitions if part.stopped is not None]
+
+
+def test_passes_without_a_change_leave_an_exact_copy(flow: OneFlow, spark: SparkSession) -> None:
+    life, plan = Life(flow, spark), plan_of(flow)
+    first = life.copy(plan)
+    assert first.records == 3 * RECORDS and {part.position for part in first.partitions} == {RECORDS}
+    flow.fill(100)
+    second = life.copy(next_plan(plan, first, flow.written))
+    assert second.records == 300 and not stopped(second)
+    assert flow.differences() == []
+    assert lies(syncs_of(first) + syncs_of(second), flow.original(), read_topic(flow.target, flow.remote_topic)) == []
+
+
+def test_what_an_interrupted_life_wrote_is_found_and_not_written_again(flow: OneFlow, spark: SparkSession) -> None:
+    plan = plan_of(flow)
+    assert interrupted(flow, spark, plan, Selected(where=EARLY)).report.records == 300
+    report = Life(flow, spark).copy(plan)
+    assert (report.recovered, report.records) == (300, 600)
+    assert flow.differences() == []
+    assert lies(syncs_of(report), flow.original(), read_topic(flow.target, flow.remote_topic)) == []
+
+
+def test_passes_that_end_before_what_was_left_does_go_on_with_it(flow: OneFlow, spark: SparkSession) -> None:
+    plan, life = plan_of(flow), Life(flow, spark)
+    interrupted(flow, spark, plan, Selected(where=EARLY))
+    short = replace(plan, tasks=tuple(replace(task, end=40) for task in plan.tasks))
+    first = life.copy(short)
+    assert (first.recovered, first.records) == (120, 0)
+    assert [part.sequence for part in first.partitions] == [None] * 3
+    second = life.copy(next_plan(plan, first, RECORDS))
+    assert (second.recovered, second.records) == (180, 600)
+    assert flow.differences() == []
+
+
+def test_pass_whose_time_is_up_ends_behind_what_it_took(flow: OneFlow, spark: SparkSession) -> None:
+    life, plan = Life(flow, spark), replace(plan_of(flow), max_seconds=0.0)
+    report = life.copy(plan)
+    assert 0 < report.records < 3 * RECORDS
+    for _ in range(9):
+        if {part.position for part in report.partitions} == {RECORDS}:
+            break
+        report = life.copy(next_plan(plan, report, RECORDS))
+    assert flow.differences() == []
+
+
+def test_other_rows_than_the_interrupted_life_had_are_refused(flow: OneFlow, spark: SparkSession) -> None:
+    plan = plan_of(flow)
+    interrupted(flow, spark, plan, Selected(where=EARLY))
+    before = flow.copies()
+    report = Life(flow, spark, Selected(value="concat(value, 'x')")).copy(plan)
+    assert len(stopped(report)) == 3 and "is not what the flow gives now" in stopped(report)[0]
+    assert flow.copies() == before
+
+
+def test_flow_that_gives_other_rows_each_time_writes_them_again_and_says_so(flow: OneFlow, spark: SparkSession) -> None:
+    plan = plan_of(flow)
+    interrupted(flow, spark, plan, Selected(where=EARLY))
+    report = Life(flow, spark, Selected(value="concat(value, 'x')", repeatable=False)).copy(plan)
+    assert not stopped(report)
+    assert {each.kind for part in report.partitions for each in part.incidents} == {"copied again"}
+    assert flow.copies() == 300 + 3 * RECORDS
+
+
+def test_rows_that_are_left_out_are_gaps_and_an_empty_pass_moves_on(flow: OneFlow, spark: SparkSession) -> None:
+    plan, life = plan_of(flow), Life(flow, spark, Selected(where="offset % 3 = 1"))
+    report = life.copy(plan)
+    kept = {number: [at for at in range(RECORDS) if at % 3 == 1] for number in range(3)}
+    assert report.records == sum(map(len, kept.values()))
+    assert {part.position for part in report.partitions} == {RECORDS}
+    remote, source = read_topic(flow.target, flow.remote_topic), flow.original()
+    assert {n: list(log.values()) for n, log in remote.items()} == {n: [source[n][at] for at in kept[n]] for n in kept}
+    assert lies([row for row in syncs_of(report) if row[3]], source, remote) == []
+    empty = Life(flow, spark, Selected(where="false")).copy(next_plan(plan, report, RECORDS))
+    assert (empty.records, stopped(empty)) == (0, [])
+
+
+def test_row_that_fails_stops_its_partition_there_or_is_left_out(flow: OneFlow, spark: SparkSession) -> None:
+    change = Selected(failure="if(partition = 1 and offset = 70, 'no number', null)")
+    plan = plan_of(flow)
+    report = Life(flow, spark, change).copy(plan)
+    assert [part.position for part in sorted(report.partitions, key=lambda p: p.partition)] == [RECORDS, 70, RECORDS]
+    assert stopped(report) == [f"{flow.topic}-1 at offset 70: no number"]
+    flow.settings["on.error"] = "skip"
+    second = Life(flow, spark, change).copy(next_plan(plan, report, RECORDS))
+    assert not stopped(second) and second.records == RECORDS - 71
+    told = [(each.kind, each.from_offset, each.until_offset) for p in second.partitions for each in p.incidents]
+    assert told == [("offsets skipped", 70, 71)]
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_task_whose_driver_was_overtaken_is_refused(flow: OneFlow, spark: SparkSession, exactly_once: bool) -> None:
+    plan = plan_of(flow, exactly_once=exactly_once)
+    rows = arrow_rows(flow, spark, replace(plan, tasks=plan.tasks[:1]), Selected())
+    zombie = RowWriter(RowsPlan(made_ready(plan).plan, True, False), 0)
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield from rows[:1]
+        assert not stopped(Life(flow, spark).copy(plan))
+        yield from rows[1:]
+
+    report = zombie.run(given()).report
+    # Without the fence both write.
+    assert report.fenced == exactly_once
+    assert (flow.differences() == []) == exactly_once

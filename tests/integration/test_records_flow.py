@@ -1,0 +1,74 @@
+"""Flows that go through Spark's rows, as a file asks for them: exact after kills, and honest where they cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Dict, List
+
+import pytest
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, run_mirror
+from tests.lab.one_flow import OneFlow
+from tests.lab.readers import LogRecord, read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENGINE = "mirror_lib.records.engine:RecordEngine.copy"
+# Of a task with several requests the first one is on its way.
+MID_TASK = ("mirror_lib.log.append:_produce_request", "after", 2)
+RECORDS = 3000
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("rows"), tmp_path, settings={"engine": "records"})
+    flow.fill(RECORDS)
+    return flow
+
+
+def test_run_whose_worker_is_killed_goes_on_and_its_copy_is_exact(spark: SparkSession, flow: OneFlow) -> None:
+    crash = CrashPoint(*MID_TASK, flow.directory / "died")
+    assert run_mirror(flow.config, crash=crash) == 0
+    assert crash.reached
+    assert flow.copies() == RECORDS * flow.partitions
+    flow.fill(200)
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+def test_rows_that_differ_each_time_are_doubled_by_a_kill_and_that_is_told(spark: SparkSession, flow: OneFlow) -> None:
+    flow.settings["select"] = "\"*, coalesce(cast(cast(rand() as string) as binary), value) as value\""
+    crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
+    assert run_mirror(flow.config, crash=crash) == -9
+    assert flow.run(spark).error is None
+    assert flow.copies() > RECORDS * flow.partitions
+    rows = spark.read.format("delta").load(str(flow.state / "incidents")).collect()
+    assert {row["kind"] for row in rows} == {"copied again"}
+
+
+def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession, flow: OneFlow) -> None:
+    dead = flow.target.create_topic(f"{flow.topic}-dead", 2)
+    flow.settings["select"] = "\"*, if(value is null, raise_error('no value'), value) as value\""
+    flow.settings["dead.letter.topic"] = dead
+    crash = CrashPoint("mirror_lib.records.dead_letters:DeadLetters.append", "after", 1, flow.directory / "died")
+    assert run_mirror(flow.config, crash=crash) == -9
+    assert flow.run(spark).error is None
+    original, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
+    assert {n: list(log.values()) for n, log in remote.items()} == _those(original, with_value=True)
+    letters = [record for log in read_topic(flow.target, dead).values() for record in log.values()]
+    origins = sorted((_header(each, "partition"), _header(each, "offset")) for each in letters)
+    lost = {n: [at for at, record in log.items() if record.value is None] for n, log in original.items()}
+    assert origins == sorted((str(n), str(at)) for n, offsets in lost.items() for at in offsets)
+    assert all(each.value is None for each in letters)
+
+
+def _those(logs: Dict[int, Dict[int, LogRecord]], with_value: bool) -> Dict[int, List[LogRecord]]:
+    return {n: [each for each in log.values() if (each.value is not None) == with_value] for n, log in logs.items()}
+
+
+def _header(record: LogRecord, name: str) -> str:
+    return (dict(record.headers)[f"mirror.source.{name}"] or b"").decode()

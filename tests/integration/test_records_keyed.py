@@ -1,0 +1,72 @@
+"""Flows that place records by their keys: where Kafka's producer would, once each, in order, whatever is killed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Dict, List, Tuple
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, run_mirror
+from tests.lab.one_flow import OneFlow
+from tests.lab.readers import LogRecord, read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REMOTE_PARTITIONS = 5
+RECORDS = 2000
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("keyed"), tmp_path, settings={"partitioner": "key"})
+    flow.target.create_topic(flow.remote_topic, REMOTE_PARTITIONS, retention_ms="-1")
+    flow.fill(RECORDS)
+    return flow
+
+
+def placed_by_a_producer(broker: KafkaBroker, topic: str, keys: List[bytes]) -> Dict[bytes, int]:
+    """Where librdkafka's port of Java's partitioner puts these keys."""
+    broker.create_topic(topic, REMOTE_PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random", "log_level": 0})
+    for key in keys:
+        producer.produce(topic, b"", key)
+    assert producer.flush(30) == 0
+    return {record.key or b"": n for n, log in read_topic(broker, topic).items() for record in log.values()}
+
+
+def assert_placed_once_and_in_order(flow: OneFlow) -> None:
+    source, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
+    keys = sorted({record.key for log in source.values() for record in log.values() if record.key is not None})
+    places = placed_by_a_producer(flow.target, f"{flow.topic}-placed-{flow.written}", keys)
+    wanted: Dict[Tuple[int, int], List[LogRecord]] = defaultdict(list)
+    for number, log in source.items():
+        for record in log.values():
+            place = number % REMOTE_PARTITIONS if record.key is None else places[record.key]
+            wanted[(number, place)].append(record)
+    # Which source partition a copy came from its value tells, where it has one.
+    assert sum(map(len, remote.values())) == sum(map(len, wanted.values()))
+    for place, log in remote.items():
+        left = {number: list(records) for (number, at), records in wanted.items() if at == place}
+        for copy in log.values():
+            number = next(number for number, records in left.items() if records and records[0] == copy)
+            left[number].pop(0)
+        assert not any(left.values())
+
+
+def test_keyed_copy_is_exact_after_driver_and_worker_died_mid_pass(spark: SparkSession, flow: OneFlow) -> None:
+    crash = CrashPoint("mirror_lib.log.append:_produce_request", "after", 2, flow.directory / "died", "kill driver")
+    assert run_mirror(flow.config, crash=crash) == -9
+    assert crash.reached
+    flow.fill(100)
+    assert flow.run(spark).error is None
+    assert_placed_once_and_in_order(flow)
+    flow.fill(100)
+    assert flow.run(spark).error is None
+    assert_placed_once_and_in_order(flow)

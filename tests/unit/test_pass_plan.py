@@ -1,0 +1,68 @@
+"""Which ranges the next pass of a flow that places records anew has, behind the last one that was written down."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Tuple
+
+import pytest
+
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import OffsetRange
+from mirror_lib.records.pass_plan import next_pass, remote_rows
+from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.row_passes import SOURCE, PassRow, RowPass
+
+REMOTES = remote_rows({"B": ("r1", 2)}, {("B", 0): 10, ("B", 1): 20})
+
+
+def partitions(*numbers: int, topic_id: str = "s1") -> List[CopiedPartition]:
+    return [CopiedPartition("A", "B", number, topic_id, "r1", 1000) for number in numbers]
+
+
+def logs(**ends: Tuple[int, int]) -> Dict[Tuple[str, int], OffsetRange]:
+    return {("A", int(name[1:])): OffsetRange(*bounds) for name, bounds in ends.items()}
+
+
+def ranges(planned: RowPass) -> Dict[int, Tuple[int, int]]:
+    return {row.partition: (row.from_offset, row.until_offset or 0) for row in planned.of(SOURCE)}
+
+
+def test_first_pass_begins_at_log_starts_and_names_where_remote_logs_stand() -> None:
+    planned = next_pass(None, partitions(0, 1), logs(p0=(5, 50), p1=(0, 7)), REMOTES, 1000)
+    assert (planned.number, ranges(planned)) == (0, {0: (5, 50), 1: (0, 7)})
+    assert [(row.partition, row.from_offset) for row in planned.of("remote")] == [(0, 10), (1, 20)]
+    assert ranges(next_pass(None, partitions(0), logs(p0=(5, 50)), REMOTES, 9, latest=True)) == {0: (50, 50)}
+
+
+def test_next_pass_goes_on_where_the_last_one_ended_and_takes_new_partitions_in() -> None:
+    first = next_pass(None, partitions(0), logs(p0=(0, 50)), REMOTES, 1000)
+    second = next_pass(first, partitions(0, 1), logs(p0=(0, 60), p1=(3, 4)), REMOTES, 1000)
+    assert (second.number, ranges(second), second.empty) == (1, {0: (50, 60), 1: (3, 4)}, False)
+    third = next_pass(second, partitions(0, 1), logs(p0=(0, 60), p1=(3, 4)), REMOTES, 1000)
+    assert third.empty
+
+
+def test_partition_that_tells_no_offsets_keeps_its_place() -> None:
+    first = next_pass(None, partitions(0, 1), logs(p0=(0, 50), p1=(0, 9)), REMOTES, 1000)
+    second = next_pass(first, partitions(0, 1), logs(p0=(0, 60)), REMOTES, 1000)
+    third = next_pass(second, partitions(0, 1), logs(p0=(0, 60), p1=(0, 11)), REMOTES, 1000)
+    assert (ranges(second)[1], ranges(third)[1]) == ((9, 9), (9, 11))
+
+
+def test_pass_has_no_more_offsets_than_it_may_but_each_partition_moves() -> None:
+    planned = next_pass(None, partitions(0, 1, 2), logs(p0=(0, 900), p1=(0, 10), p2=(0, 900)), REMOTES, 110)
+    assert ranges(planned) == {1: (0, 10), 0: (0, 50), 2: (0, 50)}
+
+
+@pytest.mark.parametrize(
+    ("log", "topic_id", "words"),
+    [
+        pytest.param((51, 90), "s1", "offsets 50 to 50 left the source's log", id="expired"),
+        pytest.param((0, 49), "s1", "ends at 49, before offset 50", id="truncated"),
+        pytest.param((0, 90), "s2", "deleted and created again", id="recreated"),
+    ],
+)
+def test_lost_source_is_refused(log: Tuple[int, int], topic_id: str, words: str) -> None:
+    last = RowPass(4, (PassRow(SOURCE, "A", "s1", 0, 20, 50),))
+    with pytest.raises(RefusedError, match=words):
+        next_pass(last, partitions(0, topic_id=topic_id), logs(p0=log), REMOTES, 10)

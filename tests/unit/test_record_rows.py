@@ -1,0 +1,112 @@
+"""Rows become records that another client reads as they were, whatever they hold and however Arrow cuts them."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Tuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords
+
+from mirror_lib.log.reencode import build_batches
+from mirror_lib.records.rows import Stretch, records_of, stretches
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("source_topic", pa.string()),
+        ("source_partition", pa.int32()),
+        ("source_offset", pa.int64()),
+        ("remote_topic", pa.string()),
+        ("remote_partition", pa.int32()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("failure", pa.string()),
+    ]
+)
+
+Header = Tuple[str, Optional[bytes]]
+Content = Tuple[int, Optional[bytes], Optional[bytes], Tuple[Header, ...]]
+
+# Lengths around those where a varint becomes a byte longer.
+BLOBS = st.one_of(st.none(), st.binary(max_size=70), st.sampled_from([63, 64, 8191, 8192, 20_000]).map(bytes))
+NAMES = st.text(st.characters(codec="utf-8"), max_size=70)
+TIMES = st.integers(-(2**40), 2**42)
+CONTENTS = st.tuples(TIMES, BLOBS, BLOBS, st.lists(st.tuples(NAMES, BLOBS), max_size=3).map(tuple))
+EDGES = st.sampled_from([("a", 0, "x", 0), ("a", 1, "x", 1), ("b", 0, "y", 0)])
+
+
+def rows_of(
+    edges: List[Tuple[str, int, str, int]], contents: List[Content], no_headers: bool = False
+) -> pa.RecordBatch:
+    columns: Dict[str, List[object]] = {name: [] for name in SCHEMA.names}
+    for offset, (edge, (timestamp, key, value, headers)) in enumerate(zip(edges, contents)):
+        given_headers = None if no_headers and not headers else [{"key": n, "value": v} for n, v in headers]
+        row = (edge[0], edge[1], offset, edge[2], edge[3], timestamp, key, value, given_headers, None)
+        for name, cell in zip(SCHEMA.names, row):
+            columns[name].append(cell)
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def read_back(stretch: Stretch) -> List[Tuple[int, Content]]:
+    """What kafka-python finds in the batches, with the upstream offsets that were told for them."""
+    found: List[Tuple[int, Content]] = []
+    for built in build_batches(stretch.records, 0, 7, 1, 0, 1 << 20):
+        offsets = (start + i for start, count in built.runs for i in range(count))
+        for batch in MemoryRecords(built.data):
+            assert batch.validate_crc()
+            for offset, record in zip(offsets, batch):
+                headers = tuple((name, value) for name, value in record.headers)
+                found.append((offset, (record.timestamp, record.key, record.value, headers)))
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(EDGES, CONTENTS), max_size=12), st.integers(0, 3), st.booleans())
+def test_every_record_is_read_back_as_it_was(
+    given_rows: List[Tuple[Tuple[str, int, str, int], Content]], cut: int, no_headers: bool
+) -> None:
+    edges, contents = [edge for edge, _ in given_rows], [content for _, content in given_rows]
+    rows = rows_of(edges, contents, no_headers).slice(cut)  # a slice has offsets of its own in every buffer
+    found = {(*each.source, *(each.remote or ())): read_back(each) for each in stretches(rows)}
+    wanted: Dict[Tuple[str, int, str, int], List[Tuple[int, Content]]] = {}
+    for offset, (edge, content) in list(enumerate(given_rows))[cut:]:
+        wanted.setdefault(edge, []).append((offset, content))
+    assert found == wanted
+
+
+def test_rows_that_failed_are_told_and_not_sent() -> None:
+    rows = rows_of([("a", 0, "x", 0)] * 4, [(1, None, b"%d" % n, ()) for n in range(4)])
+    failure = pa.array([None, "not a number", None, "too long"], pa.string())
+    places = pa.array(["x", None, "x", None], pa.string()), pa.array([0, None, 0, None], pa.int32())
+    rows = rows.set_column(3, "remote_topic", places[0]).set_column(4, "remote_partition", places[1])
+    (found,) = stretches(rows.set_column(9, "failure", failure))
+    assert [record.offset for record in found.records] == [0, 2]
+    assert found.failures == [(1, "not a number"), (3, "too long")]
+
+
+def test_rows_that_failed_have_no_place_or_are_dead_letters() -> None:
+    failure = pa.array(["no number"] * 2, pa.string())
+    rows = rows_of([("a", 0, "dead", 3)] * 2, [(1, None, b"%d" % n, ()) for n in range(2)])
+    (dead,) = stretches(rows.set_column(9, "failure", failure))
+    assert (dead.remote, dead.dead_letters, [record.offset for record in dead.dead]) == (None, ("dead", 3), [0, 1])
+    nowhere = rows.set_column(9, "failure", failure).set_column(3, "remote_topic", pa.nulls(2, pa.string()))
+    (told,) = stretches(nowhere.set_column(4, "remote_partition", pa.nulls(2, pa.int32())))
+    assert (told.remote, told.dead, told.failures) == (None, (), [(0, "no number"), (1, "no number")])
+
+
+def test_rows_that_go_on_in_another_partition_stay_in_order() -> None:
+    edges = [("a", 0, "x", 0), ("a", 0, "x", 0), ("a", 1, "x", 0), ("b", 0, "x", 0)]
+    found = list(stretches(rows_of(edges, [(1, None, b"", ())] * 4)))
+    assert [(each.source, len(each.records)) for each in found] == [(("a", 0), 2), (("a", 1), 1), (("b", 0), 1)]
+
+
+def test_header_without_a_name_is_refused() -> None:
+    rows = rows_of([("a", 0, "x", 0)], [(1, None, None, ())])
+    headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
+    with pytest.raises(ValueError, match="without a name"):
+        records_of(rows.set_column(8, "headers", headers))

@@ -108,7 +108,7 @@ class RowWriter:
         return self._report(fenced, broken, time.monotonic() - started)
 
     def _full(self, started: float) -> bool:
-        """Whether the pass has lasted or brought enough, or there are more dead letters than the driver takes at once."""
+        """Whether the pass has lasted or brought enough, or the driver would take no more dead letters at once."""
         most, written = self._plan.rates.pass_bytes, sum(partition.copy.bytes for partition in self._open.values())
         enough = most is not None and written >= most
         over = enough or time.monotonic() - started >= self._plan.max_seconds or self._dead_bytes > DEAD_BYTES

@@ -27,7 +27,7 @@ from mirror_lib.replicate.rates import NO_RATES, TaskRates
 log = logging.getLogger(__name__)
 
 # Offsets of the first pass, when nobody knows yet how long they take; later passes are at most so many times larger.
-FIRST_OFFSETS = 100_000
+FIRST_OFFSETS, FEWEST_OFFSETS = 100_000, 1_000
 GROWTH = 4
 # So much of rows goes to Python at once. Spark counts rows, so their size is estimated from what was written lately.
 ARROW_BYTES = 4 * 1024 * 1024
@@ -72,7 +72,7 @@ class RecordEngine:
         if not self._told:  # what is written wrong is refused before anything is fenced
             self._changed(no_rows(spark), whole.tasks)
         try:
-            ready = made_ready(replace(whole, tasks=_bounded(whole.tasks, self._offsets)))
+            ready = made_ready(replace(whole, tasks=bounded(whole.tasks, self._offsets)))
             found = self._append(spark, ready.plan)
             self._bury(ready.plan, found)
             report = self._report(ready, found, time.monotonic() - began)
@@ -146,7 +146,7 @@ def next_offsets(last: int, done: int, seconds: float, wanted_seconds: float) ->
     """How many offsets a pass of `wanted_seconds` may have, after `done` of at most `last` took so many seconds."""
     if not done or seconds <= 0:
         return last
-    return max(FIRST_OFFSETS // 10, min(int(done / seconds * wanted_seconds), last * GROWTH))
+    return max(FEWEST_OFFSETS, min(int(done / seconds * wanted_seconds), last * GROWTH))
 
 
 def _one_plan(plans: Sequence[TaskPlan]) -> TaskPlan:
@@ -167,15 +167,15 @@ def _one_plan(plans: Sequence[TaskPlan]) -> TaskPlan:
     )
 
 
-def _bounded(tasks: Sequence[PartitionTask], offsets: int) -> Tuple[PartitionTask, ...]:
+def bounded(tasks: Sequence[PartitionTask], offsets: int) -> Tuple[PartitionTask, ...]:
     """The same with their ends brought forward, so that they have about `offsets` offsets to go through in all."""
     room, left = offsets, len(tasks)
-    bounded: List[PartitionTask] = []
+    found: List[PartitionTask] = []
     for task in sorted(tasks, key=lambda task: task.end - task.upstream_offset):
         share = min(task.end - task.upstream_offset, max(1, room // left))
-        bounded.append(replace(task, end=task.upstream_offset + share))
+        found.append(replace(task, end=task.upstream_offset + share))
         room, left = max(0, room - share), left - 1
-    return tuple(bounded)
+    return tuple(found)
 
 
 def _without_rows(plan: TaskPlan, seen: Set[Partition], unsure: bool, cut: bool) -> List[PartitionReport]:

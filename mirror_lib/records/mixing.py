@@ -17,7 +17,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.progress import ProgressSnapshot
-from mirror_lib.records.engine import FIRST_OFFSETS, next_offsets
+from mirror_lib.records.engine import next_offsets
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixed_pass import Done, MixedPass, NotWhole
 from mirror_lib.records.pass_plan import next_pass, remote_rows
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.5
+# Of the first pass, when nobody knows how large records are: such a pass cannot end before it is whole.
+FIRST_OFFSETS = 10_000
 
 
 class MixingMirror:

@@ -66,19 +66,12 @@ class Rejections:
 
     def incidents(self, key: PartitionKey, part: PartitionReport) -> List[Incident]:
         """What an operator must be able to look up about this pass; a partition that stays stopped is told once."""
+        passed = [each for each in part.incidents if each.kind in PASSED]
         if self._skips(key, part):
-            return [
-                Incident(
-                    OFFSETS_SKIPPED,
-                    part.topic,
-                    part.partition,
-                    part.rejected_from or 0,
-                    part.rejected_until,
-                    part.stopped or "",
-                )
-            ]
+            skipped = (part.topic, part.partition, part.rejected_from or 0, part.rejected_until, part.stopped or "")
+            return [*passed, Incident(OFFSETS_SKIPPED, *skipped)]
         if part.stopped is None or (self._skip and part.rejected_from is not None):
-            return [each for each in part.incidents if each.kind in PASSED]
+            return passed
         told = (key, part.position)
         if told in self._noted:
             return []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.state.records import Incident, PartitionKey
@@ -72,6 +74,14 @@ def test_only_the_refused_record_is_skipped_and_written_down() -> None:
     assert (incident.kind, incident.from_offset, incident.until_offset) == ("offsets skipped", 17, 18)
     assert rejections.goes_on(KEY, alone)
     assert rejections.isolate_until(KEY) == 30
+
+
+def test_rows_that_were_left_out_before_a_skipped_record_are_told_with_it() -> None:
+    rejections = Rejections("skip")
+    rejections.goes_on(KEY, part())
+    row = Incident("offsets skipped", "orders", 0, 12, 13, "no number")
+    alone = replace(part(position=17, rejected_from=17, rejected_until=18), incidents=(row, STOP))
+    assert [each.from_offset for each in rejections.incidents(KEY, alone)] == [12, 17]
 
 
 def test_other_partitions_are_not_slowed_down() -> None:

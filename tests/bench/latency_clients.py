@@ -16,7 +16,6 @@ from typing import Any, Callable, Dict, List
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 NUMBER_BYTES = 8
-# A first commit to the ledger can take long on a busy machine, and what comes meanwhile waits.
 SILENCE_SECONDS = 60.0
 
 

@@ -96,12 +96,13 @@ def snapshot_of(
 
 
 def _ledger_rows(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRow]:
+    # What a task told and was not answered, its last report tells again.
+    syncs = dict.fromkeys(sync for report in reports for sync in report.syncs)
     return [
         by_source[(sync.topic, sync.partition)].ledger_row(
             sync.upstream_offset, sync.downstream_offset, sync.record_count
         )
-        for report in reports
-        for sync in report.syncs
+        for sync in syncs
     ]
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import socket
 import threading
 from dataclasses import replace
-from typing import List, Optional
+from typing import List, Optional, cast
 
 import pytest
 
 from mirror_lib.errors import StateError
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lanes import NO_END, PartitionReport, ReportTo, TaskReport
-from mirror_lib.replicate.outcome import judged_by_topics
+from mirror_lib.replicate.outcome import judged_by_topics, outcome_of
+from mirror_lib.replicate.positions import Positions
 from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.reporting import TAKEN, UNTOLD_REPORTS, Listener, Teller
 from mirror_lib.replicate.tailing import (
     BatchClock,
@@ -65,6 +67,22 @@ def test_partition_whose_topic_was_deleted_has_not_failed() -> None:
     told = replace(report(), partitions=(replace(report().partitions[0], incidents=(lost,)),))
     (judged,) = judged_by_topics([told], partitions, {})
     assert judged.partitions[0].incidents == (lost,)
+
+
+def test_what_a_task_told_and_tells_again_at_its_end_is_one_row_and_its_last_position_counts() -> None:
+    copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
+    partitions = {each.key: each for each in copied}
+    told = report()
+    last = replace(told, partitions=(replace(told.partitions[0], position=12, records=2), told.partitions[1]))
+    outcome = outcome_of([told, last], partitions, cast(Positions, AtTheStart()), Rejections("fail"))
+    assert outcome.moves == {copied[0].key: Position(12, 10), copied[1].key: Position(20, 20)}
+    assert [row.record_count for row in outcome.rows] == [1, 0, 0]
+    assert sum(each.records for each in outcome.reports) == 2
+
+
+class AtTheStart:
+    def at(self, key: PartitionKey) -> Position:
+        return Position(0, 0)
 
 
 def test_flow_that_tails_with_few_tasks_catches_up_with_all_of_them() -> None:

@@ -1,4 +1,4 @@
-"""Rows of a flow's source in, the records that its remote logs should hold out, each under its source's position."""
+"""Rows of a flow's source in, the records that its remote logs should hold out, each where it can be looked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from mirror_lib.config.record_change import RecordChange
 
 
 def expected(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataFrame:
-    """`topic, partition, offset, key, value, headers, timestamp` as Kafka's source has them; dead letters left out."""
-    position = ("source_topic as topic", "source_partition as partition", "source_offset as offset")
+    """`topic, partition, offset, key, value, headers, timestamp` as Kafka's source has them; dead letters left out.
+
+    Topic and partition are the source's, or the remote ones where the flow places records anew; the offset is always
+    the source's.
+    """
+    side = "source" if change.keeps_partitions else "remote"
+    position = (f"{side}_topic as topic", f"{side}_partition as partition", "source_offset as offset")
     made = changed(rows, change, remote).where("failure is null")
     return made.selectExpr(*position, "key", "value", "headers", "timestamp_millis(timestamp) as timestamp")

@@ -25,6 +25,7 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> int:
     from mirror_lib.cluster import clusters_of
     from mirror_lib.state.offset_syncs import OffsetSyncTable
+    from mirror_lib.state.row_passes import RowPassTable
     from mirror_lib.state.takeovers import TakeoverTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import verify
@@ -34,7 +35,8 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as
         plan = plan_flow(flow, source, target, config.flows)
         copied = [topic for topic in plan.copied if topic.create is None]
         incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
-        report = verify(spark, flow, OffsetSyncTable(spark, config.state), copied, source, target, incomplete)
+        last = None if flow.change is None else RowPassTable(spark, config.state).latest(flow.name)
+        report = verify(spark, flow, OffsetSyncTable(spark, config.state), copied, source, target, incomplete, last)
     if as_json:
         print_json(report_json(report))
     else:

@@ -177,8 +177,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "`select`"),
     Setting("transform.deterministic", OPTIONAL_BOOLEAN, "", "Your word that Python functions in it give the same "
             "result each time"),
-    Setting("rename", RENAMES, "", "Remote topics by source topic, instead of the policy's: `TOPIC -> NAME` or `TOPIC "
-            "-> NAME NAME`, the first that matches the whole name counts; `$1` is the pattern's first group"),
+    Setting("rename", RENAMES, "", "Remote topics by source topic, instead of the policy's: `TOPIC -> NAME`, the first "
+            "that matches the whole name counts; `$1` is the pattern's first group"),
     Setting("partitioner", PARTITIONER, "source", "`source` keeps a record's partition; `key` puts it where Kafka's "
             "producer would by its key; a number does so over so many partitions"),
     Setting("provenance.headers", BOOLEAN, "false", "Add source cluster, topic, partition and offset to the headers"),

@@ -96,9 +96,27 @@ alone. Internal topics are never copied, whatever a class says. `conf/examples/c
 ## Flows that change records
 
 Where one of `where`, `select`, `transform`, `rename`, `partitioner`, `provenance.headers` and `dead.letter.topic` is
-set, or `engine: records`, the flow goes through Spark's rows. `rename` is a list of `TOPIC -> NAME`, in YAML also a
-map; a topic may go to several remote topics (`audit -> audit.eu audit.all`), and several to one. Text in `where` and
-`select` is taken as it stands, also in `.properties`.
+set, or `engine: records`, the flow goes through Spark's rows, record by record. Without them it copies whole batches,
+several times as fast and with the source's compression: set none of them where records stay as they are. Both are
+exact. `conf/examples/changes` has a file for each kind of change; `mirror plan` says what a file comes to.
+
+- The order is `transform`, `where`, `select`. Each sees the columns that Spark's Kafka source has; `headers` is an
+  array, empty where a record has none. `select` begins with `*` to keep what it does not name. Text that it gives as
+  `key` or `value` is written as UTF-8. Quotes and `#` are part of an expression, also in `.properties`.
+- `rename` is a list of `TOPIC -> NAME`, in YAML also a map.
+- Refused before anything is copied, with the line: unknown columns, a `select` that loses a part of the record, and
+  what could change order or number of records (sorting, grouping, joins, limits, windows, `explode`).
+- A record on which an expression fails goes to `dead.letter.topic` as it came, with the headers
+  `mirror.source.cluster`, `.topic`, `.partition`, `.offset` and `mirror.error`. Without that topic its partition
+  stops there. `transform` may add a column `failure`: its text, where it is not null, is such a reason. A Python
+  function that raises ends the pass.
+- Exactly once needs expressions that give the same each time. With `rand()`, `uuid()`, `current_timestamp()` and
+  their like, and with Python functions unless `transform.deterministic: true`, the flow is at least once, and `mirror
+  plan` says why.
+- With `partitioner` other than `source` several partitions meet in one: group offsets of such topics are not
+  translated. Records without a key go by the partition they came from.
+- A `transform` is looked for like a custom class, above. Functions of yours that run on executors must be importable
+  there (`--py-files`).
 
 ## Clients
 

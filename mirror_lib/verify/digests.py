@@ -101,21 +101,25 @@ class DigestReader:
             f"{_BYTES} as bytes",
         )
 
-    def hashes(self, slices: Sequence[Slice]) -> DataFrame:
-        """`slot, offset, hash_1, hash_2, bytes`: two independent 64-bit hashes of the same content, and its size."""
+    def hashes(self, slices: Sequence[Slice], slots: Optional[Sequence[Slice]] = None) -> DataFrame:
+        """`slot, offset, hash_1, hash_2, bytes`: two independent 64-bit hashes of the same content, and its size.
+
+        `slots` are those of the places that the flow gives its records, where they are not where they came from.
+        """
         hashes = [f"{_HASH % number} as hash_{number}" for number in (1, 2)]
-        return self._records(slices).selectExpr("slot", "offset", *hashes, f"{_BYTES} as bytes")
+        return self._records(slices, slots).selectExpr("slot", "offset", *hashes, f"{_BYTES} as bytes")
 
     def fields(self, slices: Sequence[Slice]) -> DataFrame:
         """`slot, offset, digest` and `<name>_digest` for each of `FIELDS`: to see in what two records differ."""
         parts = [f"{_sha256(binary)} as {name}_digest" for name, binary in FIELDS.items()]
         return self._records(slices).selectExpr("slot", "offset", f"{RECORD_DIGEST} as digest", *parts)
 
-    def _records(self, slices: Sequence[Slice]) -> DataFrame:
+    def _records(self, slices: Sequence[Slice], slots_of: Optional[Sequence[Slice]] = None) -> DataFrame:
         read = [part for part in slices if part.from_offset < part.until_offset]
         if not read:
             return local_rows(self._spark, _KAFKA_COLUMNS, [])
-        slots = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in read])
+        places = [(part.slot, part.topic, part.partition) for part in slots_of or read]
+        slots = local_rows(self._spark, _SLOT, places)
         records = self._spark.read.format("kafka").options(**self._options(read)).load()
         records = records if self._made is None else self._made(records)
         return records.join(F.broadcast(slots), ["topic", "partition"])

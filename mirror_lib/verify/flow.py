@@ -21,11 +21,13 @@ from mirror_lib.facts import Cluster
 from mirror_lib.state.offset_map import downstream_end, downstream_of, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import OffsetSync, PartitionKey
+from mirror_lib.state.row_passes import RowPass
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.first_differences import Facing, kinds
+from mirror_lib.verify.placed import verify_placed, whole_before
 from mirror_lib.verify.screen import screen
 from mirror_lib.verify.verdicts import (
     DIFFERS,
@@ -52,18 +54,24 @@ def verify(
     source: Cluster,
     target: Cluster,
     incomplete: Collection[PartitionKey] = frozenset(),
+    last_pass: Optional[RowPass] = None,
 ) -> VerifyReport:
     """Compare every copied topic record for record over what was copied (`verify.comparison` says why that proves).
 
     `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
-    May run beside the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end.
+    `last_pass`: of a flow that places records anew. May run beside the flow. StateError if the ledger, ClusterError if
+    a cluster cannot be read to the end, RefusedError where the flow would make other records the next time.
     """
-    ranges = _ranges(flow, ledger, copied, source, target, incomplete)
-    log.info("%s: comparing %d partitions", flow.name, len(ranges))
     readers = (
         DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied)),
         DigestReader(spark, flow.target, "read_uncommitted"),
     )
+    if flow.change is not None and not flow.change.keeps_partitions:
+        whole = whole_before(last_pass, source, target, flow.isolation_level)
+        with _explained(flow):
+            return VerifyReport(flow.name, verify_placed(*readers, copied, whole))
+    ranges = _ranges(flow, ledger, copied, source, target, incomplete)
+    log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with _explained(flow):
         findings = _findings(spark, readers, ranges)
     partitions = [_partition_verdict(one, finding) for one, finding in zip(ranges, findings)]

@@ -6,7 +6,7 @@ import json
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -22,13 +22,22 @@ from tests.lab.jvm import kafka_archive, quick_options
 from tests.lab.readers import read_topic
 
 # A guard must hold in what Spark compiles, as it does for users.
-pytestmark = pytest.mark.usefixtures("compiled_statements")
+pytestmark = pytest.mark.usefixtures("compiled_statements", "casts_that_fail")
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NOON_MS = int(NOON.timestamp() * 1000)
 HEADERS: List[Tuple[str, Optional[bytes]]] = [("n", b"1"), ("n", None)]
 NAMES = RemoteNames("A", {"orders": ("A.orders",), "audit": ("A.audit",)}, {"A.orders": 4, "A.audit": 3, "dead": 2})
 Record = Dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def casts_that_fail(spark: SparkSession) -> Iterator[None]:
+    """Spark 4's default on both lines: before, a cast that cannot be made gave null."""
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    yield
+    spark.conf.set("spark.sql.ansi.enabled", before or "false")
 
 
 def record(offset: int, value: Optional[bytes], key: Optional[bytes] = None, **other: Any) -> Record:

@@ -16,12 +16,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
+from mirror_lib.changes.murmur2 import placed
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.record_change import RecordChange
+from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
+from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import verify
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
@@ -511,3 +513,47 @@ def test_what_cannot_be_made_again_is_not_called_equal(lab: Lab) -> None:
     flow = replace(lab.flow, change=RecordChange(where="rand() < 2"))
     with pytest.raises(RefusedError, match="cannot be made again to compare it: rand"):
         lab.verify([], flow)
+
+
+def placed_log(records: Sequence[Rec]) -> Dict[int, List[Rec]]:
+    """Where Kafka's partitioner would put `records` among two partitions."""
+    logs: Dict[int, List[Rec]] = {0: [], 1: []}
+    for record in records:
+        logs[placed(record.key, 0, 2)].append(record)
+    return logs
+
+
+ALL = placed_log(TEN)
+# What lies in the two remote partitions of a flow that places its ten records by their keys, and what is found.
+PLACED: Mapping[str, Tuple[Mapping[int, Sequence[Rec]], List[Tuple[str, int]]]] = {
+    "placed-equal": (ALL, []),
+    "placed-lost": ({0: ALL[0], 1: ALL[1][:-1]}, [("lost", 1)]),
+    "placed-doubled": ({0: [*ALL[0], ALL[0][0]], 1: ALL[1]}, [("not made of the source", 0)]),
+    "placed-tripled": ({0: [*ALL[0], ALL[0][0], ALL[0][0]], 1: ALL[1]}, [("not made of the source", 0)]),
+    "placed-elsewhere": ({0: ALL[1], 1: ALL[0]}, [("not made of the source", 0), ("not made of the source", 1)]),
+    "placed-changed": (
+        {0: ALL[0], 1: [replace(ALL[1][0], value=b"x"), *ALL[1][1:]]}, [("not made of the source", 1)],
+    ),
+}  # fmt: skip
+
+
+def test_records_that_are_placed_anew_are_compared_in_each_remote_partition(lab: Lab) -> None:
+    names = [topic_of(case) for case in PLACED]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names)
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    lab.write(upstream, {(name, 0): TEN for name in names})
+    logs = {(f"primary.{topic_of(case)}", n): logs[n] for case, (logs, _) in PLACED.items() for n in (0, 1)}
+    lab.write(downstream, logs)
+    ours = [PassRow(SOURCE, name, "", n, 10 if n == 0 else 0, None) for name in names for n in (0, 1)]
+    theirs = [PassRow(REMOTE, name, "", n, len(log), None) for (name, n), log in logs.items()]
+    copied = [replace(each, keyed_over=2) for each in lab.copied(names)]
+    flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
+
+    report = verify(
+        lab.spark, flow, lab.ledger, copied, lab.source, lab.target, last_pass=RowPass(7, (*ours, *theirs))
+    )
+
+    found = {topic.topic: [(d.kind, d.partition) for d in topic.differences] for topic in report.topics}
+    assert found == {topic_of(case): expected for case, (_, expected) in PLACED.items()}
+    assert verdict_of(report, "placed-equal").records == 10

@@ -34,11 +34,13 @@ WITHOUT_SPARK = (
 NEVER = (
     ("verify", "log"),
     ("verify", "replicate"),
+    ("verify", "records"),
     ("config", "cluster"),
     ("log", "replicate"),
     ("state", "replicate"),
     ("changes", "log"),
     ("changes", "replicate"),
+    ("changes", "records"),
     ("changes", "state"),
 )
 NAMES_TO_AVOID = re.compile(r"utils?|common|helpers?|base|manager")

@@ -51,4 +51,10 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Tupl
     with running_session("mirror plan") as spark:
         table = TopicAclTable(spark, config.state)
         made = {flow.name: table.made(flow.name) for flow in deleting}
-        return made, {flow.name: engine_note(flow, *check_change(spark, flow)) for flow in changing}
+        return made, {flow.name: engine_note(flow, *check_change(spark, flow), _refused(flow)) for flow in changing}
+
+
+def _refused(flow: ReplicationFlow) -> Optional[str]:
+    from mirror_lib.records.mirrors import why_not_mixed
+
+    return why_not_mixed(flow, until=False) if flow.places_anew else None

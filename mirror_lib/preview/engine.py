@@ -25,12 +25,17 @@ class EngineNote:
         return f"engine: {self.engine}{changes}, {self.delivery}{why}"
 
 
-def engine_note(flow: ReplicationFlow, repeatable: bool, reason: str) -> Optional[EngineNote]:
-    """What a plan says of the engine; `None` where record batches are copied as they are."""
+def engine_note(
+    flow: ReplicationFlow, repeatable: bool, reason: str, refused: Optional[str] = None
+) -> Optional[EngineNote]:
+    """What a plan says of the engine; `None` where record batches are copied as they are. `refused`: the setting for
+    which a flow that places records anew does not run."""
     if flow.change is None:
         return None
     untouched = RecordChange()
     changes = [key for key, name in CHANGE_KEYS.items() if getattr(flow.change, name) != getattr(untouched, name)]
+    if refused is not None:
+        return EngineNote(RECORDS, tuple(changes), "will not run", f"a flow with partitioner cannot have {refused}")
     exact = repeatable and flow.delivery == "exactly-once"
     why = reason or ("" if exact else f"delivery is {flow.delivery}")
     return EngineNote(RECORDS, tuple(changes), "exactly once" if exact else "at least once", why)

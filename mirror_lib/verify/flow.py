@@ -66,7 +66,7 @@ def verify(
         DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied)),
         DigestReader(spark, flow.target, "read_uncommitted"),
     )
-    if flow.change is not None and not flow.change.keeps_partitions:
+    if flow.places_anew:
         whole = whole_before(last_pass, source, target, flow.isolation_level)
         with _explained(flow):
             return VerifyReport(flow.name, verify_placed(*readers, copied, whole))

@@ -347,6 +347,12 @@ def test_what_changes_records_says_so_with_its_guarantee(settings: Any, said: An
     assert (document["engine"], document["reason"]) == ("records", said[1])
 
 
+def test_a_flow_that_will_be_refused_says_for_which_setting() -> None:
+    note = engine_note(flow(change=RecordChange(partitioner="key")), True, "", "start.position")
+    assert note is not None
+    assert note.line().endswith("(partitioner), will not run: a flow with partitioner cannot have start.position")
+
+
 def test_a_flow_that_changes_nothing_says_nothing_of_its_engine() -> None:
     assert engine_note(flow(), True, "") is None
     assert not [line for line in preview_lines(example()) if line.startswith("engine")]

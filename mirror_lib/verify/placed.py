@@ -16,12 +16,20 @@ from mirror_lib.facts import Cluster, OffsetRange
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.digests import DigestReader, Slice
-from mirror_lib.verify.verdicts import DIFFERS, EQUAL, LOST, Difference, PartitionVerdict, TopicVerdict
+from mirror_lib.verify.verdicts import (
+    DIFFERS,
+    EQUAL,
+    EXPIRED,
+    LOST,
+    Difference,
+    PartitionVerdict,
+    TopicVerdict,
+)
 
 # A place is (topic, partition).
 Place = Tuple[str, int]
 ORDER = "the order of its records was not compared"
-GONE = "its source no longer holds all that was copied; what it lost cannot be made again, so nothing was compared"
+GONE = "a log of its source or of its remote topic no longer begins at its first record: nothing was compared"
 EXTRA = "not made of the source"
 
 
@@ -31,6 +39,12 @@ class Whole:
 
     source: Mapping[Place, OffsetRange]
     remote: Mapping[Place, OffsetRange]
+
+    def expired(self, topic: str, remote_topic: str) -> bool:
+        """Whether a log of the topic or of its remote topic has lost its beginning."""
+        ours = [log for (name, _), log in self.source.items() if name == topic]
+        theirs = [log for (name, _), log in self.remote.items() if name == remote_topic]
+        return any(log.log_start > 0 for log in (*ours, *theirs))
 
 
 def whole_before(last: Optional[RowPass], source: Cluster, target: Cluster, isolation_level: str) -> Whole:
@@ -55,8 +69,9 @@ def verify_placed(
 
 def _topic(source: DigestReader, remote: DigestReader, topic: CopiedTopic, whole: Whole) -> TopicVerdict:
     name, there = topic.source.name, range(topic.remote_partitions)
-    if any(whole.source[name, n].log_start > 0 for n in range(topic.partitions) if (name, n) in whole.source):
-        gone = [PartitionVerdict(number, 0, 0, EQUAL, None, (GONE,)) for number in there]
+    # Where nothing is left of a record, nobody knows which remote partition had it.
+    if whole.expired(name, topic.remote_topic):
+        gone = [PartitionVerdict(number, 0, 0, EXPIRED, None, (GONE,)) for number in there]
         return TopicVerdict(name, topic.remote_topic, tuple(gone))
     slots = [Slice(n, topic.remote_topic, n, 0, 0) for n in there]
     made = source.hashes(_slices(whole.source, name, topic.partitions), slots)

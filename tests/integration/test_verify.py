@@ -528,13 +528,9 @@ ALL = placed_log(TEN)
 PLACED: Mapping[str, Tuple[Mapping[int, Sequence[Rec]], List[Tuple[str, int]]]] = {
     "placed-equal": (ALL, []),
     "placed-lost": ({0: ALL[0], 1: ALL[1][:-1]}, [("lost", 1)]),
-    "placed-doubled": ({0: [*ALL[0], ALL[0][0]], 1: ALL[1]}, [("not made of the source", 0)]),
     "placed-tripled": ({0: [*ALL[0], ALL[0][0], ALL[0][0]], 1: ALL[1]}, [("not made of the source", 0)]),
     "placed-elsewhere": ({0: ALL[1], 1: ALL[0]}, [("not made of the source", 0), ("not made of the source", 1)]),
-    "placed-changed": (
-        {0: ALL[0], 1: [replace(ALL[1][0], value=b"x"), *ALL[1][1:]]}, [("not made of the source", 1)],
-    ),
-}  # fmt: skip
+}
 
 
 def test_records_that_are_placed_anew_are_compared_in_each_remote_partition(lab: Lab) -> None:

@@ -16,7 +16,7 @@ from mirror_lib.cluster.connection import ANSWER_SECONDS, ClusterConnection, som
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED
-from mirror_lib.log.tail import EARLIEST, LATEST, list_offsets_request
+from mirror_lib.log.offsets import EARLIEST, LATEST, list_offsets_request
 
 log = logging.getLogger(__name__)
 

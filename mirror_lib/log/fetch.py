@@ -9,6 +9,8 @@ from kafka.protocol.consumer import FetchRequest
 
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
 from mirror_lib.log.fetch_session import Asked, FetchSession
+from mirror_lib.log.gaps import Gaps
+from mirror_lib.log.offsets import local_start
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -175,6 +177,7 @@ class Fetcher:
         self._last: Dict[Partition, Fetched] = {}
         self._served: Set[Partition] = set()
         self._alone: Set[Partition] = set()
+        self._gaps = Gaps(lambda partition: local_start(client, partition))
 
     def idle(self) -> bool:
         """True when no answer is awaited."""
@@ -200,7 +203,7 @@ class Fetcher:
 
     def _send(self, node: int, wanted: Mapping[Partition, int], max_wait_ms: int, brokers: int) -> None:
         lonely = self._alone.intersection(wanted)
-        if lonely:
+        if lonely and not self._gaps.stored(min(lonely)):
             max_wait_ms = 0
         in_turn = [min(lonely)] if lonely else sorted(wanted, key=lambda each: each in self._served)
         granted = self._gate.grant(in_turn, brokers)
@@ -215,7 +218,7 @@ class Fetcher:
         self._in_flight[node] = (self._client.send(node, request), positions, asked, granted)
 
     def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
-        """What has come: (partition, position asked for, whether no other one got anything, answer)."""
+        """What has come: (partition, position asked for, whether nothing lies between it and the end, answer)."""
         for node in [node for node, (future, *_) in self._in_flight.items() if future.is_done]:
             future, positions, asked, granted = self._in_flight.pop(node)
             if not future.succeeded():
@@ -229,7 +232,9 @@ class Fetcher:
             sizes = {partition: len(one.data) for partition, one in answer.items() if len(one.data)}
             self._learn(positions, answer, sizes, granted)
             for partition, one in answer.items():
-                yield partition, positions[partition], not sizes or list(sizes) == [partition], one
+                at = positions[partition]
+                empty = not sizes and at < one.end and not one.error_code
+                yield partition, at, self._gaps.answered(partition, at, empty), one
 
     def _learn(
         self,

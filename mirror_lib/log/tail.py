@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
-
-from kafka.protocol.consumer import ListOffsetsRequest
+import time
+from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.log.connection import REQUEST_TIMEOUT_MS, Disconnected, LogClient, Partition, error_name, is_retriable
-from mirror_lib.log.fetch import Fetched, fetch_request, fetched, says_nothing
+from mirror_lib.log.fetch import MAX_WAIT_MS, Fetched, fetch_request, fetched, says_nothing
+from mirror_lib.log.offsets import EARLIEST, list_offsets_request, local_start
 from mirror_lib.log.visible import Entry, entries
 
 TAIL_FETCH_BYTES = 4 * 1024 * 1024
@@ -16,9 +16,8 @@ TAIL_FETCH_BYTES = 4 * 1024 * 1024
 GLANCE_BYTES = 4 * 1024
 GLANCES_PER_REQUEST = 1000
 OFFSET_OUT_OF_RANGE = 1
-EARLIEST = -2
-LATEST = -1
-READ_UNCOMMITTED = 0
+# How long tiered storage may take to give something.
+STORE_SECONDS = 30.0
 
 
 class LostTail(RefusedError):
@@ -67,7 +66,7 @@ class LogEntries(Iterator[Entry]):
         first_end, self._first_end = self._first_end, None
         if first_end is not None and self._position >= first_end:
             return False
-        found = self._ask()
+        found = self._ask_until_told()
         self.end = found.end
         if self._position >= found.end:
             return False
@@ -78,13 +77,23 @@ class LogEntries(Iterator[Entry]):
             return False
         return True
 
-    def _ask(self) -> Fetched:
+    def _ask_until_told(self) -> Fetched:
+        """An answer without data where the log has none, not where tiered storage (KIP-405) had none to give yet."""
+        until, found = time.monotonic() + STORE_SECONDS, self._ask(0)
+        while not len(found.data) and self._position < min(found.end, local_start(self._client, self._partition)):
+            if time.monotonic() > until:
+                at = f"{self._partition[0]}-{self._partition[1]} at offset {self._position}"
+                raise Disconnected(f"{self._client.alias}: tiered storage gives nothing of {at}")
+            found = self._ask(MAX_WAIT_MS)
+        return found
+
+    def _ask(self, max_wait_ms: int) -> Fetched:
         client, name = self._client, f"{self._partition[0]}-{self._partition[1]}"
         node = client.leader(self._partition)
         if node is None:
             raise Disconnected(f"{client.alias}: {name} has no leader")
         request = fetch_request(
-            {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms=0
+            {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms
         )
         answer = client.call(node, request)
         while says_nothing(answer):  # the broker takes the next request when there is quota again
@@ -92,7 +101,7 @@ class LogEntries(Iterator[Entry]):
         found = fetched(answer, self._isolation)[self._partition]
         if found.error_code == OFFSET_OUT_OF_RANGE:
             self._move_to_log_start(node, name)
-            return self._ask()
+            return self._ask(max_wait_ms)
         if is_retriable(found.error_code):
             raise Disconnected(f"{client.alias}: {name}: {error_name(found.error_code)}")
         if found.error_code:
@@ -150,41 +159,3 @@ def glances(client: LogClient, positions: Mapping[Partition, int], isolation: in
 
 def _glance(positions: Mapping[Partition, int], isolation: int) -> Any:
     return fetch_request(positions, isolation, len(positions) * GLANCE_BYTES, GLANCE_BYTES, max_wait_ms=0)
-
-
-def log_ends(client: LogClient, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-    """The end of each partition's log, in one request a broker; left out where its leader does not tell it.
-
-    It is the high watermark: just after an election that may lie before what was acknowledged. Raises `Disconnected`.
-    """
-    by_node: Dict[int, List[Partition]] = {}
-    for partition in partitions:
-        node = client.leader(partition)
-        if node is not None:
-            by_node.setdefault(node, []).append(partition)
-    return {
-        (topic.name, part.partition_index): part.offset
-        for node, asked in by_node.items()
-        for topic in client.call(node, list_offsets_request(asked, LATEST, READ_UNCOMMITTED)).topics
-        for part in topic.partitions
-        if not part.error_code
-    }
-
-
-def list_offsets_request(partitions: Iterable[Partition], timestamp: int, isolation: int) -> Any:
-    """Asks one leader for offsets by time; `EARLIEST` and `LATEST` are times too.
-
-    Version 5 at most, which says where a new leader does not know its end yet (KIP-207).
-    """
-    kind = ListOffsetsRequest.ListOffsetsTopic
-    by_topic: Dict[str, List[Any]] = {}
-    for topic, number in partitions:
-        part = kind.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp)
-        by_topic.setdefault(topic, []).append(part)
-    return ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[kind(name=topic, partitions=parts) for topic, parts in by_topic.items()],
-        min_version=2 if isolation else 0,
-        max_version=5,
-    )

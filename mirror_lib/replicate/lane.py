@@ -16,9 +16,9 @@ from mirror_lib.log.append import Appender
 from mirror_lib.log.connection import Disconnected, LogClient, Network, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import ISOLATION, Fetcher
+from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
-from mirror_lib.log.tail import log_ends
 from mirror_lib.replicate.gate import Gate
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.partition import PartitionCopy
@@ -214,8 +214,8 @@ class LaneCopier:
             if all(copy.finished(no_more) for copy in copies) and appender.idle():
                 return
             self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000))
-            for partition, position, alone, found in fetcher.answers():
-                self._copies[partition].take(position, alone, found)
+            for partition, position, gap, found in fetcher.answers():
+                self._copies[partition].take(position, gap, found)
             for ack in appender.acknowledgements():
                 self._by_remote[ack.remote].acknowledge(ack)
 

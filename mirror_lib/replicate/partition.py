@@ -50,7 +50,6 @@ class PartitionCopy:
         self._queue: Deque[Outgoing] = deque()
         self.queued_bytes = 0
         self._in_flight: Deque[Tuple[Outgoing, int]] = deque()
-        self._empty_answers = 0
         self._told: Tuple[Tuple[int, int], Optional[str]] = ((task.upstream_offset, task.downstream_offset), None)
 
     def renew(self, producer: Producer) -> None:
@@ -83,7 +82,7 @@ class PartitionCopy:
         self._started_at = time.monotonic() - self.seconds
         self._queue.clear()
         self._in_flight.clear()
-        self.queued_bytes = self._empty_answers = 0
+        self.queued_bytes = 0
         self._proven, self._last_words = False, None
 
     @property
@@ -119,8 +118,8 @@ class PartitionCopy:
             return no_more and not self._queue
         return no_more or self.stopped is not None or self.fetch_position >= self.task.end
 
-    def take(self, position: int, alone: bool, found: Fetched) -> None:
-        """Encode what a fetch brought. `alone`: no other one got anything, so an empty answer is a gap.
+    def take(self, position: int, gap: bool, found: Fetched) -> None:
+        """Encode what a fetch brought. `gap`: it brought nothing as there is nothing up to the end.
 
         Raises `Disconnected` where the leader must be looked up again.
         """
@@ -138,7 +137,8 @@ class PartitionCopy:
             self.reject(error.upstream_offset, str(error))
         except BatchError as error:
             self._drain_then_stop(str(error), encoder.position)
-        self._skip_gap(encoder, position, alone, found)
+        if gap and encoder.position == position:
+            encoder.position = max(position, min(found.end, self.task.end))
 
     def put(self, outgoing: Outgoing) -> None:
         """Queue a batch behind those that are queued; its sequence goes on from theirs."""
@@ -157,15 +157,6 @@ class PartitionCopy:
     def _stop_if_drained(self) -> None:
         if self._last_words is not None and not self._queue and not self._in_flight and self.stopped is None:
             self.stop(*self._last_words)
-
-    def _skip_gap(self, encoder: Encoder, position: int, alone: bool, found: Fetched) -> None:
-        # A compacted log may end in offsets that hold nothing: the broker then answers with no data for ever.
-        # Only below an end that is known: beyond it nothing has been written yet.
-        end = min(found.end, self.task.end)
-        empty = encoder.position == position < end and alone and not len(found.data)
-        self._empty_answers = self._empty_answers + 1 if empty else 0
-        if self._empty_answers > 2:
-            encoder.position = end
 
     def _fetch_error(self, code: int) -> None:
         reason = why_not_fetched(code)

@@ -10,7 +10,8 @@ from typing import Callable, FrozenSet, Iterator, Optional, Sequence
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.connection import LogClient
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched
-from mirror_lib.log.tail import LogEntries, LostTail, glances, log_ends, log_entries
+from mirror_lib.log.offsets import log_ends
+from mirror_lib.log.tail import LogEntries, LostTail, glances, log_entries
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.loss import settle
 from mirror_lib.replicate.partition import PartitionCopy

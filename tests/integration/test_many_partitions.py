@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 from mirror_lib.log.connection import LogClient, Network, Partition
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, fetch_request, fetched
 from mirror_lib.log.fetch_session import LAST_EPOCH, NO_EPOCH, SESSION_FROM_PARTITIONS, Asked, FetchSession
-from mirror_lib.log.tail import GLANCE_BYTES, LogEntries, glances, log_ends, log_entries
+from mirror_lib.log.offsets import log_ends
+from mirror_lib.log.tail import GLANCE_BYTES, LogEntries, glances, log_entries
 from mirror_lib.replicate.lane import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until

@@ -1,0 +1,24 @@
+"""How long brokers kept a client waiting: what overlaps counts once, what is still to come not yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror_lib.log.throttling import Throttle
+
+
+def test_waits_that_overlap_are_counted_once() -> None:
+    throttle = Throttle()
+    throttle.told(10.0, 2.0)
+    throttle.told(11.0, 3.0)
+    throttle.told(12.0, 0.5)
+    throttle.told(20.0, 1.0)
+    assert throttle.taken(30.0) == pytest.approx(5.0)
+
+
+def test_wait_that_goes_on_counts_as_far_as_it_has_come_and_each_second_is_told_once() -> None:
+    throttle = Throttle()
+    throttle.told(10.0, 4.0)
+    assert (throttle.left(11.0), throttle.taken(11.0)) == (3.0, 1.0)
+    assert (throttle.left(13.0), throttle.taken(13.0)) == (1.0, 2.0)
+    assert (throttle.left(15.0), throttle.taken(15.0), throttle.taken(16.0)) == (0.0, 1.0, 0.0)

@@ -16,9 +16,10 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.log.connection import Disconnected, LogClient, Network
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import READ_UNCOMMITTED
+from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
-from mirror_lib.log.tail import LostTail, glances, log_ends, log_entries
+from mirror_lib.log.tail import LostTail, glances, log_entries
 from mirror_lib.records.rows import Partition
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
 from mirror_lib.replicate.partition import PartitionCopy

@@ -12,9 +12,10 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record, next_sequence, read_header
 from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fetch import READ_UNCOMMITTED
+from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge, build_batches, cut
-from mirror_lib.log.tail import LostTail, log_ends, log_entries
+from mirror_lib.log.tail import LostTail, log_entries
 from mirror_lib.records.remainder import Remainder
 from mirror_lib.records.rows import Partition, Stretch
 from mirror_lib.replicate.encode import Outgoing

@@ -1,0 +1,83 @@
+"""Records in tiered storage (KIP-405), which at times gives nothing: brokers then answer as if none were there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterator, Tuple
+
+import pytest
+
+from mirror_lib.replicate.lane import copy_lanes
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_lane import task_plans
+from tests.lab.readers import differences, read_topic
+from tests.lab.tiered import AT_ONCE, SlowStore, first_local_offset
+
+# Three empty answers used to be enough, one for a remote log. A broker gives each after half a second.
+SLOW_SECONDS = 4.0
+
+Clusters = Tuple[KafkaBroker, KafkaBroker, SlowStore]
+
+
+@dataclass
+class TieredFlow(OneFlow):
+    """A flow of one partition whose topics are made by the tests."""
+
+    def __post_init__(self) -> None:
+        self.partitions = 1
+
+    def tiered(self, broker: KafkaBroker, topic: str, fill: Callable[[], None]) -> None:
+        """Fill three segments of a topic, and wait until the broker has handed the first two to the storage."""
+        broker.create_topic(topic, 1, **AT_ONCE)
+        for _ in range(3):
+            fill()
+            time.sleep(1.1)  # the next record then begins a segment
+        fill()
+        until(lambda: first_local_offset(broker, topic) >= self.written // 2)
+
+
+@pytest.fixture(scope="module")
+def tiered_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    folder = tmp_path_factory.mktemp("tiered")
+    store = SlowStore(folder / "store").compiled()
+    with clusters(["source", "target"], folder, store.broker_properties()) as (source, target):
+        yield source, target, store
+
+
+def test_records_that_tiered_storage_does_not_give_yet_are_waited_for(
+    tiered_clusters: Clusters, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    source, target, store = tiered_clusters
+    flow = TieredFlow(source, target, topic_name("tiered"), tmp_path)
+    flow.tiered(source, flow.topic, lambda: flow.fill(500))
+    flow.create_remote_topic()
+    (plan,) = task_plans(flow)
+    with store.slow_for(SLOW_SECONDS):
+        (part,) = copy_lanes(plan, 0).partitions
+    assert (part.position, part.stopped, part.incidents) == (flow.written, None, ())
+    assert not differences(read_topic(source, flow.topic), read_topic(target, flow.remote_topic))
+
+
+def test_what_a_killed_life_wrote_is_found_though_tiered_storage_does_not_give_it_yet(
+    tiered_clusters: Clusters, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    source, target, store = tiered_clusters
+    flow = TieredFlow(source, target, topic_name("written"), tmp_path)
+    source.create_topic(flow.topic, 1, retention_ms="-1")
+
+    def copy_and_tell_nobody() -> None:
+        flow.fill(500)
+        (plan,) = task_plans(flow)
+        copy_lanes(plan, 0)
+
+    flow.tiered(target, flow.remote_topic, copy_and_tell_nobody)
+    before = flow.written
+    flow.fill(5)
+    (plan,) = task_plans(flow)
+    with store.slow_for(SLOW_SECONDS):
+        report = copy_lanes(plan, 0)
+    assert (report.recovered, report.records) == (before, 5)
+    assert not differences(read_topic(source, flow.topic), read_topic(target, flow.remote_topic))

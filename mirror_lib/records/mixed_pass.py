@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -78,7 +78,10 @@ class MixedPass:
         letters = [letter for each in found for letter in each.dead]
         if letters and self._dead_letters is not None:
             self._dead_letters.append(ready.plan, letters)
-        return self._done(ready.plan, found, began, sum(task.end - task.upstream_offset for task in sources))
+        parts = self._settled(ready.plan, found, lanes, began)
+        at = {(part.remote_topic, part.partition): part.downstream_offset for part in parts}
+        offsets = sum(task.end - task.upstream_offset for task in sources)
+        return Done(at, parts, offsets, sum(each.report.recovered for each in found))
 
     def _sorted(self, rows: DataFrame) -> DataFrame:
         spread = rows.repartition(self._flow.tasks_max, *ORDER[:2])
@@ -106,23 +109,18 @@ class MixedPass:
                     "somebody else wrote to it; give the flow an empty remote topic",
                 )
 
-    def _done(self, plan: TaskPlan, found: Sequence[RowsReport], began: float, offsets: int) -> Done:
-        parts = [part for each in found for part in each.report.partitions]
-        at = {task.remote: task.downstream_offset for task in plan.tasks}
-        sequences = {task.remote: task.sequence for task in plan.tasks}
+    def _settled(
+        self, plan: TaskPlan, found: Sequence[RowsReport], lanes: Mapping[int, LaneState], began: float
+    ) -> List[PartitionReport]:
+        """Where every remote partition stands behind a pass that is whole, and what its lane hands over."""
+        written = [part for each in found for part in each.report.partitions]
+        seen = {(part.remote_topic, part.partition) for part in written}
+        parts = [*written, *(_standing(task) for task in plan.tasks if task.remote not in seen)]
         marked = marked_again(plan, parts, [remote for each in found for remote in each.aged])
-        for part in marked.reports:
-            remote = (part.remote_topic, part.partition)
-            at[remote], sequences[remote] = part.downstream_offset, part.sequence
         for lane, producer in marked.producers.items():
-            renewed = producer != plan.producers[lane]
-            own = [
-                _standing(remote, at[remote], 0 if renewed and number is not None else number)
-                for remote, number in sequences.items()
-                if lane_of(*remote) == lane
-            ]
-            self._lanes[lane] = LaneState().after(producer, own, began)
-        return Done(at, parts, offsets, sum(each.report.recovered for each in found))
+            own = [part for part in marked.reports if lane_of(part.remote_topic, part.partition) == lane]
+            self._lanes[lane] = lanes.get(lane, LaneState()).after(producer, own, began)
+        return list(marked.reports)
 
     def _plan(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> TaskPlan:
         limits = {each.remote_topic: each.max_message_bytes for each in self._topics.partitions.values()}
@@ -176,5 +174,7 @@ def _task(row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int) 
     )
 
 
-def _standing(remote: TopicPartition, at: int, sequence: Optional[int]) -> PartitionReport:
-    return PartitionReport(remote[0], remote[0], remote[1], 0, at, sequence, -1)
+def _standing(task: PartitionTask) -> PartitionReport:
+    """A partition that got no row."""
+    topic, number = task.remote
+    return PartitionReport(topic, topic, number, 0, task.downstream_offset, task.sequence, -1)

@@ -150,6 +150,9 @@ class MixingMirror:
                 if time.monotonic() > deadline:
                     raise ClusterError(f"{self.flow.name}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
+        # A word on what is doubled, before the pass is said to be whole. Its rows are counted, and have no offsets.
+        told = [replace(each, from_offset=-1) for part in done.parts for each in part.incidents]
+        self._journal.note(told, batch)
         self._at.update(done.at)
         self._done = True
         self._totals.add(done.parts)

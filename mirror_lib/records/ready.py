@@ -10,7 +10,7 @@ import logging
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError
 from mirror_lib.log.connection import Disconnected, LogClient, Network
@@ -181,16 +181,17 @@ def marked_again(plan: TaskPlan, parts: Sequence[PartitionReport], aged: Iterabl
         return Marked(dict(plan.producers), tuple(parts))
     deadline = time.monotonic() + PATIENCE_SECONDS
     ends: Dict[Partition, int] = {}
-    producers = dict(plan.producers)
+    renewed: Dict[int, Producer] = {}
     try:
         with target_of(plan, deadline) as client:
             before = log_ends(client, [each for own in lanes.values() for each in own])
             whole = {lane: [each for each in own if before.get(each) == stands[each]] for lane, own in lanes.items()}
-            producers.update(_refreshed(client, plan, {lane: own for lane, own in whole.items() if own}, deadline))
+            renewed = _refreshed(client, plan, {lane: own for lane, own in whole.items() if own}, deadline)
             ends.update(log_ends(client, [each for own in whole.values() for each in own]))
     except Disconnected as error:
         log.warning("%s: %s; the next pass looks what is there", plan.flow, error)
-    return Marked(producers, tuple(_behind_marker(part, lanes, ends) for part in parts))
+    behind = tuple(behind_markers(part, lanes, renewed, ends) for part in parts)
+    return Marked({**plan.producers, **renewed}, behind)
 
 
 def _refreshed(
@@ -202,13 +203,20 @@ def _refreshed(
     return {lane: found[name] for lane, name in names.items()}
 
 
-def _behind_marker(
-    part: PartitionReport, lanes: Mapping[int, Sequence[Partition]], ends: Mapping[Partition, int]
+def behind_markers(
+    part: PartitionReport,
+    lanes: Mapping[int, Sequence[Partition]],
+    renewed: Collection[int],
+    ends: Mapping[Partition, int],
 ) -> PartitionReport:
+    """Where a partition stands by now: `lanes` were to be fenced again, in these partitions; `renewed` were, and then
+    the logs ended at `ends`."""
     remote = (part.remote_topic, part.partition)
     lane = lane_of(*remote)
     if lane not in lanes or part.sequence is None:
         return part
+    if lane not in renewed:
+        return replace(part, sequence=None)  # nobody knows which epoch the lane has
     if remote not in lanes[lane]:
         return replace(part, sequence=0)  # the epoch is the lane's
     if ends.get(remote) != part.downstream_offset + 1:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Dict
 
-_LIKE_1_KB = "the CPU of the whole machine, as with 1 KB."
+_LIKE_1_KB = "the CPU of the whole machine, as with 1 KB, and Java's start within so short a copy."
 
 BOUNDS: Dict[str, str] = {
     "bytes100": _LIKE_1_KB,
-    "bytes1000": "the CPU of the whole machine, of which the brokers take half or more: they check and write each "
-    "batch. In the worker no record is touched, so cost goes by bytes: of a million KB, 0.35 s go into receiving fetch "
-    "answers and taking them apart, 0.2 s into both CRCs and new headers, 0.2 s into produce requests, and the rest "
-    "into the kernel's socket copies.",
+    "bytes1000": "the CPU of the whole machine. The copy takes three seconds, and Spark's JVM is still compiling its "
+    "own start then. With 4 million records in one run (217 000 records/s, 1.6 times tuned MirrorMaker 2) the JVM used "
+    "8 CPU seconds in the first ten of the copy and 3 in the ten after, the workers 16.6 in all, the brokers as much. "
+    "In the worker no record is touched, so cost goes by bytes: receiving, both CRCs, new headers, and the kernel's "
+    "socket copies.",
     "bytes10000": _LIKE_1_KB,
     "json.lz4": f"{_LIKE_1_KB} Nothing is unpacked, so fewer bytes are moved.",
     "json.zstd": f"{_LIKE_1_KB} Nothing is unpacked, so fewer bytes are moved.",

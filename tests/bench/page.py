@@ -47,7 +47,8 @@ MirrorMaker 2 at its defaults and the Java loop give the scale, in the first two
 Topics have 4 partitions where nothing else is said. After each copy Java's own consumer reads both topics:
 timestamps, keys, values, headers and order must be equal in every partition, or the benchmark fails.
 
-- **this mirror**: `./spark-submit.sh jobs/mirror.py`, `trigger: availableNow`, `tasks.max: 2`, nothing else tuned.
+- **this mirror**: `./spark-submit.sh jobs/mirror.py mirror.yaml`, `trigger: availableNow`, `tasks.max: 2`, nothing else
+  tuned.
 - **MirrorMaker 2**: dedicated mode at its defaults, heap of its start script.
 - **MirrorMaker 2, tuned**: `tasks.max` 2, fetches of 64 MB and 8 MB a partition, 5 000 records a poll, batches of
   128 KB, `linger.ms` 20, the topic's own codec, so that the target keeps it. At its defaults it writes

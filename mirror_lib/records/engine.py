@@ -21,7 +21,7 @@ from mirror_lib.records.rows import Partition
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.stage import append_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport
-from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.rates import NO_RATES, TaskRates
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class RecordEngine:
             report = self._report(ready, found, time.monotonic() - began)
         except FencedError as error:
             log.warning("%s: %s", whole.flow, error)
-            return [TaskReport(0, {}, True, (), (), 0, 0, 0, 0, 0.0)]
+            return [nothing_copied(0, fenced=True)]
         self._learn(ready.plan.tasks, report)
         return [report]
 

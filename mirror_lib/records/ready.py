@@ -19,18 +19,18 @@ from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
-from mirror_lib.log.tail import LostTail, glances, log_entries
+from mirror_lib.log.tail import glances
 from mirror_lib.records.rows import Partition
-from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
-from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, by_topic, lane_of
+from mirror_lib.replicate.partition import PartitionCopy, by_lane
 from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
+from mirror_lib.replicate.recovery import MARKER_BYTES, stop_at_lost_tails
 
 log = logging.getLogger(__name__)
 
 # Kafka's default delivery.timeout.ms: how long the driver fights for a cluster.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
-MARKER_BYTES = 78
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class _Preparation:
 
     def ready(self, fresh: Sequence[PartitionTask], deadline: float) -> Ready:
         copies = {task: PartitionCopy(task) for task in fresh}
-        self._look_for_lost_tails(list(copies.values()))
-        for lane, own in _by_lane(copy for copy in copies.values() if copy.stopped is None).items():
+        stop_at_lost_tails(self._client, copies.values())
+        for lane, own in by_lane(copy for copy in copies.values() if copy.stopped is None).items():
             self._fenced[lane] = self._fence(lane, own, deadline)
         self._producers.update(self._fenced)
         behind = self._look_behind(list(copies.values()))
@@ -106,20 +106,12 @@ class _Preparation:
         going = tuple(task for task in tasks if task is not None)
         return Ready(replace(plan, tasks=going), tuple(_unknown(each) for each in copies.values() if each.stopped))
 
-    def _look_for_lost_tails(self, copies: List[PartitionCopy]) -> None:
-        ends = log_ends(self._client, [copy.remote for copy in copies])
-        for copy in (copy for copy in copies if ends.get(copy.remote, -1) < copy.downstream):
-            try:
-                next(log_entries(self._client, copy.remote, copy.downstream, READ_UNCOMMITTED), None)
-            except LostTail as error:
-                copy.lose_tail(str(error))
-
     def _fence(self, lane: int, copies: Sequence[PartitionCopy], deadline: float) -> Producer:
         name = self._plan.transactional_ids.get(lane)
         if name is None:
             return idempotent_producer(self._client, deadline)
         held = self._plan.producers.get(lane)
-        return fence(self._client, name, _by_topic(copy.remote for copy in copies), deadline, held)
+        return fence(self._client, name, by_topic(copy.remote for copy in copies), deadline, held)
 
     def _look_behind(self, copies: Sequence[PartitionCopy]) -> List[PartitionCopy]:
         """Step over markers; return the partitions that may have more than that behind their position."""
@@ -162,11 +154,7 @@ class _Preparation:
 
     def _hands_back(self, copies: Sequence[PartitionCopy]) -> bool:
         """Whether the driver has something to write down before anything is appended: a lane's producer id, a loss."""
-        known = self._plan.known_ids
-        unknown = known is not None and any(
-            each.producer_id not in known.get(lane, ()) for lane, each in self._producers.items()
-        )
-        return unknown or any(copy.lost for copy in copies)
+        return self._plan.has_new_ids(self._producers) or any(copy.lost for copy in copies)
 
 
 def marked_again(plan: TaskPlan, parts: Sequence[PartitionReport], aged: Iterable[Partition]) -> Marked:
@@ -198,7 +186,7 @@ def _refreshed(
     client: LogClient, plan: TaskPlan, lanes: Mapping[int, Sequence[Partition]], deadline: float
 ) -> Dict[int, Producer]:
     names = {lane: plan.transactional_ids[lane] for lane in lanes}
-    held = [HeldLane(names[lane], plan.producers[lane], _by_topic(own)) for lane, own in lanes.items()]
+    held = [HeldLane(names[lane], plan.producers[lane], by_topic(own)) for lane, own in lanes.items()]
     found = refresh(client, held, deadline) if held else {}
     return {lane: found[name] for lane, name in names.items()}
 
@@ -229,22 +217,8 @@ def _unknown(copy: PartitionCopy) -> PartitionReport:
     return replace(copy.report(), sequence=None)
 
 
-def _by_lane(copies: Iterable[PartitionCopy]) -> Dict[int, List[PartitionCopy]]:
-    lanes: Dict[int, List[PartitionCopy]] = {}
-    for copy in copies:
-        lanes.setdefault(copy.task.lane, []).append(copy)
-    return lanes
-
-
 def _lanes_of(remotes: Iterable[Partition]) -> Dict[int, List[Partition]]:
     lanes: Dict[int, List[Partition]] = {}
     for remote in remotes:
         lanes.setdefault(lane_of(*remote), []).append(remote)
     return lanes
-
-
-def _by_topic(remotes: Iterable[Partition]) -> Dict[str, List[int]]:
-    partitions: Dict[str, List[int]] = {}
-    for topic, number in remotes:
-        partitions.setdefault(topic, []).append(number)
-    return partitions

@@ -19,7 +19,7 @@ from mirror_lib.records.dead_letters import DeadLetter
 from mirror_lib.records.row_partition import RowPartition
 from mirror_lib.records.rows import SOURCE, Partition, Stretch, stretches
 from mirror_lib.records.sending import PATIENCE_SECONDS, Sending
-from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport
+from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport, nothing_copied
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class RowWriter:
 
     def _own(self, task: PartitionTask) -> Optional[FrozenSet[int]]:
         """Where others write to the remote topic too: the producer ids of its lane, those of dead lives as well."""
-        return (self._plan.known_ids or {}).get(task.lane, frozenset()) if task.shared else None
+        return self._plan.ids_of(task.lane) if task.shared else None
 
     def _pump(self, most_bytes: int) -> None:
         self._sending.until([partition.copy for partition in self._open.values()], most_bytes)
@@ -185,4 +185,4 @@ class RowWriter:
 
 def nothing_done(number: int) -> RowsReport:
     """What a task says that did not touch its rows."""
-    return RowsReport(TaskReport(number, {}, False, (), (), 0, 0, 0, 0, 0.0), True, ())
+    return RowsReport(nothing_copied(number), True, ())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.log.append import Appender
@@ -20,9 +20,9 @@ from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
 from mirror_lib.replicate.gate import Gate
-from mirror_lib.replicate.lanes import TaskPlan, TaskReport
-from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.recovery import Recovery
+from mirror_lib.replicate.lanes import TaskPlan, TaskReport, by_topic, nothing_copied
+from mirror_lib.replicate.partition import PartitionCopy, by_lane
+from mirror_lib.replicate.recovery import Recovery, stop_at_lost_tails
 from mirror_lib.replicate.reporting import Teller
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class LaneCopier:
             if ended or any(copy.stopped is not None for copy in copies) or self._hands_back():
                 return
             self._tell([copy for copy in copies if copy.news()], began)
-            self._recovery.look_for_lost_tails(copies)
+            stop_at_lost_tails(self._target, copies)
         self._copy(started + self._plan.max_seconds)
         self._refresh()
 
@@ -156,10 +156,10 @@ class LaneCopier:
 
     def _prepare(self, deadline: float) -> None:
         """Give every partition a producer and a place to go on from."""
-        lanes = _by_lane(self._copies.values())
+        lanes = by_lane(self._copies.values())
         fresh = {lane: self._fresh(lane, copies) for lane, copies in lanes.items()}
         # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
-        self._recovery.look_for_lost_tails([copy for copy in self._copies.values() if copy.stopped is None])
+        stop_at_lost_tails(self._target, [copy for copy in self._copies.values() if copy.stopped is None])
         # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
         for lane, copies in fresh.items():
             if copies:
@@ -175,10 +175,7 @@ class LaneCopier:
 
     def _hands_back(self) -> bool:
         """Whether the driver has something to write down before anything is appended: a lane's producer id, a loss."""
-        known = self._plan.known_ids
-        given = {lane: producer.producer_id for lane, producer in self._producers.items()}
-        unknown = known is not None and any(number not in known.get(lane, ()) for lane, number in given.items())
-        return unknown or any(copy.lost for copy in self._copies.values())
+        return self._plan.has_new_ids(self._producers) or any(copy.lost for copy in self._copies.values())
 
     def _fresh(self, lane: int, copies: List[PartitionCopy]) -> List[PartitionCopy]:
         return [copy for copy in copies if lane not in self._producers or copy.task.sequence is None]
@@ -188,15 +185,14 @@ class LaneCopier:
         if transactional_id is None:
             return idempotent_producer(self._target, deadline)
         # Not the stopped ones: a marker would take the place of what a log has lost.
-        partitions = _by_topic([copy for copy in copies if copy.stopped is None])
+        partitions = by_topic(copy.remote for copy in copies if copy.stopped is None)
         return fence(self._target, transactional_id, partitions, deadline, self._held.get(lane))
 
     def _own(self, copy: PartitionCopy) -> Optional[FrozenSet[int]]:
         """Where others write to the remote topic too: the producer ids of its lane, those of dead lives as well."""
         if not copy.task.shared:
             return None
-        known: FrozenSet[int] = (self._plan.known_ids or {}).get(copy.task.lane, frozenset())
-        return known | {self._producers[copy.task.lane].producer_id}
+        return self._plan.ids_of(copy.task.lane) | {self._producers[copy.task.lane].producer_id}
 
     def _copy(self, stop_at: float) -> None:
         if self._fetcher is None:
@@ -230,9 +226,12 @@ class LaneCopier:
         old = [copy for copy in self._copies.values() if copy.task.lane in names and copy.forgettable(before)]
         if not old:
             return []
-        self._recovery.look_for_lost_tails(old)
-        lanes = _by_lane([copy for copy in old if copy.forgettable(before)])
-        held = [HeldLane(names[lane], self._producers[lane], _by_topic(copies)) for lane, copies in lanes.items()]
+        stop_at_lost_tails(self._target, old)
+        lanes = by_lane([copy for copy in old if copy.forgettable(before)])
+        held = [
+            HeldLane(names[lane], self._producers[lane], by_topic(copy.remote for copy in copies))
+            for lane, copies in lanes.items()
+        ]
         producers = refresh(self._target, held, time.monotonic() + PATIENCE_SECONDS)
         for lane in lanes:
             self._producers[lane] = self._held[lane] = producers[names[lane]]
@@ -273,25 +272,11 @@ class LaneCopier:
         )
 
 
-def _by_lane(copies: Iterable[PartitionCopy]) -> Dict[int, List[PartitionCopy]]:
-    lanes: Dict[int, List[PartitionCopy]] = {}
-    for copy in copies:
-        lanes.setdefault(copy.task.lane, []).append(copy)
-    return lanes
-
-
-def _by_topic(copies: List[PartitionCopy]) -> Dict[str, List[int]]:
-    partitions: Dict[str, List[int]] = {}
-    for copy in copies:
-        partitions.setdefault(copy.remote[0], []).append(copy.remote[1])
-    return partitions
-
-
 def copy_lanes(plan: TaskPlan, attempt: int) -> TaskReport:
     """Copy a task's lanes. `attempt` is Spark's attempt number of the task.
 
     A task that tails is not tried again: its plan is old. It reports nothing, and the driver looks where all stands.
     """
     if attempt > 0 and plan.report_to is not None:
-        return TaskReport(plan.task, {}, False, (), (), 0, 0, 0, 0, 0.0)
+        return nothing_copied(plan.task)
     return LaneCopier(plan, retried=attempt > 0).run()

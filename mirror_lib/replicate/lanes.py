@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, FrozenSet, Mapping, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates
@@ -110,6 +110,15 @@ class TaskPlan:
     report_to: Optional[ReportTo] = None
     rates: TaskRates = NO_RATES
 
+    def ids_of(self, lane: int) -> FrozenSet[int]:
+        """The producer ids that the lane may have appended under, as far as the driver knows them."""
+        return (self.known_ids or {}).get(lane, frozenset())
+
+    def has_new_ids(self, producers: Mapping[int, Producer]) -> bool:
+        """Whether the driver has one of these ids of lanes to write down before anything is appended under it."""
+        given = producers.items()
+        return self.known_ids is not None and any(each.producer_id not in self.ids_of(lane) for lane, each in given)
+
 
 @dataclass(frozen=True)
 class PartitionReport:
@@ -193,3 +202,16 @@ def lane_of(remote_topic: str, partition: int) -> int:
 def transactional_id(name: str, flow: str, lane: int) -> str:
     """The lane's transactional id; `name` tells mirrors apart that run the same flow over different topics."""
     return f"{name}.{flow}.{lane}"
+
+
+def nothing_copied(task: int, fenced: bool = False) -> TaskReport:
+    """What a task reports that moved no partition."""
+    return TaskReport(task, {}, fenced, (), (), 0, 0, 0, 0, 0.0)
+
+
+def by_topic(remotes: Iterable[RemotePartition]) -> Dict[str, List[int]]:
+    """Partition numbers by topic."""
+    partitions: Dict[str, List[int]] = {}
+    for topic, number in remotes:
+        partitions.setdefault(topic, []).append(number)
+    return partitions

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import replace
-from typing import Deque, List, Optional, Tuple
+from typing import Deque, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.errors import BatchError, FencedError
 from mirror_lib.log.append import Acknowledgement, Batch
@@ -289,3 +289,11 @@ class PartitionCopy:
             rejected_until=self._rejected[1],
             incidents=tuple(self.incidents),
         )
+
+
+def by_lane(copies: Iterable[PartitionCopy]) -> Dict[int, List[PartitionCopy]]:
+    """Those of each lane, in the order given."""
+    lanes: Dict[int, List[PartitionCopy]] = {}
+    for copy in copies:
+        lanes.setdefault(copy.task.lane, []).append(copy)
+    return lanes

@@ -5,7 +5,7 @@ lost what was acknowledged.
 
 from __future__ import annotations
 
-from typing import Callable, FrozenSet, Iterator, Optional, Sequence
+from typing import Callable, Collection, FrozenSet, Iterator, Optional, Sequence
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.connection import LogClient
@@ -37,23 +37,6 @@ class Recovery:
     def told(self) -> None:
         """All that was found is the driver's now; from here on it is counted anew."""
         self.records = 0
-
-    def look_for_lost_tails(self, copies: Sequence[PartitionCopy]) -> None:
-        """Stop the partitions whose remote log ends before what was acknowledged.
-
-        In every pass: a broker that lost a log's tail may have forgotten the producer too (it does so by the records'
-        timestamps), and would take any sequence at any offset.
-        """
-        ends = log_ends(self._target, [copy.remote for copy in copies])
-        for copy in copies:
-            if ends.get(copy.remote, -1) < copy.downstream:
-                self._look_for_lost_tail(copy)
-
-    def _look_for_lost_tail(self, copy: PartitionCopy) -> None:
-        try:
-            next(self._remote_entries(copy), None)
-        except LostTail as error:
-            copy.lose_tail(str(error))
 
     def recover(self, copies: Sequence[PartitionCopy], own: Callable[[PartitionCopy], Own]) -> None:
         """Move `copies` to the ends of their remote logs, or refuse them. Their lanes must be fenced.
@@ -133,3 +116,18 @@ def _refuse_expired(remote: LogEntries, copy: PartitionCopy) -> None:
 
 def _name(copy: PartitionCopy) -> str:
     return f"{copy.remote[0]}-{copy.remote[1]}"
+
+
+def stop_at_lost_tails(client: LogClient, copies: Collection[PartitionCopy]) -> None:
+    """Stop the partitions whose remote log ends before what was acknowledged. `client` is that of the target.
+
+    In every pass: a broker that lost a log's tail may have forgotten the producer too (it does so by the records'
+    timestamps), and would take any sequence at any offset. Raises `Disconnected`.
+    """
+    ends = log_ends(client, [copy.remote for copy in copies])
+    for copy in copies:
+        if ends.get(copy.remote, -1) < copy.downstream:
+            try:
+                next(log_entries(client, copy.remote, copy.downstream, READ_UNCOMMITTED), None)
+            except LostTail as error:
+                copy.lose_tail(str(error))

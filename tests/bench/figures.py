@@ -1,6 +1,6 @@
 """What one copy did, from what an outside observer saw of it: samples in, figures out. Pure.
 
-Steady state is from 10 % to 90 % of the records, so it begins after the first copied record and knows no start-up.
+Steady state is from 20 % to 80 % of the records for every engine, so it knows no start-up and no end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-FROM, UNTIL = 0.1, 0.9
+FROM, UNTIL = 0.2, 0.8
 
 
 class Seen(NamedTuple):
@@ -32,7 +32,7 @@ class Used(NamedTuple):
 class Observed:
     """One copy of `records` records. Seconds count from the command; `CPU` is seconds per million records.
 
-    `steady_` is between 10 % and 90 % of the records, `whole_` from the command until the last one is readable.
+    `steady_` is between 20 % and 80 % of the records, `whole_` from the command until the last one is readable.
     """
 
     records: int

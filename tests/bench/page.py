@@ -43,7 +43,7 @@ METHOD = """\
 
 Two brokers, started with the heap and the options of Kafka's own scripts. A topic is filled once; then, in every
 round, each engine copies it into a fresh remote topic, one after the other, beginning with another one each time.
-MirrorMaker 2 at its defaults and the Java loop give the scale, in the first two rounds.
+MirrorMaker 2 at its defaults and the Java loop give the scale, in the first round.
 Topics have 4 partitions where nothing else is said. After each copy Java's own consumer reads both topics:
 timestamps, keys, values, headers and order must be equal in every partition, or the benchmark fails.
 
@@ -55,7 +55,7 @@ timestamps, keys, values, headers and order must be equal in every partition, or
   uncompressed.
 - **Java loop**: one KafkaConsumer that hands each record to one KafkaProducer. It keeps no positions at all.
 
-*Steady state* is from 10 % to 90 % of the records, as an outside observer sees the target's end offsets grow.
+*Steady state* is from 20 % to 80 % of the records, as an outside observer sees the target's end offsets grow.
 *First* and *last* are seconds from the command until the first and the last record are readable. *CPU* is seconds
 per million records in steady state: of all processes of the engine (Spark's JVM and all Python processes), and
 apart of both brokers. *Busy cores* are what both use of the machine in steady state. *Memory* is the peak of what

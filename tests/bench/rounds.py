@@ -24,7 +24,7 @@ from tests.lab.checkout import LabError
 Watcher = Callable[[Run], None]
 
 JUDGED = ("mirror", "tuned")
-SCALE_ROUNDS = 2
+SCALE_ROUNDS = 1
 
 
 @dataclass

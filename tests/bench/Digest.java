@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -15,8 +16,9 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * An independent reader. Each line asked is "BOOTSTRAP TOPIC ISOLATION"; each line answered is "PARTITION:COUNT:DIGEST ...",
- * where the digest covers timestamps, keys, values and headers of the partition's records in their order.
+ * An independent reader. Each line asked is "BOOTSTRAP TOPIC ISOLATION RULE"; each line answered is "PARTITION:COUNT:DIGEST ...",
+ * where the digest covers timestamps, keys, values and headers of the partition's records in their order. RULE says what
+ * a copy is to make of them: "all" nothing, "placed" only those whose JSON says so, "masked" without the customer.
  */
 public class Digest {
     static final class Sum {
@@ -28,7 +30,7 @@ public class Digest {
         for (String line; (line = lines.readLine()) != null; ) {
             String[] asked = line.split(" ");
             try {
-                System.out.println(digest(asked[0], asked[1], asked[2]));
+                System.out.println(digest(asked[0], asked[1], asked[2], asked.length > 3 ? asked[3] : "all"));
             } catch (Exception error) {
                 System.out.println("error " + error);
             }
@@ -36,7 +38,7 @@ public class Digest {
         }
     }
 
-    static String digest(String bootstrap, String topic, String isolation) {
+    static String digest(String bootstrap, String topic, String isolation, String rule) {
         Map<String, Object> reading = Map.of(
             "bootstrap.servers", bootstrap, "isolation.level", isolation, "max.partition.fetch.bytes", 4194304,
             "fetch.max.bytes", 33554432, "max.poll.records", 20000, "fetch.max.wait.ms", 20, "check.crcs", "true");
@@ -51,9 +53,10 @@ public class Digest {
             Map<Integer, Sum> sums = new TreeMap<>();
             while (!ends.isEmpty()) {
                 for (ConsumerRecord<byte[], byte[]> each : consumer.poll(Duration.ofMillis(200))) {
+                    if (rule.equals("placed") && !text(each).contains("\"kind\": \"order placed\"")) continue;
                     Sum sum = sums.computeIfAbsent(each.partition(), number -> new Sum());
                     sum.count++;
-                    sum.digest = sum.digest * 1000003 + checksum(each);
+                    sum.digest = sum.digest * 1000003 + checksum(each, rule.equals("masked") ? masked(text(each)) : each.value());
                 }
                 ends.entrySet().removeIf(end -> consumer.position(end.getKey()) >= end.getValue());
             }
@@ -63,11 +66,21 @@ public class Digest {
         }
     }
 
-    static long checksum(ConsumerRecord<byte[], byte[]> record) {
+    static String text(ConsumerRecord<byte[], byte[]> record) {
+        return new String(record.value(), StandardCharsets.UTF_8);
+    }
+
+    static byte[] masked(String value) {
+        String before = "\"customer\": \"";
+        int from = value.indexOf(before) + before.length(), to = value.indexOf('"', from);
+        return (value.substring(0, from) + "***" + value.substring(to)).getBytes(StandardCharsets.UTF_8);
+    }
+
+    static long checksum(ConsumerRecord<byte[], byte[]> record, byte[] value) {
         var crc = new CRC32C();
         crc.update(ByteBuffer.allocate(8).putLong(record.timestamp()).array());
         add(crc, record.key());
-        add(crc, record.value());
+        add(crc, value);
         for (Header header : record.headers()) {
             add(crc, header.key().getBytes());
             add(crc, header.value());

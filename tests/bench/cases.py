@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Sequence, Tuple
 
+from tests.bench.changes import FILTER, MASK, SELECT_ALL, Change
 from tests.lab.checkout import LabError
 
 PARTITIONS = 4
@@ -19,6 +20,7 @@ class Case:
     `hot`: the share of the first partition. `batch_records`: at most so many in a batch of the source, 0 for Kafka's
     own way. `aborted`: one transaction in so many, 0 for no transactions. `far`: the source is 50 ms away.
     `target`: how many times tuned MirrorMaker 2's rate ours is to be, `judged` so. `big`: only when asked for.
+    `change`: what the engine `records` does to the records.
     """
 
     name: str
@@ -36,11 +38,22 @@ class Case:
     big: bool = False
     judged: str = STEADY
     fast_path: bool = True
+    change: Optional[Change] = None
 
     @property
     def isolation(self) -> str:
         """What every engine reads with: the records of aborted transactions belong to no copy."""
         return "read_committed" if self.aborted else "read_uncommitted"
+
+    @property
+    def ours(self) -> str:
+        """The engine that the target is about."""
+        return "mirror" if self.change is None else "rows"
+
+    @property
+    def copied(self) -> int:
+        """How many of the records are to be on the target."""
+        return self.records if self.change is None else self.records // self.change.one_in
 
 
 # So many records that the fastest engine copies for about ten seconds: Java has compiled by then what it will compile.
@@ -56,6 +69,9 @@ CASES: Tuple[Case, ...] = (
     Case("headers", "300 B, keys and three headers", 3_000_000, 300, keys_and_headers=True),
     Case("transactions", "300 B, in transactions, a tenth aborted", 3_000_000, 300, 3.0, aborted=10),
     Case("far", "1 KB, source 50 ms away", 1_000_000, 1000, 2.0, far=True),
+    Case("select", "1 KB, select: *", 1_600_000, 1000, 1.0, fast_path=False, change=SELECT_ALL),
+    Case("filter", "1 KB JSON, a filter keeps 10 %", 1_600_000, 1000, 1.0, fast_path=False, change=FILTER),
+    Case("mask", "1 KB JSON, a field masked", 1_600_000, 1000, 1.0, fast_path=False, change=MASK),
     Case("small", "1 KB, 10 MB in all", 10_000, 1000, 1.0, judged=WHOLE),
     Case("backlog", "1 KB, 10 GB in all", 10_000_000, 1000, 2.0, judged=WHOLE, big=True),
 )

@@ -6,6 +6,7 @@ import subprocess
 from types import TracebackType
 from typing import Dict, List, Optional, Type
 
+from tests.bench.changes import AS_IT_IS
 from tests.bench.engines import CLASSES
 from tests.lab.brokers import JARS, KafkaBroker, die_with_parent, java_command
 from tests.lab.checkout import LabError
@@ -34,10 +35,10 @@ class Reader:
         self._process.kill()
         self._process.wait()
 
-    def digests(self, broker: KafkaBroker, topic: str, isolation: str) -> Digests:
-        """Every record from the first to the present end, in order."""
+    def digests(self, broker: KafkaBroker, topic: str, isolation: str, rule: str = AS_IT_IS) -> Digests:
+        """Every record from the first to the present end, in order, as `rule` changes it."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(f"{broker.bootstrap} {topic} {isolation}\n")
+        self._process.stdin.write(f"{broker.bootstrap} {topic} {isolation} {rule}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().strip()
         if answer.startswith("error") or self._process.poll() is not None:

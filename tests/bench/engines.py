@@ -34,7 +34,7 @@ flows:
     topics: ["{topic}"]
     tasks.max: {tasks}
     replication.factor: 1
-    engine: {engine}
+    {changes}
 state: {state}
 trigger: availableNow
 """
@@ -65,16 +65,16 @@ Engine = Callable[[Copy], ContextManager[Process]]
 
 def mirror(copy: Copy) -> ContextManager[Process]:
     """The main job, which copies record batches."""
-    return _mirror(copy, "batches")
+    return _mirror(copy, "engine: batches")
 
 
 def rows(copy: Copy) -> ContextManager[Process]:
-    """The main job through Spark's rows, which stay as they are."""
-    return _mirror(copy, "records")
+    """The main job through Spark's rows, which stay as they are where the case changes nothing."""
+    return _mirror(copy, "engine: records" if copy.case.change is None else copy.case.change.flow)
 
 
 @contextmanager
-def _mirror(copy: Copy, engine: str) -> Iterator[Process]:
+def _mirror(copy: Copy, changes: str) -> Iterator[Process]:
     """Through spark-submit, all records that are there, then it ends. Java as Spark starts it."""
     config = copy.folder / "mirror.yaml"
     config.write_text(
@@ -84,7 +84,7 @@ def _mirror(copy: Copy, engine: str) -> Iterator[Process]:
             target=copy.target.bootstrap,
             topic=copy.case.name.replace(".", "[.]"),
             tasks=TASKS,
-            engine=engine,
+            changes=changes,
             state=copy.folder / "state",
         )
     )
@@ -138,6 +138,7 @@ def mm2_tuned(copy: Copy) -> ContextManager[Process]:
 @contextmanager
 def _mirrormaker(copy: Copy, properties: Mapping[str, str]) -> Iterator[Process]:
     defaults = {"refresh.topics.interval.seconds": "600", "emit.checkpoints.interval.seconds": "60"}
+    transforms = {} if copy.case.change is None else copy.case.change.transforms
     running = MirrorMaker(
         copy.folder,
         {copy.alias: copy.brokers["source"], "target": copy.target},
@@ -148,6 +149,7 @@ def _mirrormaker(copy: Copy, properties: Mapping[str, str]) -> Iterator[Process]
             f"{copy.alias}->target.topics": copy.case.name.replace(".", "\\."),
             f"{copy.alias}.consumer.isolation.level": copy.case.isolation,
             **properties,
+            **{f"{copy.alias}->target.{key}": value for key, value in transforms.items()},
         },
         MIRRORMAKER_JVM,
     ).start()
@@ -200,5 +202,6 @@ ENGINES: Mapping[str, Engine] = {
 }
 # What the page compares; the others are measured when they are asked for.
 COMPARED = ("mirror", "mm2", "tuned", "loop")
+COMPARED_CHANGING = ("rows", "mm2", "tuned")
 OURS = ("mirror", "rows")
 ENDS = (*OURS, "loop")

@@ -57,6 +57,11 @@ def without_markers(samples: Sequence[Seen], records: int) -> List[Seen]:
     return [Seen(sample.at, max(0.0, sample.records - markers)) for sample in samples]
 
 
+def scaled(samples: Sequence[Seen], times: int) -> List[Seen]:
+    """Counts of records that were read, where one in `times` is copied."""
+    return [Seen(sample.at, sample.records * times) for sample in samples]
+
+
 def observed(began: float, records: int, samples: Sequence[Seen], used: Sequence[Used]) -> Observed:
     """The figures of one copy that began at `began`, whose last sample holds all `records`."""
     at_first = next(sample for sample in samples if sample.records > 0).at

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from confluent_kafka import Producer
 
 from tests.bench.cases import Case
+from tests.bench.changes import FILTER, ONE_IN, PLACED, PLACED_HEADER, SEEN, SELECT_ALL
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
 
@@ -50,14 +51,19 @@ class _Writer:
     def records(self, first: int, last: int) -> None:
         """Records `first` to `last`, exclusive."""
         case, producer = self._case, self._producer
-        extra: Dict[str, Any] = {"headers": HEADERS} if case.keys_and_headers else {}
+        headers = HEADERS if case.keys_and_headers else []
         for number in range(first, last):
             key = b"customer-%07d" % (number % 9_999_991) if case.keys_and_headers else None
             while True:
                 try:
                     partition = partition_of(case, number)
                     producer.produce(
-                        case.name, self._value(number), key, partition, on_delivery=self._delivered, **extra
+                        case.name,
+                        self._value(number),
+                        key,
+                        partition,
+                        on_delivery=self._delivered,
+                        headers=[*headers, *self._marks(number)],
                     )
                     break
                 except BufferError:
@@ -87,12 +93,17 @@ class _Writer:
         if error is not None:
             self._failed.append(str(error))
 
+    def _marks(self, number: int) -> List[Tuple[str, bytes]]:
+        """What tells a filter that cannot look into a value."""
+        return [(PLACED_HEADER, b"")] if self._case.change is FILTER and not number % ONE_IN else []
+
     def _value(self, number: int) -> bytes:
         noise, size = self._noise, self._case.value_bytes
-        if self._case.codec == "none":
+        if self._case.codec == "none" and self._case.change in (None, SELECT_ALL):
             start = number % 64
             return noise[start : start + size]
         # Half of it repeats from record to record and half does not, as in events with names and ids.
         start = (number * 37) % (len(noise) - 200)
+        kind = SEEN if self._case.change is FILTER and number % ONE_IN else PLACED
         varied = noise[start : start + 200].hex()
-        return json.dumps({"id": number, "kind": "order placed", "customer": varied, "note": "n" * 480}).encode()
+        return json.dumps({"id": number, "kind": kind, "customer": varied, "note": "n" * 480}).encode()

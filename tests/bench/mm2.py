@@ -15,7 +15,7 @@ from typing import Iterator, Sequence
 
 from tests.bench.cases import Case, chosen
 from tests.bench.digests import Reader
-from tests.bench.engines import BROKER_JVM, COMPARED, ENGINES, compiled
+from tests.bench.engines import BROKER_JVM, COMPARED, COMPARED_CHANGING, ENGINES, compiled
 from tests.bench.results import FILE, Results, Run, loaded, save, this_machine
 from tests.bench.rounds import Stand, run_case
 from tests.bench.table import line_of, table
@@ -35,7 +35,7 @@ PROPERTIES = {"log.segment.delete.delay.ms": "1000"}
 def run() -> int:
     """Every chosen case; the table of all that the file has of them is printed at the end."""
     cases = chosen(os.environ.get("CASES", "").split(), bool(os.environ.get("BIG")))
-    engines = os.environ.get("ENGINES", "").split() or list(COMPARED)
+    engines = os.environ.get("ENGINES", "").split()
     unknown = sorted(set(engines) - set(ENGINES))
     if unknown:
         raise LabError(f"there is no engine {unknown[0]}: choose from {', '.join(ENGINES)}")
@@ -44,9 +44,16 @@ def run() -> int:
     with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, stand(Path(folder)) as here:
         run_case(here, WARM_UP, ["loop"], 1, lambda _: None)
         for case in cases:
-            measure(here, case, engines, int(os.environ.get("ROUNDS") or 5), file)
-    print(f"\n{table(loaded(file), cases, next(each for each in (*BESIDE, *engines) if each in engines))}\n\n{file}")
+            measure(here, case, taking_part(case, engines), int(os.environ.get("ROUNDS") or 5), file)
+    shown = engines or COMPARED
+    print(f"\n{table(loaded(file), cases, next(each for each in (*BESIDE, *shown) if each in shown))}\n\n{file}")
     return 0
+
+
+def taking_part(case: Case, asked: Sequence[str]) -> Sequence[str]:
+    """Those of the engines asked for, or of all that are compared, that can do the case."""
+    can = COMPARED if case.change is None else COMPARED_CHANGING
+    return [engine for engine in asked if case.change is None or engine in can] if asked else can
 
 
 def measure(here: Stand, case: Case, engines: Sequence[str], rounds: int, file: Path) -> None:

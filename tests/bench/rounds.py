@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Callable, List, Mapping, Sequence
 
 from tests.bench.cases import Case
+from tests.bench.changes import AS_IT_IS
 from tests.bench.digests import Digests, Reader, differences, records
 from tests.bench.engines import ENDS, ENGINES, OURS, Copy, told
-from tests.bench.figures import observed, without_markers
+from tests.bench.figures import observed, scaled, without_markers
 from tests.bench.fill import HEADERS, fill
 from tests.bench.observer import RemoteTopic, Watch, settle
 from tests.bench.results import Run
@@ -23,7 +24,7 @@ from tests.lab.checkout import LabError
 
 Watcher = Callable[[Run], None]
 
-JUDGED = ("mirror", "tuned")
+JUDGED = ("mirror", "rows", "tuned")
 SCALE_ROUNDS = 1
 
 
@@ -44,13 +45,22 @@ class Stand:
 def run_case(stand: Stand, case: Case, engines: Sequence[str], rounds: int, watcher: Watcher) -> None:
     """Fill the topic, let every engine copy it `rounds` times, and remove it again."""
     fill(stand.brokers["source"], case)
-    expected = stand.reader.digests(stand.brokers["source"], case.name, case.isolation)
-    if records(expected) != case.records:
-        raise LabError(f"{case.name}: {records(expected)} records are on the source, {case.records} should be")
+    expected = {engine: _expected(stand, case, engine) for engine in engines}
     for number in range(1, rounds + 1):
         for engine in in_turn(engines, number):
-            watcher(run_one(stand, case, engine, number, expected))
+            watcher(run_one(stand, case, engine, number, expected[engine]))
     RemoteTopic(stand.brokers["source"], case.name, case.partitions).delete()
+
+
+def _expected(stand: Stand, case: Case, engine: str) -> Digests:
+    """What the engine's copy has to be. Raises `LabError` where the source does not hold what it should."""
+    rule = AS_IT_IS
+    if case.change is not None:
+        rule = case.change.rule if engine in OURS else case.change.rule_of_mm2
+    expected = stand.reader.digests(stand.brokers["source"], case.name, case.isolation, rule)
+    if records(expected) != case.copied:
+        raise LabError(f"{case.name}: {records(expected)} records are to be copied, {case.copied} should be")
+    return expected
 
 
 def in_turn(engines: Sequence[str], number: int) -> List[str]:
@@ -75,7 +85,7 @@ def run_one(stand: Stand, case: Case, engine: str, number: int, expected: Digest
     began = time.monotonic()
     with ENGINES[engine](copy) as process:
         watch = Watch(remote, process, stand.pids)
-        watch.until_copied(case.records)
+        watch.until_copied(case.copied)
         if engine in ENDS:
             watch.until_ended()
     ended = watch.seen[-1].at - began
@@ -83,7 +93,9 @@ def run_one(stand: Stand, case: Case, engine: str, number: int, expected: Digest
     found = differences(expected, stand.reader.digests(copy.target, copy.remote_topic, "read_uncommitted"))
     if found:
         raise LabError(f"{copy.remote_topic} is not a copy of {case.name}: {found[0]} (logs: {folder})")
-    figures = observed(began, case.records, without_markers(watch.seen, case.records), watch.used)
+    # A rate counts the records that were read, also those that were left out.
+    seen = scaled(without_markers(watch.seen, case.copied), case.records // case.copied)
+    figures = observed(began, case.records, seen, watch.used)
     remote.delete()
     own = sum(float(each["copy_seconds"]) for each in told(copy)) if engine in OURS else None
     return Run(

@@ -55,3 +55,27 @@ def test_only_an_exact_copy_has_the_same_digest(
     for what, records in others.items():
         other = written(target_cluster, topic_name(what), records)
         assert differences(source, reader.digests(target_cluster, other, "read_uncommitted")), what
+
+
+def test_a_change_of_the_records_is_expected_and_no_other(
+    reader: Reader, source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str]
+) -> None:
+    def records(customer: bytes, *kinds: bytes) -> List[Dict[str, Any]]:
+        value = b'{"kind": "order %b", "customer": "%b"}'
+        return [{"value": value % (kind, customer), "timestamp": 1} for kind in kinds]
+
+    source = written(source_cluster, topic_name("source"), records(b"c1", b"placed", b"seen"))
+    copies = {
+        "all": records(b"c1", b"placed", b"seen"),
+        "placed": records(b"c1", b"placed"),
+        "masked": records(b"***", b"placed", b"seen"),
+    }
+    there = {rule: written(target_cluster, topic_name(rule), own) for rule, own in copies.items()}
+    for rule in copies:
+        expected = reader.digests(source_cluster, source, "read_committed", rule)
+        equal = [
+            name
+            for name, topic in there.items()
+            if not differences(expected, reader.digests(target_cluster, topic, "read_uncommitted"))
+        ]
+        assert equal == [rule]

@@ -24,7 +24,9 @@ def add_mm1(commands: Any, epilog: str) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "mm1",
         help=TEXT,
-        description=f"{TEXT}: topics keep their names and partitions, progress is committed to the consumer's group",
+        description=f"{TEXT}: topics keep their names, and their partitions too; records go by their keys where a "
+        "topic is there with another partition count. Progress is committed to the consumer's group. Of several "
+        "processes of a group one copies, with --num.streams tasks, and the others stand by",
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -57,4 +57,4 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Tupl
 def _refused(flow: ReplicationFlow) -> Optional[str]:
     from mirror_lib.records.mirrors import why_not_mixed
 
-    return why_not_mixed(flow, until=False) if flow.places_anew else None
+    return why_not_mixed(flow) if flow.places_anew else None

@@ -23,8 +23,9 @@ from mirror_lib.config.mm1_options import (
     Option,
 )
 from mirror_lib.config.properties import Property, read_properties
+from mirror_lib.config.record_change import KEY
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.settings import ENABLED, MM2_TRIGGER
+from mirror_lib.config.settings import COUNTS_DIFFER, ENABLED, MM2_TRIGGER
 from mirror_lib.errors import ConfigError
 
 __all__ = ["OPTIONS", "Given", "read_mm1"]
@@ -43,6 +44,7 @@ _AS_MM1: Mapping[str, str] = {
     "emit.checkpoints.enabled": "false",
     "emit.heartbeats.enabled": "false",
     "shared.remote.topics": "true",
+    COUNTS_DIFFER: KEY,
     "trigger": MM2_TRIGGER,
 }
 _QUOTES = "\"'"

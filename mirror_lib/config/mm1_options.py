@@ -82,7 +82,7 @@ CLIENT_KEYS: Mapping[str, Tuple[Unused, ...]] = {
                "progress is in the ledger, and from there committed to the group"),
         Unused(("partition.assignment.strategy", "rebalance.*", "num.consumer.fetchers", "group.instance.id",
                 "group.protocol", "group.remote.assignor", "consumer.id", "refresh.leader.backoff.ms"),
-               "one process copies, and the others of its group stand by"),
+               "one process of a group copies, with as many tasks as are wanted, and the others stand by"),
         Unused(("fetch.size", "fetch.message.max.bytes", "queued.max.message.chunks", "queuedchunks.max", "socket.*",
                 "backoff.increment.ms", "fetcher.backoff.ms", "fetch.wait.max.ms"), "the fetcher sets its own sizes"),
     ),
@@ -100,7 +100,8 @@ CLIENT_KEYS: Mapping[str, Tuple[Unused, ...]] = {
                 "max.in.flight.requests.per.connection", "enable.idempotence", "delivery.timeout.ms",
                 "request.timeout.ms", "transactional.id", "transaction.timeout.ms", "num.retries"),
                "writes are idempotent, acknowledged by all in-sync replicas, in order, and tried again"),
-        Unused(("partitioner.*",), "a record keeps the number of its partition"),
+        Unused(("partitioner.*",), "a record keeps the number of its partition; it goes by its key where the remote "
+               "topic has another number of them"),
         Unused(("event.handler", "event.handler.props", "callback.handler", "callback.handler.props"),
                "no Java class runs here"),
     ),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.offset_choice import LATEST, OffsetChoice
-from mirror_lib.config.record_change import RecordChange
+from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.config.sizes import TopicRate
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.config.windows import UTC, Opening, Window, Zone, opening
@@ -16,6 +16,8 @@ IDENTITY_POLICY = "IdentityReplicationPolicy"
 DEFAULT_TOPIC_FILTER = "DefaultTopicFilter"
 DEFAULT_GROUP_FILTER = "DefaultGroupFilter"
 DEFAULT_CONFIG_FILTER = "DefaultConfigPropertyFilter"
+# Where a remote topic has another number of partitions: a record's partition is kept. The other word is KEY.
+KEEP = "keep"
 
 # MirrorMaker 4.3's list as it is. Its two `log.` names match nothing: no topic setting is called that.
 CONFIG_PROPERTIES_EXCLUDE = (
@@ -93,6 +95,7 @@ class ReplicationFlow:
     copy_window: Tuple[Window, ...] = ()
     copy_window_timezone: Zone = UTC
     shared_remote_topics: bool = False
+    counts_differ: str = KEEP
     change: Optional[RecordChange] = None
     sync_topic_configs_interval: Optional[float] = 600.0
     sync_topic_acls_interval: Optional[float] = 600.0
@@ -146,6 +149,11 @@ class ReplicationFlow:
     def places_anew(self) -> bool:
         """Whether records may go to another partition than they came from."""
         return self.change is not None and not self.change.keeps_partitions
+
+    def placing(self) -> ReplicationFlow:
+        """The same for those of its topics whose records go by their keys, as partition counts differ."""
+        # A pass of such records is whole or is none, so nothing can be left out of one.
+        return replace(self, change=RecordChange(partitioner=KEY), on_error="fail")
 
     @property
     def starts_at_earliest(self) -> bool:

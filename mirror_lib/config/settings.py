@@ -15,11 +15,13 @@ from mirror_lib.config.model import (
     DEFAULT_POLICY,
     DEFAULT_TOPIC_FILTER,
     IDENTITY_POLICY,
+    KEEP,
 )
 from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.record_change import (
     BATCHES,
     CONDITION,
+    KEY,
     OPTIONAL_BOOLEAN,
     OPTIONAL_NAME,
     PARTITIONER,
@@ -54,6 +56,7 @@ FLOW = "flow"
 
 ENABLED = "enabled"
 ENGINE = "engine"
+COUNTS_DIFFER = "partition.counts.differ"
 HEARTBEATS_REPLICATION = "heartbeats.replication.enabled"
 EMIT_HEARTBEATS = "emit.heartbeats.enabled"
 MM2_TRIGGER = "10 seconds"
@@ -166,6 +169,10 @@ SETTINGS: Tuple[Setting, ...] = (
             "Python 3.9 on a name such as `Europe/Berlin`", "copy_window_timezone"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),
+    Setting(COUNTS_DIFFER, choice(KEEP, KEY), KEEP, "Where a remote topic has another number of partitions than its "
+            "source: `keep` keeps a record's partition, and grows a remote topic that has too few; `key` puts a record "
+            "where Kafka's producer would by its key, as MirrorMaker 1 did, and leaves the remote topic as it is. A "
+            "topic goes on as it began", "counts_differ"),
     Setting(ENGINE, choice(BATCHES, RECORDS), BATCHES, "`batches` copies whole record batches as they are; `records` "
             "takes each record through Spark's rows", note="where one of the keys down to `dead.letter.topic` changes "
             "records, the default is `records`; see Flows that change records"),

@@ -114,7 +114,8 @@ exact. `conf/examples/changes` has a file for each kind of change; `mirror plan`
   their like, and with Python functions unless `transform.deterministic: true`, the flow is at least once, and `mirror
   plan` says why.
 - With `partitioner` other than `source` several partitions meet in one: group offsets of such topics are not
-  translated. Records without a key go by the partition they came from.
+  translated. Records without a key go by the partition they came from. `partition.counts.differ: key` does so only for
+  topics whose remote topics have another number of partitions; the others are copied as whole batches.
 - A `transform` is looked for like a custom class, above. Functions of yours that run on executors must be importable
   there (`--py-files`).
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Optional, Protocol, Sequence
+from typing import NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import RefusedError
 from mirror_lib.records.engine import RecordEngine
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixing import MixingMirror
+from mirror_lib.records.two_ways import HaltForNews, TwoWayMirror, ways_of
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import CopyPass, FlowMirror, Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
@@ -22,6 +24,7 @@ from mirror_lib.replicate.stage import run_tasks
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.replicate.totals import Totals
 from mirror_lib.state.row_passes import RowPassTable
+from mirror_lib.topics.ways import Ways
 
 
 class Mirror(Protocol):
@@ -51,6 +54,17 @@ class Mirror(Protocol):
         """Copy until every partition has reached the end that its source had when this was called."""
 
 
+class _Life(NamedTuple):
+    """What a mirror is given for one driver's life of its flow."""
+
+    journal: Journal
+    clusters: Tuple[KafkaCluster, KafkaCluster]
+    watcher: Watcher
+    totals: Totals
+    until: Optional[OffsetChoice]
+    group: Optional[SourceGroup]
+
+
 class Mirrors:
     """Makes the mirrors of a job's flows."""
 
@@ -72,27 +86,40 @@ class Mirrors:
     ) -> Mirror:
         """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet."""
         change, config = flow.change, self._config
-        if change is not None and (flow.max_bytes_per_second is not None or flow.max_bytes_per_second_topics):
+        by_rows = change is not None or flow.counts_differ == KEY
+        if by_rows and (flow.max_bytes_per_second is not None or flow.max_bytes_per_second_topics):
             raise RefusedError(f"{flow.name}: the engine records has no bound for its rate (max.bytes.per.second)")
+        life = _Life(journal, (source, target), watcher, totals, until, group)
+        if flow.counts_differ == KEY:
+            return self._two_ways(flow, life)
         if not flow.places_anew:
             engine: CopyPass = run_tasks
             if change is not None:
                 engine = RecordEngine(flow, FlowChange.of(flow, target)).copy
             return FlowMirror(config, flow, journal, source, target, watcher, self._stop, totals, until, group, engine)
-        reason = why_not_mixed(flow, until is not None)
+        return self._mixing(flow, life, RowPassTable(self._spark, config.state))
+
+    def _two_ways(self, flow: ReplicationFlow, life: _Life) -> TwoWayMirror:
+        config, passes = self._config, RowPassTable(self._spark, self._config.state)
+        ways = ways_of(flow, life.journal.positions(), passes.latest(flow.name))
+        placed = self._mixing(flow.placing(), life, passes, ways)
+        halt, (source, target) = HaltForNews(self._stop, ways), life.clusters
+        given = (life.watcher, halt, life.totals, life.until, life.group, run_tasks, ways)
+        return TwoWayMirror(FlowMirror(config, flow, life.journal, source, target, *given), placed, ways, self._stop)
+
+    def _mixing(
+        self, flow: ReplicationFlow, life: _Life, passes: RowPassTable, ways: Optional[Ways] = None
+    ) -> MixingMirror:
+        reason = why_not_mixed(flow)
         if reason is not None:
-            raise RefusedError(f"{flow.name}: a flow with `partitioner` cannot have {reason}")
-        passes = RowPassTable(self._spark, config.state)
-        return MixingMirror(config, flow, passes, journal, (source, target), watcher, self._stop, totals)
+            raise RefusedError(f"{flow.name}: a flow that places records by their keys cannot have {reason}")
+        given = (life.watcher, self._stop, life.totals, life.until, life.group, ways)
+        return MixingMirror(self._config, flow, passes, life.journal, life.clusters, *given)
 
 
-def why_not_mixed(flow: ReplicationFlow, until: bool) -> Optional[str]:
+def why_not_mixed(flow: ReplicationFlow) -> Optional[str]:
     """What a flow that places records anew cannot do, by the name of its setting; None where there is nothing."""
     asked = {
-        "--until": until,
-        "start.position": flow.start_position is not None,
-        "commit.source.group": bool(flow.commit_source_group),
-        "shared.remote.topics": flow.shared_remote_topics,
         "on.error: skip (set dead.letter.topic)": flow.on_error == "skip",
         "on.data.loss: continue": flow.on_data_loss == "continue",
     }

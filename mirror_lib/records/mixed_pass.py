@@ -18,12 +18,13 @@ from mirror_lib.errors import FencedError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.flow_change import FlowChange
-from mirror_lib.records.ready import made_ready, marked_again
+from mirror_lib.records.pass_lanes import PassLanes
+from mirror_lib.records.ready import Ready, made_ready, marked_again
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.stage import append_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport
 from mirror_lib.replicate.lane_state import LaneState
-from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of, transactional_id
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 
@@ -49,11 +50,11 @@ class Done:
 class MixedPass:
     """Does the passes of one flow in one driver's life."""
 
-    def __init__(self, name: str, flow: ReplicationFlow, topics: TopicWatch, change: FlowChange) -> None:
-        self._name = name
+    def __init__(self, flow: ReplicationFlow, topics: TopicWatch, change: FlowChange, own: PassLanes) -> None:
         self._flow = flow
         self._topics = topics
         self._change = change
+        self._own = own
         self._lanes: Dict[int, LaneState] = {}
         dead = flow.change.dead_letter_topic if flow.change is not None else None
         self._dead_letters = None if dead is None else DeadLetters(dead, flow.source.alias)
@@ -62,12 +63,7 @@ class MixedPass:
         """Write what is not written of a pass. Raises `NotWhole`, and `MirrorError` where it cannot be whole."""
         began = time.time()
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
-        # Until this pass is whole nobody knows what lies behind its beginning.
-        self._lanes = {lane: LaneState(producer=state.producer) for lane, state in lanes.items()}
-        ready = made_ready(self._plan(planned, lanes))
-        for part in ready.reports:
-            raise RefusedError(f"{self._flow.name}: {part.stopped}")
-        self._lanes = {lane: LaneState(producer=producer) for lane, producer in ready.plan.producers.items()}
+        ready = self._made_ready(planned, lanes)
         sources = [self._source_task(row) for row in planned.of(SOURCE) if row.until_offset != row.from_offset]
         counts: Dict[str, int] = {}
         for row in planned.of(REMOTE):
@@ -82,6 +78,18 @@ class MixedPass:
         at = {(part.remote_topic, part.partition): part.downstream_offset for part in parts}
         offsets = sum(task.end - task.upstream_offset for task in sources)
         return Done(at, parts, offsets, sum(each.report.recovered for each in found))
+
+    def _made_ready(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> Ready:
+        """The pass's lanes, fenced. Until it is whole nobody knows what lies behind its beginning."""
+        self._lanes = {lane: LaneState(producer=state.producer) for lane, state in lanes.items()}
+        ready = made_ready(self._plan(planned, lanes))
+        self._lanes = {lane: LaneState(producer=producer) for lane, producer in ready.plan.producers.items()}
+        while self._own.learn(ready.plan):
+            ready = made_ready(self._plan(planned, self._lanes))
+            self._lanes = {lane: LaneState(producer=producer) for lane, producer in ready.plan.producers.items()}
+        for part in ready.reports:
+            raise RefusedError(f"{self._flow.name}: {part.stopped}")
+        return ready
 
     def _sorted(self, rows: DataFrame) -> DataFrame:
         spread = rows.repartition(self._flow.tasks_max, *ORDER[:2])
@@ -124,15 +132,14 @@ class MixedPass:
 
     def _plan(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> TaskPlan:
         limits = {each.remote_topic: each.max_message_bytes for each in self._topics.partitions.values()}
-        tasks = tuple(_task(row, lanes, limits[row.topic]) for row in planned.of(REMOTE) if row.topic in limits)
-        own = sorted({task.lane for task in tasks})
-        exact = self._flow.delivery == "exactly-once"
-        producers = {lane: lanes[lane].producer for lane in own if lane in lanes}
+        shared = self._flow.shared_remote_topics
+        tasks = tuple(_task(row, lanes, limits[row.topic], shared) for row in planned.of(REMOTE) if row.topic in limits)
+        producers = {task.lane: lanes[task.lane].producer for task in tasks if task.lane in lanes}
         handed_over = [lanes[task.lane].confirmed_at for task in tasks if task.sequence is not None]
-        return TaskPlan(
+        plan = TaskPlan(
             task=0,
             flow=self._flow.name,
-            transactional_ids={n: transactional_id(self._name, self._flow.name, n) for n in own} if exact else {},
+            transactional_ids={},
             producers={lane: producer for lane, producer in producers.items() if producer is not None},
             tasks=tasks,
             source_alias=self._flow.source.alias,
@@ -141,6 +148,7 @@ class MixedPass:
             target_options=kafka_python_options(self._flow.target.client_properties("producer")),
             confirmed_at=min(handed_over, default=0.0),
         )
+        return self._own.told(plan)
 
     def _source_task(self, row: PassRow) -> PartitionTask:
         remotes = {each.topic: each.remote_topic for each in self._topics.partitions.values()}
@@ -161,7 +169,7 @@ class MixedPass:
         )
 
 
-def _task(row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int) -> PartitionTask:
+def _task(row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int, shared: bool) -> PartitionTask:
     return PartitionTask(
         topic=row.topic,
         remote_topic=row.topic,
@@ -171,6 +179,7 @@ def _task(row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int) 
         end=0,
         sequence=lanes.get(lane_of(*row.place), LaneState()).sequences.get(row.place),
         max_message_bytes=max_message_bytes,
+        shared=shared,
     )
 
 

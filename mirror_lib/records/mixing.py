@@ -9,26 +9,33 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.records.engine import next_offsets
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixed_pass import Done, MixedPass, NotWhole
-from mirror_lib.records.pass_plan import next_pass, remote_rows
+from mirror_lib.records.pass_lanes import PassLanes
+from mirror_lib.records.pass_plan import Beginnings, new_rows, next_pass, remote_rows
+from mirror_lib.records.placed_progress import PlacedProgress
+from mirror_lib.records.source_edges import SourceEdges
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lanes import PartitionReport
+from mirror_lib.replicate.source_progress import SourceGroup
+from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.state.row_passes import REMOTE, RowPass, RowPassTable
+from mirror_lib.state.row_passes import REMOTE, SOURCE, RowPass, RowPassTable
+from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
 
@@ -47,19 +54,25 @@ class MixingMirror:
         flow: ReplicationFlow,
         passes: RowPassTable,
         journal: Journal,
-        clusters: Tuple[Cluster, Cluster],
+        clusters: Tuple[SourceCluster, Cluster],
         watcher: Watcher,
         stop: Halt,
         totals: Totals,
+        until: Optional[OffsetChoice] = None,
+        group: Optional[SourceGroup] = None,
+        ways: Optional[Ways] = None,
     ) -> None:
         self.flow = flow
-        self._source, self._target = clusters
+        source, self._target = clusters
+        self._edges = SourceEdges(flow, source, until)
+        self._progress = PlacedProgress(group)
+        self._reached = False
         self._passes = passes
         self._journal = journal
         self._watcher = watcher
         self._stop = stop
         self._totals = totals
-        self._topics = TopicWatch(flow, config.flows, *clusters)
+        self._topics = TopicWatch(flow, config.flows, *clusters, ways)
         self._topics.refresh()
         self._last = passes.latest(flow.name)
         self._done = self._last is None or self._last.empty
@@ -67,53 +80,75 @@ class MixingMirror:
         if self._last is not None:
             self._at = {row.place: row.from_offset for row in self._last.of(REMOTE)}
         self._offsets = FIRST_OFFSETS
-        self._mixed = MixedPass(config.name, flow, self._topics, FlowChange.of(flow, self._target))
+        lanes = PassLanes(config.name, flow, journal, beside=ways is not None)
+        self._mixed = MixedPass(flow, self._topics, FlowChange.of(flow, self._target), lanes)
 
     def has_history(self) -> bool:
         """True if a pass was planned before."""
         return self._last is not None
 
+    def has_topics(self) -> bool:
+        """Whether there is anything to copy now."""
+        return bool(self._topics.partitions)
+
     def reached(self) -> bool:
-        """Such flows have no `--until`."""
-        return False
+        """Whether the last look found nothing left to wait for: `--until` is reached."""
+        return self._reached
 
     def due(self) -> bool:
-        """Such flows have no `--until`."""
-        return False
+        """Whether one more look may find it reached: its time is past."""
+        return self._reached or self._edges.bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:
         """None: what stops a partition ends the flow."""
         return []
 
     def not_copied(self) -> Sequence[str]:
-        """None: such flows have no `--until`."""
-        return []
+        """What `--until` names and the flow does not copy, as `topic-partition`."""
+        return [f"{topic}-{number}" for topic, number in self._edges.bounds.unknown(self._copied())]
 
     def blocked(self) -> Sequence[str]:
         """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
 
     def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
-        """Copy until every partition has reached the end that its source has; such flows do not tail. Raises
-        `MirrorError`."""
+        """Copy until every partition has reached the end that its source had when this was called; such flows do not
+        tail. Raises `MirrorError`."""
+        passed = self._edges.bounds.passed()
         self._topics.refresh()
+        self._edges.look_anew()
         if self._last is not None and not self._done:
             self._copy(spark, self._last, batch)
-        while not self._stop.is_set():
+        while not self._stop.is_set() and self._progress.has_turn():
             planned = self._next()
-            if planned.empty and (self._last is None or self._last.empty):
+            new = new_rows(self._last, planned)
+            if planned.empty and not new and (self._last is None or self._last.empty):
                 break
-            # Where there is nothing left the empty pass says that the one before is done.
+            # Where there is nothing left the empty pass says that the one before is done. Where partitions are new it
+            # says where they begin.
             self._journal.begun()
             self._passes.add(self.flow.name, planned, run_id=self._journal.run_id)
             self._last, self._done = planned, planned.empty
+            self._progress.planned(new, planned, self._copied())
             if planned.empty:
                 break
             self._copy(spark, planned, batch)
+        if not self._stop.is_set():
+            self._reached = self._edges.bounds.reached(self._stands(), passed)
+
+    def _copied(self) -> List[TopicPartition]:
+        return [each.source for each in self._topics.partitions.values()]
+
+    def _stands(self) -> Dict[TopicPartition, int]:
+        """Where the source's partitions stand, the pass under way being done."""
+        return {row.place: row.stands for row in self._last.of(SOURCE)} if self._last is not None else {}
 
     def _next(self) -> RowPass:
         partitions = list(self._topics.partitions.values())
-        logs = self._source.offsets([each.source for each in partitions], self.flow.isolation_level)
+        stands = self._stands()
+        starts = self._edges.begins([each for each in partitions if each.source not in stands])
+        stands.update({each: start.upstream_offset for each, start in starts.items()})
+        logs = self._edges.logs(self._copied(), stands)
         names = {each.remote_topic for each in partitions}
         there = self._target.topics()
         for name in names - there.keys():
@@ -121,12 +156,16 @@ class MixingMirror:
         found = {name: (there[name].topic_id, there[name].partitions) for name in names}
         self._check_remotes(found)
         new = [(name, n) for name, (_, count) in found.items() for n in range(count) if (name, n) not in self._at]
-        self._at.update({each: log.log_start for each, log in self._target.offsets(new, "read_uncommitted").items()})
-        latest = self.flow.auto_offset_reset == "latest"
+        # What others wrote is not compared with what comes.
+        behind = self.flow.shared_remote_topics
+        for each, log in self._target.offsets(new, "read_uncommitted").items():
+            self._at[each] = log.end if behind else log.log_start
+        begins = Beginnings(starts, self.flow.auto_offset_reset == "latest")
         # Topics that are not copied now may be again.
         left = [row for row in self._last.of(REMOTE) if row.topic not in names] if self._last is not None else []
         remotes = [*remote_rows(found, self._at), *(replace(row, from_offset=self._at[row.place]) for row in left)]
-        return next_pass(self._last, partitions, logs, remotes, self._offsets, latest)
+        ends = self._edges.ends(self._copied())
+        return next_pass(self._last, partitions, logs, remotes, self._offsets, begins, ends)
 
     def _check_remotes(self, found: Mapping[str, Tuple[str, int]]) -> None:
         """Refuse a remote topic that is another one than the last pass had, by its id."""
@@ -155,6 +194,7 @@ class MixingMirror:
         self._journal.note(told, batch)
         self._at.update(done.at)
         self._done = True
+        self._progress.whole(planned, self._copied())
         self._totals.add(done.parts)
         seconds = time.monotonic() - started
         self._offsets = next_offsets(self._offsets, done.offsets, seconds, self.flow.batch_max_seconds)

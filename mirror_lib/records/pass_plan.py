@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.replicate.ranges import left_the_log
+from mirror_lib.replicate.starts import Start
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 
 Identity = Tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """Where partitions begin that were never copied: where `starts` says, else at the log's start, or with `latest` at
+    its end."""
+
+    starts: Mapping[TopicPartition, Start]
+    latest: bool
+
+    def of(self, source: TopicPartition, log: OffsetRange) -> int:
+        """An offset, which the log need not hold any more. RefusedError where another ledger tells of the copy."""
+        start = self.starts.get(source)
+        if start is None:
+            return log.end if self.latest else log.log_start
+        if start.recreated:
+            return log.log_start
+        if start.downstream_offset is not None and start.downstream_offset >= 0:
+            raise RefusedError(
+                f"{source[0]}-{source[1]}: {start.says} was committed by a mirror that keeps partitions, and whose "
+                "ledger is another one",
+                "give this one the same `state`",
+            )
+        return log.end if start.upstream_offset < 0 else start.upstream_offset
+
+
+AT_LOG_STARTS = Beginnings({}, False)
 
 
 def next_pass(
@@ -19,17 +48,18 @@ def next_pass(
     logs: Mapping[TopicPartition, OffsetRange],
     remotes: Sequence[PassRow],
     offsets: int,
-    latest: bool = False,
+    begins: Beginnings = AT_LOG_STARTS,
+    ends: Optional[Mapping[TopicPartition, int]] = None,
 ) -> RowPass:
     """What comes behind `last`, which is done: about `offsets` offsets of `logs` in all, to where `remotes` stand.
 
-    Partitions that `last` does not know begin at their log's start, or with `latest` at its end. Raises `RefusedError`
-    where the source lost what is to come next, or its topic is another one by now.
+    Partitions that `last` does not know begin as `begins` says. None goes beyond `ends`, by default its log's end.
+    Raises `RefusedError` where the source lost what is to come next, or its topic is another one by now.
     """
     known = {identity(row): row for row in last.of(SOURCE)} if last is not None else {}
     names = {(row.topic, row.partition): row for row in known.values()}
     # A partition that tells no offsets now goes on where it stands, once it does.
-    starts = {own: (_stands(row), _stands(row)) for own, row in known.items()}
+    starts = {own: (row.stands, row.stands) for own, row in known.items()}
     for each in (each for each in partitions if each.source in logs):
         log, own = logs[each.source], (each.topic, each.source_topic_id, each.partition)
         row = known.get(own)
@@ -38,7 +68,9 @@ def next_pass(
                 f"{each.topic} was deleted and created again on the source",
                 "copy the new topic by a flow with another `rename`, or under another name of the mirror",
             )
-        starts[own] = (_start(row, log, each.source, latest), log.end)
+        at = begins.of(each.source, log) if row is None else row.stands
+        _check(at, log, each.source)
+        starts[own] = (at, max(at, log.end if ends is None else ends.get(each.source, at)))
     number = 0 if last is None else last.number + 1
     return RowPass(number, (*_ranges(starts, offsets), *remotes))
 
@@ -48,20 +80,18 @@ def identity(row: PassRow) -> Identity:
     return row.topic, row.topic_id, row.partition
 
 
-def _start(row: Optional[PassRow], log: OffsetRange, source: TopicPartition, latest: bool) -> int:
-    if row is None:
-        return log.end if latest else log.log_start
-    at = _stands(row)
+def new_rows(last: Optional[RowPass], planned: RowPass) -> List[PassRow]:
+    """The source's partitions that `last` did not know."""
+    known = {identity(row) for row in last.of(SOURCE)} if last is not None else set()
+    return [row for row in planned.of(SOURCE) if identity(row) not in known]
+
+
+def _check(at: int, log: OffsetRange, source: TopicPartition) -> None:
     if at < log.log_start:
         raise RefusedError(left_the_log(source, at, log.log_start), "such a flow does not go on behind lost records")
     if at > log.end:
         name = f"{source[0]}-{source[1]}"
-        raise RefusedError(f"{name}: the source's log ends at {log.end}, before offset {at} that was copied")
-    return at
-
-
-def _stands(row: PassRow) -> int:
-    return row.from_offset if row.until_offset is None else row.until_offset
+        raise RefusedError(f"{name}: the source's log ends at {log.end}, before offset {at}, where the copy goes on")
 
 
 def _ranges(starts: Mapping[Identity, Tuple[int, int]], offsets: int) -> List[PassRow]:

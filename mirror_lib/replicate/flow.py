@@ -48,6 +48,7 @@ from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
 from mirror_lib.state.records import PartitionKey
+from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,8 @@ class FlowMirror:
     """Copies a flow pass by pass. Not thread-safe: one caller at a time.
 
     `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
-    what is copied; nothing beyond `until` is; `group` is told of progress; `copy_pass` is the engine. Reads the
-    ledger and makes the remote topics ready when it is made; raises `ClusterError` and `StateError`.
+    what is copied; nothing beyond `until` is; `group` is told of progress; `copy_pass` is the engine; `ways` may give
+    topics to another. Reads the ledger and makes remote topics ready when made; raises `ClusterError`, `StateError`.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class FlowMirror:
         until: Optional[OffsetChoice] = None,
         group: Optional[SourceGroup] = None,
         copy_pass: CopyPass = run_tasks,
+        ways: Optional[Ways] = None,
     ) -> None:
         self.flow = flow
         self._copy_pass = copy_pass
@@ -86,7 +88,7 @@ class FlowMirror:
         self._watcher = watcher
         self._stop = stop
         self._journal = journal
-        self._topics = TopicWatch(flow, config.flows, source, target)
+        self._topics = TopicWatch(flow, config.flows, source, target, ways)
         self._topics.refresh()
         self._positions = Positions(flow, source, target, journal, until)
         self._reached = False

@@ -12,6 +12,7 @@ from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
 from mirror_lib.replicate.bounds import Bounds
 from mirror_lib.replicate.journal import BatchRef, Journal, position_row
 from mirror_lib.replicate.ranges import Range, first_range, healed, next_range
+from mirror_lib.replicate.source_logs import source_logs
 from mirror_lib.replicate.starts import SourceCluster, Start, Starts
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey, Position
@@ -113,15 +114,9 @@ class Positions:
     def _source_ranges(
         self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
     ) -> Mapping[Tuple[str, int], OffsetRange]:
-        found = dict(self._source.offsets([each.source for each in partitions], self._flow.isolation_level))
         stands = {each.source: self._stands(each.key).upstream_offset for each in partitions}
         stands.update({each: start.upstream_offset for each, start in starts.items()})
-        # Past the last stable offset but within the log: copied under another isolation level, not truncated.
-        beyond = {each: at for each, at in stands.items() if each in found and at > found[each].end}
-        if beyond:
-            for name, whole in self._source.offsets(list(beyond), "read_uncommitted").items():
-                found[name] = OffsetRange(whole.log_start, min(beyond[name], whole.end))
-        return found
+        return source_logs(self._source, [each.source for each in partitions], stands, self._flow.isolation_level)
 
     def _stands(self, key: PartitionKey) -> Position:
         return self._now.get(key) or self._in_ledger.get(key) or Position(0, 0)

@@ -15,6 +15,7 @@ from mirror_lib.state.records import LedgerRow, PartitionKey
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from mirror_lib.topics.remote_topics import apply_plan, plan_flow
+from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +64,20 @@ class CopiedPartition:
 
 
 class TopicWatch:
-    """Looks for new, grown and recreated topics; creates and grows remote topics before anything is copied to them."""
+    """Looks for new, grown and recreated topics; creates and grows remote topics before anything is copied to them.
+
+    With `ways` the flow copies topics in two ways, and these are the partitions of one of them.
+    """
 
     def __init__(
-        self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: Cluster, target: Cluster
+        self,
+        flow: ReplicationFlow,
+        flows: Sequence[ReplicationFlow],
+        source: Cluster,
+        target: Cluster,
+        ways: Optional[Ways] = None,
     ) -> None:
+        self._ways = ways
         self._flow = flow
         self._flows = flows
         self._source = source
@@ -137,11 +147,14 @@ class TopicWatch:
 
     def _plan(self) -> None:
         plan = plan_flow(self._flow, self._source, self._target, self._flows)
-        self.plan = apply_plan(plan, self._target)
-        remotes = [each.remote_topic for each in self.plan.copied]
+        self.plan = apply_plan(plan if self._ways is None else self._ways.as_begun(plan), self._target)
+        if self._ways is not None:
+            self._ways.begin(self.plan)
+        own = [each for each in self.plan.copied if (each.keyed_over is not None) == self._flow.places_anew]
+        remotes = [each.remote_topic for each in own]
         limits = self._limits(remotes)
         partitions: Dict[PartitionKey, CopiedPartition] = {}
-        for each in self.plan.copied:
+        for each in own:
             limit = limits[each.remote_topic]
             for number in range(each.partitions):
                 copied = CopiedPartition(

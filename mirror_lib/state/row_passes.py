@@ -50,6 +50,11 @@ class PassRow:
         """(topic, partition)."""
         return self.topic, self.partition
 
+    @property
+    def stands(self) -> int:
+        """Where the partition stands once the pass is done; of a remote one, before it."""
+        return self.from_offset if self.until_offset is None else self.until_offset
+
 
 @dataclass(frozen=True)
 class RowPass:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.topics.filters import topic_filter_for
@@ -204,7 +205,7 @@ def _copy_existing(
     if existing is None:
         return None
     notes = admission_notes(facts.source_configs.get(topic.name, {}), facts.target_configs.get(remote, {}))
-    keyed_over = _keyed_over(flow, existing.partitions)
+    keyed_over = _keyed_over(flow, existing.partitions, topic.partitions)
     grows = keyed_over is None and existing.partitions < topic.partitions
     return CopiedTopic(
         source=topic,
@@ -212,13 +213,16 @@ def _copy_existing(
         remote_topic_id=existing.topic_id,
         partitions=topic.partitions,
         grow_to=topic.partitions if grows else None,
-        notes=(*_heartbeats_note(flow, topic.name), *notes),
+        notes=(*_heartbeats_note(flow, topic.name), *_differ_note(flow, keyed_over), *notes),
         keyed_over=keyed_over,
     )
 
 
-def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
-    """How many partitions the flow spreads keys over, of a remote topic that has, or would have, `present`."""
+def _keyed_over(flow: ReplicationFlow, present: int, upstream: int) -> Optional[int]:
+    """How many partitions the flow spreads keys over, of a remote topic that has, or would have, `present`, while its
+    source has `upstream`."""
+    if flow.counts_differ == KEY:
+        return present if present != upstream else None
     if flow.change is None or flow.change.keeps_partitions:
         return None
     return present if isinstance(flow.change.partitioner, str) else flow.change.partitioner
@@ -230,7 +234,7 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
     configs = {key: value for key, value in wanted.items() if not known or key in known}
     configs.update(admission_configs(flow, entries, known))
     unknown = sorted(wanted.keys() - configs.keys())
-    keyed_over = _keyed_over(flow, topic.partitions)
+    keyed_over = _keyed_over(flow, topic.partitions, topic.partitions)
     count = topic.partitions if keyed_over is None else keyed_over
     return CopiedTopic(
         source=topic,
@@ -244,6 +248,11 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
             *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
         ),
     )
+
+
+def _differ_note(flow: ReplicationFlow, keyed_over: Optional[int]) -> Iterable[str]:
+    if flow.counts_differ == KEY and keyed_over is not None:
+        yield f"records go by their keys, as the remote topic has {keyed_over} partitions; a copy goes on as it began"
 
 
 def _heartbeats_note(flow: ReplicationFlow, topic: str) -> Iterable[str]:

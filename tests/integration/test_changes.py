@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -17,8 +16,8 @@ from mirror_lib.changes.murmur2 import placed
 from mirror_lib.changes.remote_names import RemoteNames
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ConfigError
-from tests.lab.brokers import JARS, KafkaBroker, java_command
-from tests.lab.jvm import kafka_archive, quick_options
+from tests.lab.brokers import KafkaBroker
+from tests.lab.java_producer import produce_by_java
 from tests.lab.readers import read_topic
 
 # A guard must hold in what Spark compiles, as it does for users.
@@ -161,16 +160,6 @@ def test_a_java_producers_keys_are_where_they_would_be_put(
     there = {record.key: number for number, log in read_topic(source_cluster, topic).items() for record in log.values()}
     assert there == {key.encode(): placed(key.encode(), 0, 7) for key in keys}
     assert len(set(there.values())) == 7
-
-
-def produce_by_java(broker: KafkaBroker, topic: str, keys: Sequence[str]) -> None:
-    """One record for each key, by Kafka's own console producer, which leaves the partition to the producer."""
-    tool = [java_command(), *quick_options(kafka_archive(JARS)), "-cp", f"{JARS}/*"]
-    options = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--reader-property", "parse.key=true"]
-    text = "".join(f"{key}\tvalue\n" for key in keys)
-    command = [*tool, "org.apache.kafka.tools.ConsoleProducer", *options]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_new_key_decides_about_the_place(spark: SparkSession) -> None:

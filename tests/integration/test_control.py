@@ -371,3 +371,33 @@ def test_running_flow_follows_the_source_in_its_intervals(
         later.create({"retention.ms": "3000"}, {})
         assert later.remote_becomes({"retention.ms": "3000"})
     assert seen[-1].topic_configs == 2
+
+
+def test_acls_of_a_topic_that_appears_later_arrive_in_a_running_flow(guarded: GuardedBroker, topic_name: Names) -> None:
+    # One broker stands for both clusters: the copies have names of their own.
+    name = topic_name("later")
+    source, target = (replace(login_config(guarded, "admin"), alias=alias) for alias in "AB")
+    flow = ReplicationFlow(
+        source,
+        target,
+        topics=(name,),
+        heartbeats_replication=False,
+        sync_topic_configs_interval=None,
+        sync_topic_acls_interval=0.1,
+        emit_heartbeats_interval=None,
+    )
+    config = MirrorConfig((flow,), "no state is needed", trigger="1 second")
+    right = AclBinding(name, LITERAL, f"User:{name}", "*", "READ", "ALLOW")
+    more = replace(right, operation="DESCRIBE")
+    copies = [replace(each, topic=f"A.{name}") for each in (right, more)]
+    with login(guarded, "admin") as cluster:
+        cluster.create_topic_acls([right])
+        visible(cluster, {right})
+        with ControlBeside(config, config.flows, Book(), lambda _: None, threading.Event()):
+            # The first turn is over, and there is no such topic yet.
+            visible(cluster, (), copies)
+            cluster.create_topics([NewTopic(name, 1, 1)])
+            visible(cluster, copies[:1], copies[1:])
+            cluster.create_topic_acls([more])
+            visible(cluster, copies)
+        cluster.delete_topic_acls([right, more, *copies])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ContextManager, Dict, List, Optional, Sequence
 
 from mirror_lib.commands.mm1 import add_mm1, mm1_config
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.offset_choice import OffsetChoice
 from tests.lab.brokers import KafkaBroker
 from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import read_topic
@@ -57,17 +58,25 @@ class Mm1Lab:
         return self.run_with(self.arguments(state, *more), trigger, stop)
 
     def run_with(
-        self, arguments: Sequence[str], trigger: str = "availableNow", stop: Optional[threading.Event] = None
+        self,
+        arguments: Sequence[str],
+        trigger: str = "availableNow",
+        stop: Optional[threading.Event] = None,
+        until: Optional[OffsetChoice] = None,
     ) -> List[FlowOutcome]:
         """In this process, with any arguments."""
         from mirror_lib.replicate.job import run_flows
 
         config = replace(config_of(*arguments), trigger=trigger)
-        return run_flows(config, config.flows, self.spark, lambda _: None, stop or threading.Event())
+        return run_flows(config, config.flows, self.spark, lambda _: None, stop or threading.Event(), until)
 
     def running(self, state: str) -> ContextManager[List[FlowOutcome]]:
         """In this process, while the block does; its outcomes are there afterwards."""
-        return meanwhile(lambda stop: self.run(state, trigger="1 second", stop=stop))
+        return self.running_with(self.arguments(state))
+
+    def running_with(self, arguments: Sequence[str]) -> ContextManager[List[FlowOutcome]]:
+        """The same with any arguments."""
+        return meanwhile(lambda stop: self.run_with(arguments, "1 second", stop))
 
     def copied(self, partition: int = 0) -> List[Optional[bytes]]:
         """Values on the target, for the strictest reader; none while there is no such topic."""

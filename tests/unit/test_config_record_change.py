@@ -53,6 +53,14 @@ def test_each_key_that_changes_records_takes_the_other_engine(tmp_path: Path) ->
         assert change(tmp_path, f"    {key}: {written}\n") == expected, key
 
 
+def test_keys_where_counts_differ_are_for_flows_that_change_nothing(tmp_path: Path) -> None:
+    asked = "    partition.counts.differ: key\n"
+    flow = flow_of(tmp_path, BASE + asked)
+    assert (flow.change, flow.counts_differ, flow.placing().change) == (None, KEY, RecordChange(partitioner=KEY))
+    with pytest.raises(ConfigError, match=r"partition.counts.differ is for flows .* A->B changes them.*yaml:6"):
+        flow_of(tmp_path, BASE + asked + "    where: value is null\n")
+
+
 def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> None:
     text = PROPERTIES + (
         "A->B.where = 'x' <> value and topic like '%#%' # not a comment\n"

@@ -52,6 +52,21 @@ def test_place_downstream(upstream: int, place: Place) -> None:
     assert GAPS.to_downstream(upstream) == place
 
 
+@pytest.mark.parametrize("steps", [[1], [7], [1000], [1, 2, 3], [5, 5000], [100, 1, 1, 1]], ids=str)
+@pytest.mark.parametrize("dropped", [0, 3], ids=["all", "a third dropped"])
+def test_no_row_expires_however_rows_are_spaced(steps: List[int], dropped: int) -> None:
+    # MirrorMaker keeps 64 syncs of a partition and forgets those between; its own test counts what expires.
+    spaced, rows, upstream = Random(7), [], 0
+    for number in range(2000):
+        upstream += spaced.choice(steps) + 1
+        if not dropped or number % dropped:
+            rows.append((upstream, 3 * number, 1))
+    a_map = PartitionMap.of(rows)
+    assert [(a_map.to_downstream(at).kind, a_map.to_downstream(at).offset) for at, _, _ in rows] == [
+        ("inside", downstream) for _, downstream, _ in rows
+    ]
+
+
 @pytest.mark.parametrize(
     ("downstream", "place"),
     [

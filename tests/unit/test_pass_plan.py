@@ -8,7 +8,8 @@ import pytest
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.records.pass_plan import next_pass, remote_rows
+from mirror_lib.records.pass_plan import Beginnings, new_rows, next_pass, remote_rows
+from mirror_lib.replicate.starts import Start
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.row_passes import SOURCE, PassRow, RowPass
 
@@ -31,7 +32,34 @@ def test_first_pass_begins_at_log_starts_and_names_where_remote_logs_stand() -> 
     planned = next_pass(None, partitions(0, 1), logs(p0=(5, 50), p1=(0, 7)), REMOTES, 1000)
     assert (planned.number, ranges(planned)) == (0, {0: (5, 50), 1: (0, 7)})
     assert [(row.partition, row.from_offset) for row in planned.of("remote")] == [(0, 10), (1, 20)]
-    assert ranges(next_pass(None, partitions(0), logs(p0=(5, 50)), REMOTES, 9, latest=True)) == {0: (50, 50)}
+    assert ranges(next_pass(None, partitions(0), logs(p0=(5, 50)), REMOTES, 9, Beginnings({}, True))) == {0: (50, 50)}
+
+
+def test_first_pass_begins_where_a_group_stands_and_ends_where_it_is_told() -> None:
+    told = Beginnings({("A", 0): Start(20, "group g", -1), ("A", 1): Start(-1, "group g")}, latest=True)
+    both = logs(p0=(5, 50), p1=(0, 7), p2=(0, 9))
+    planned = next_pass(None, partitions(0, 1, 2), both, REMOTES, 1000, told, {("A", 0): 30, ("A", 1): 3})
+    assert ranges(planned) == {0: (20, 30), 1: (7, 7), 2: (9, 9)}
+    assert [row.partition for row in new_rows(None, planned)] == [1, 2, 0]
+    assert new_rows(planned, next_pass(planned, partitions(0, 1, 2), both, REMOTES, 1000)) == []
+
+
+def test_first_pass_copies_again_what_went_to_a_remote_topic_that_is_gone() -> None:
+    told = Beginnings({("A", 0): Start(20, "group g", recreated=True)}, latest=True)
+    assert ranges(next_pass(None, partitions(0), logs(p0=(5, 50)), REMOTES, 1000, told)) == {0: (5, 50)}
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        pytest.param(Start(4, "group g", -1), "offsets 4 to 4 left the source's log", id="expired"),
+        pytest.param(Start(51, "group g", -1), "ends at 50, before offset 51", id="ahead"),
+        pytest.param(Start(20, "group g", 19), "by a mirror that keeps partitions", id="kept elsewhere"),
+    ],
+)
+def test_position_that_cannot_be_gone_on_from_is_refused(start: Start, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        next_pass(None, partitions(0), logs(p0=(5, 50)), REMOTES, 10, Beginnings({("A", 0): start}, False))
 
 
 def test_next_pass_goes_on_where_the_last_one_ended_and_takes_new_partitions_in() -> None:

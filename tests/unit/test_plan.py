@@ -315,6 +315,14 @@ def test_a_topic_whose_keys_are_spread_is_made_as_wide_as_asked_and_never_grown(
     assert (copied.create.partitions if copied.create else None) == created_with
 
 
+@pytest.mark.parametrize(("present", "keyed_over"), [(None, None), (4, None), (2, 2), (9, 9)])
+def test_keys_count_only_where_partition_counts_differ(present: Optional[int], keyed_over: Optional[int]) -> None:
+    there = {} if present is None else {"primary.orders": TopicDescription("primary.orders", "id", present)}
+    copied = only(plan_topics(flow(counts_differ="key"), facts(topics(orders=4), there)))
+    assert (copied.keyed_over, copied.grow_to) == (keyed_over, None)
+    assert any("go by their keys" in note for note in copied.notes) == (keyed_over is not None)
+
+
 def test_a_remote_topic_that_is_not_as_wide_as_the_partitioner_asks_is_left_alone() -> None:
     there = {"primary.orders": TopicDescription("primary.orders", "id", 3)}
     plan = plan_topics(flow(change=RecordChange(partitioner=12)), facts(topics(orders=4), there))

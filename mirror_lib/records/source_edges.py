@@ -1,0 +1,47 @@
+"""Where passes may begin and end on the source: its logs, `start.position` and `--until` in."""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping, Optional, Sequence
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.replicate.bounds import Bounds
+from mirror_lib.replicate.source_logs import source_logs
+from mirror_lib.replicate.starts import SourceCluster, Start, Starts
+from mirror_lib.replicate.topics import CopiedPartition
+
+
+class SourceEdges:
+    """One flow's. Every call raises `ClusterError` where the source does not answer."""
+
+    def __init__(self, flow: ReplicationFlow, source: SourceCluster, until: Optional[OffsetChoice]) -> None:
+        self._flow = flow
+        self._source = source
+        self._starts = Starts(flow, source)
+        self._ends: Dict[TopicPartition, int] = {}
+        self.bounds = Bounds(until, source, flow.isolation_level)
+
+    def look_anew(self) -> None:
+        """From here on the present ends of logs count: what comes later is for the next time that this is called."""
+        self._ends = {}
+
+    def begins(self, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
+        """By source partition, for those of `partitions`, which were never copied, that `start.position` tells of."""
+        return self._starts.of(partitions)
+
+    def logs(
+        self, partitions: Sequence[TopicPartition], stands: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        """What may be copied of each that tells it, as passes go; `stands` is where they stand."""
+        found = source_logs(self._source, partitions, stands, self._flow.isolation_level)
+        for each, log in found.items():
+            self._ends.setdefault(each, log.end)
+        return found
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where each ends for now, of those whose logs were looked at: where it did at the first look, or its bound."""
+        bounds = self.bounds.of(partitions)
+        ends = {each: self._ends[each] for each in partitions if each in self._ends}
+        return {each: min(end, bounds.get(each, end)) for each, end in ends.items()}

@@ -1,0 +1,136 @@
+"""`mirror mm1` where remote topics have other partition counts: records go by their keys, as MirrorMaker 1's did."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from mirror_lib.config.offset_choice import OffsetChoice
+from tests.integration.conftest import Ground
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, driver
+from tests.lab.group_lab import commit
+from tests.lab.java_producer import produce_by_java
+from tests.lab.mm1_lab import Mm1Lab
+from tests.lab.one_flow import until
+from tests.lab.readers import read_topic
+
+SOURCE_PARTITIONS, REMOTE_PARTITIONS = 3, 5
+KEYS = [f"key {number}" for number in range(40)]
+# Records from this number on are others' who write to the remote topic.
+FOREIGN = 1_000_000
+# A value tells the partition and the place that its record had on the source.
+Origin = Tuple[int, int]
+
+
+@pytest.fixture
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> Mm1Lab:
+    topic = ground[0].create_topic(topic_name("mm1"), SOURCE_PARTITIONS, retention_ms="-1")
+    ground[1].create_topic(topic, REMOTE_PARTITIONS, retention_ms="-1")
+    return Mm1Lab(*ground, f"group-{topic}", topic)
+
+
+def write(broker: KafkaBroker, topic: str, first: int, count: int, partitions: int = SOURCE_PARTITIONS) -> None:
+    """Records `first` to `first + count` of each partition; every fifth has no key."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "log_level": 0})
+    for number in range(first, first + count):
+        key = None if number % 5 == 4 else KEYS[number * 7 % len(KEYS)]
+        for partition in range(partitions):
+            producer.produce(topic, b"%d %d " % (partition, number) + b"x" * 900, key, partition)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def copied(lab: Mm1Lab, topic: str) -> Dict[int, List[Tuple[Optional[bytes], Origin]]]:
+    """Key and origin of each record on the target, those of others left out; nothing where there is no topic."""
+    found: Dict[int, List[Tuple[Optional[bytes], Origin]]] = {}
+    try:
+        logs = read_topic(lab.target, topic)
+    except KeyError:
+        return {}
+    for number, log in logs.items():
+        words = [(each.key, (each.value or b"").split(b" ")) for each in log.values()]
+        found[number] = [(key, (int(each[0]), int(each[1]))) for key, each in words if int(each[1]) < FOREIGN]
+    return found
+
+
+def committed(lab: Mm1Lab, topic: str) -> List[int]:
+    """What the group has committed on the source, by partition."""
+    consumer = Consumer({"bootstrap.servers": lab.source.bootstrap, "group.id": lab.group})
+    found = consumer.committed([TopicPartition(topic, number) for number in range(SOURCE_PARTITIONS)], timeout=30)
+    consumer.close()
+    return [each.offset for each in found]
+
+
+def listed(arguments: Sequence[str], *topics: str) -> List[str]:
+    """The arguments with another list of topics."""
+    return [*(each for each in arguments if "--whitelist" not in each), f"--whitelist={','.join(topics)}"]
+
+
+def assert_placed_once_and_in_order(lab: Mm1Lab, starts: Sequence[int], end: int) -> None:
+    """Every record from `starts` to `end` of each partition is there once, where a Java producer puts its key."""
+    probe = lab.target.create_topic(f"{lab.topic}-placed-{end}", REMOTE_PARTITIONS)
+    produce_by_java(lab.target, probe, KEYS)
+    places = {record.key: number for number, log in read_topic(lab.target, probe).items() for record in log.values()}
+    found = copied(lab, lab.topic)
+    assert sorted(origin for log in found.values() for _, origin in log) == [
+        (partition, number) for partition, start in enumerate(starts) for number in range(start, end)
+    ]
+    for place, log in found.items():
+        assert all(places[key] == place for key, _ in log if key is not None)
+        for partition in range(SOURCE_PARTITIONS):
+            assert [origin for _, origin in log if origin[0] == partition] == sorted(
+                origin for _, origin in log if origin[0] == partition
+            )
+
+
+def test_position_of_an_old_mirrormaker_and_a_kill_where_counts_differ_lose_and_double_nothing(lab: Mm1Lab) -> None:
+    same = lab.source.create_topic(f"{lab.topic}-same", SOURCE_PARTITIONS)
+    write(lab.source, lab.topic, 0, 800)
+    write(lab.source, same, 0, 50)
+    # An old MirrorMaker had come so far, and others write to the remote topic too.
+    for number, offset in enumerate((30, 0)):
+        commit(lab.source, lab.group, lab.topic, offset, number)
+    starts = [30, 0, 0]
+    write(lab.target, lab.topic, FOREIGN, 10)
+    arguments = listed(lab.arguments("state"), lab.topic, same)
+    crash = CrashPoint("mirror_lib.log.append:_produce_request", "after", 2, lab.directory / "died", "kill driver")
+    with driver(["-m", "mirror_lib.cli", "mm1", *arguments, "--once"], crash) as first:
+        assert first.wait(120) == -9 and crash.reached
+    assert sum(map(len, copied(lab, lab.topic).values())) > 0
+    assert committed(lab, lab.topic) == starts  # nothing is told before it is whole
+    write(lab.target, lab.topic, FOREIGN, 10)
+    write(lab.source, lab.topic, 800, 30)
+
+    end = OffsetChoice(offsets=tuple(((lab.topic, number), 820) for number in range(SOURCE_PARTITIONS)))
+    (outcome,) = lab.run_with(arguments, until=end)
+    assert outcome.error is None
+    assert_placed_once_and_in_order(lab, starts, 820)
+    assert committed(lab, lab.topic) == [820] * SOURCE_PARTITIONS
+    # Counts are equal, so partitions keep their numbers, and the whole is an exact copy.
+    ours, theirs = (read_topic(broker, same) for broker in (lab.source, lab.target))
+    assert [list(log.values()) for log in theirs.values()] == [list(log.values()) for log in ours.values()]
+    assert committed(lab, same) == [50] * SOURCE_PARTITIONS
+
+
+def test_topic_that_appears_with_another_count_is_copied_while_others_are_tailed(lab: Mm1Lab) -> None:
+    same, late = lab.source.create_topic(f"{lab.topic}-same", SOURCE_PARTITIONS), f"{lab.topic}-late"
+    arguments = listed(lab.arguments("state"), same, late)
+    write(lab.source, same, 0, 10)
+
+    def arrived(topic: str, count: int) -> Callable[[], bool]:
+        return lambda: sum(map(len, copied(lab, topic).values())) == count * SOURCE_PARTITIONS
+
+    with lab.running_with(arguments) as outcomes:
+        until(arrived(same, 10), 60)
+        lab.target.create_topic(late, REMOTE_PARTITIONS)
+        lab.source.create_topic(late, SOURCE_PARTITIONS)
+        write(lab.source, late, 0, 10)
+        until(arrived(late, 10), 60)
+        write(lab.source, same, 10, 10)
+        write(lab.source, late, 10, 10)
+        until(lambda: arrived(same, 20)() and arrived(late, 20)(), 60)
+    assert [each.error for each in outcomes] == [None]
+    assert (committed(lab, same), committed(lab, late)) == ([20] * 3, [20] * 3)

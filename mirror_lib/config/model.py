@@ -153,7 +153,12 @@ class ReplicationFlow:
     def placing(self) -> ReplicationFlow:
         """The same for those of its topics whose records go by their keys, as partition counts differ."""
         # A pass of such records is whole or is none, so nothing can be left out of one.
-        return replace(self, change=RecordChange(partitioner=KEY), on_error="fail")
+        return replace(self, change=RecordChange(partitioner=KEY), on_error="fail", on_data_loss="fail")
+
+    @property
+    def bounds_rate(self) -> bool:
+        """Whether it may fetch only so many bytes a second."""
+        return self.max_bytes_per_second is not None or bool(self.max_bytes_per_second_topics)
 
     @property
     def starts_at_earliest(self) -> bool:

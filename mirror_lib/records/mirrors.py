@@ -14,7 +14,8 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.records.engine import RecordEngine
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixing import MixingMirror
-from mirror_lib.records.two_ways import HaltForNews, TwoWayMirror, ways_of
+from mirror_lib.records.pass_notes import last_pass
+from mirror_lib.records.two_ways import NO_RATE, HaltForNews, TwoWayMirror, ways_of
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import CopyPass, FlowMirror, Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
@@ -23,7 +24,7 @@ from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.stage import run_tasks
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.state.row_passes import RowPassTable
+from mirror_lib.state.row_passes import RowPass, RowPassTable
 from mirror_lib.topics.ways import Ways
 
 
@@ -86,9 +87,8 @@ class Mirrors:
     ) -> Mirror:
         """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet."""
         change, config = flow.change, self._config
-        by_rows = change is not None or flow.counts_differ == KEY
-        if by_rows and (flow.max_bytes_per_second is not None or flow.max_bytes_per_second_topics):
-            raise RefusedError(f"{flow.name}: the engine records has no bound for its rate (max.bytes.per.second)")
+        if change is not None and flow.bounds_rate:
+            raise RefusedError(NO_RATE.format(flow.name))
         life = _Life(journal, (source, target), watcher, totals, until, group)
         if flow.counts_differ == KEY:
             return self._two_ways(flow, life)
@@ -97,24 +97,36 @@ class Mirrors:
             if change is not None:
                 engine = RecordEngine(flow, FlowChange.of(flow, target)).copy
             return FlowMirror(config, flow, journal, source, target, watcher, self._stop, totals, until, group, engine)
-        return self._mixing(flow, life, RowPassTable(self._spark, config.state))
+        passes = RowPassTable(self._spark, config.state)
+        return self._mixing(flow, life, passes, _last_pass(flow, life, passes))
 
     def _two_ways(self, flow: ReplicationFlow, life: _Life) -> TwoWayMirror:
         config, passes = self._config, RowPassTable(self._spark, self._config.state)
-        ways = ways_of(flow, life.journal.positions(), passes.latest(flow.name))
-        placed = self._mixing(flow.placing(), life, passes, ways)
+        last = _last_pass(flow, life, passes)
+        ways = ways_of(flow, life.journal.positions(), last)
+        placed = self._mixing(flow.placing(), life, passes, last, ways)
         halt, (source, target) = HaltForNews(self._stop, ways), life.clusters
         given = (life.watcher, halt, life.totals, life.until, life.group, run_tasks, ways)
         return TwoWayMirror(FlowMirror(config, flow, life.journal, source, target, *given), placed, ways, self._stop)
 
     def _mixing(
-        self, flow: ReplicationFlow, life: _Life, passes: RowPassTable, ways: Optional[Ways] = None
+        self,
+        flow: ReplicationFlow,
+        life: _Life,
+        passes: RowPassTable,
+        last: Optional[RowPass],
+        ways: Optional[Ways] = None,
     ) -> MixingMirror:
         reason = why_not_mixed(flow)
         if reason is not None:
             raise RefusedError(f"{flow.name}: a flow that places records by their keys cannot have {reason}")
-        given = (life.watcher, self._stop, life.totals, life.until, life.group, ways)
+        given = (life.watcher, self._stop, life.totals, last, life.until, life.group, ways)
         return MixingMirror(self._config, flow, passes, life.journal, life.clusters, *given)
+
+
+def _last_pass(flow: ReplicationFlow, life: _Life, passes: RowPassTable) -> Optional[RowPass]:
+    own, group = passes.latest(flow.name), flow.commit_source_group
+    return last_pass(own, life.clusters[0].committed_offsets([group]).get(group, {}), group) if group else own
 
 
 def why_not_mixed(flow: ReplicationFlow) -> Optional[str]:

@@ -58,6 +58,7 @@ class MixingMirror:
         watcher: Watcher,
         stop: Halt,
         totals: Totals,
+        last: Optional[RowPass],
         until: Optional[OffsetChoice] = None,
         group: Optional[SourceGroup] = None,
         ways: Optional[Ways] = None,
@@ -74,7 +75,7 @@ class MixingMirror:
         self._totals = totals
         self._topics = TopicWatch(flow, config.flows, *clusters, ways)
         self._topics.refresh()
-        self._last = passes.latest(flow.name)
+        self._last = last
         self._done = self._last is None or self._last.empty
         self._at: Dict[TopicPartition, int] = {}
         if self._last is not None:
@@ -88,8 +89,12 @@ class MixingMirror:
         return self._last is not None
 
     def has_topics(self) -> bool:
-        """Whether there is anything to copy now."""
+        """Whether there was anything to copy at the last look."""
         return bool(self._topics.partitions)
+
+    def looks_for_topics(self) -> bool:
+        """Whether there is anything to copy now. Raises `ClusterError`."""
+        return bool(self._topics.refresh())
 
     def reached(self) -> bool:
         """Whether the last look found nothing left to wait for: `--until` is reached."""
@@ -117,8 +122,7 @@ class MixingMirror:
         passed = self._edges.bounds.passed()
         self._topics.refresh()
         self._edges.look_anew()
-        if self._last is not None and not self._done:
-            self._copy(spark, self._last, batch)
+        self._go_on(spark, batch)
         while not self._stop.is_set() and self._progress.has_turn():
             planned = self._next()
             new = new_rows(self._last, planned)
@@ -129,12 +133,25 @@ class MixingMirror:
             self._journal.begun()
             self._passes.add(self.flow.name, planned, run_id=self._journal.run_id)
             self._last, self._done = planned, planned.empty
-            self._progress.planned(new, planned, self._copied())
+            self._progress.planned(planned, self._remote_topics())
             if planned.empty:
                 break
             self._copy(spark, planned, batch)
         if not self._stop.is_set():
             self._reached = self._edges.bounds.reached(self._stands(), passed)
+
+    def _go_on(self, spark: SparkSession, batch: BatchRef) -> None:
+        """Tell where the last pass stands, and do it where it may not be done. It may be another process's."""
+        if self._last is None:
+            return
+        if self._done:
+            self._progress.whole(self._last, self._remote_topics(), self._at)
+        else:
+            self._progress.planned(self._last, self._remote_topics())
+            self._copy(spark, self._last, batch)
+
+    def _remote_topics(self) -> Dict[TopicPartition, str]:
+        return {each.source: each.remote_topic for each in self._topics.partitions.values()}
 
     def _copied(self) -> List[TopicPartition]:
         return [each.source for each in self._topics.partitions.values()]
@@ -194,7 +211,7 @@ class MixingMirror:
         self._journal.note(told, batch)
         self._at.update(done.at)
         self._done = True
-        self._progress.whole(planned, self._copied())
+        self._progress.whole(planned, self._remote_topics(), self._at)
         self._totals.add(done.parts)
         seconds = time.monotonic() - started
         self._offsets = next_offsets(self._offsets, done.offsets, seconds, self.flow.batch_max_seconds)

@@ -1,14 +1,20 @@
-"""Passes that place records anew in, offsets for a consumer group of the source out: never ahead of what is whole."""
+"""Passes that place records anew in, offsets for a consumer group of the source out, each with a note of its pass.
+
+Order of effects: the group knows where a pass begins before anything of it is appended, and that it is done when all of
+it is. So a driver that has another ledger finds what was left half done, and the group is never ahead of the copy.
+"""
 
 from __future__ import annotations
 
-from typing import Collection, Dict, Optional, Sequence
+from typing import Mapping, Optional
 
-from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.facts import TopicPartition
+from mirror_lib.records.pass_notes import notes_of
 from mirror_lib.replicate.source_progress import SourceGroup
-from mirror_lib.state.row_passes import SOURCE, PassRow, RowPass
+from mirror_lib.state.row_passes import RowPass
 
-NOTE = "mirror: records are placed by their keys"
+# The remote topic of each source partition that is copied now: for others nobody commits, they may be gone.
+RemoteTopics = Mapping[TopicPartition, str]
 
 
 class PlacedProgress:
@@ -17,26 +23,16 @@ class PlacedProgress:
     def __init__(self, group: Optional[SourceGroup]) -> None:
         self._group = group
 
-    def planned(self, new: Sequence[PassRow], planned: RowPass, copied: Collection[TopicPartition]) -> None:
-        """A pass is written down, and not done. Where its partitions begin is committed before anything is copied for
-        the `new` ones: a driver with another ledger would begin elsewhere. Raises `ClusterError`."""
+    def planned(self, planned: RowPass, copied: RemoteTopics) -> None:
+        """A pass is written down, and not begun. Raises `ClusterError`."""
         if self._group is not None:
-            begins = {row.place: CommittedOffset(row.from_offset, NOTE) for row in new if row.place in copied}
-            if begins:
-                self._group.commit(begins)
-            self._group.offer(_offsets(planned, copied, done=False))
+            self._group.commit(notes_of(planned, copied))
 
-    def whole(self, planned: RowPass, copied: Collection[TopicPartition]) -> None:
-        """A pass is done: all of it lies on the remote logs."""
+    def whole(self, planned: RowPass, copied: RemoteTopics, at: Mapping[TopicPartition, int]) -> None:
+        """A pass is done: all of it lies on the remote logs, whose partitions stand `at`."""
         if self._group is not None:
-            self._group.offer(_offsets(planned, copied, done=True))
+            self._group.offer(notes_of(planned, copied, at))
 
     def has_turn(self) -> bool:
         """False where another process of the group is the one that copies by now."""
         return self._group is None or self._group.has_turn()
-
-
-def _offsets(planned: RowPass, copied: Collection[TopicPartition], done: bool) -> Dict[TopicPartition, CommittedOffset]:
-    # A topic that is not copied any more may be gone, and is nobody's to commit for.
-    rows = [row for row in planned.of(SOURCE) if row.place in copied]
-    return {row.place: CommittedOffset(row.stands if done else row.from_offset, NOTE) for row in rows}

@@ -95,7 +95,7 @@ def test_position_of_an_old_mirrormaker_and_a_kill_where_counts_differ_lose_and_
         commit(lab.source, lab.group, lab.topic, offset, number)
     starts = [30, 0, 0]
     write(lab.target, lab.topic, FOREIGN, 10)
-    arguments = listed(lab.arguments("state"), lab.topic, same)
+    arguments, others = (listed(lab.arguments(state), lab.topic, same) for state in ("state", "other"))
     crash = CrashPoint("mirror_lib.log.append:_produce_request", "after", 2, lab.directory / "died", "kill driver")
     with driver(["-m", "mirror_lib.cli", "mm1", *arguments, "--once"], crash) as first:
         assert first.wait(120) == -9 and crash.reached
@@ -105,7 +105,8 @@ def test_position_of_an_old_mirrormaker_and_a_kill_where_counts_differ_lose_and_
     write(lab.source, lab.topic, 800, 30)
 
     end = OffsetChoice(offsets=tuple(((lab.topic, number), 820) for number in range(SOURCE_PARTITIONS)))
-    (outcome,) = lab.run_with(arguments, until=end)
+    # Another process takes over, whose ledger knows nothing; what it found written counts as copied.
+    (outcome,) = lab.run_with(others, until=end)
     assert outcome.error is None
     assert_placed_once_and_in_order(lab, starts, 820)
     assert committed(lab, lab.topic) == [820] * SOURCE_PARTITIONS
@@ -113,6 +114,10 @@ def test_position_of_an_old_mirrormaker_and_a_kill_where_counts_differ_lose_and_
     ours, theirs = (read_topic(broker, same) for broker in (lab.source, lab.target))
     assert [list(log.values()) for log in theirs.values()] == [list(log.values()) for log in ours.values()]
     assert committed(lab, same) == [50] * SOURCE_PARTITIONS
+    # The first one comes back with its old ledger.
+    (outcome,) = lab.run_with(arguments)
+    assert (outcome.error, outcome.records) == (None, 10 * SOURCE_PARTITIONS)
+    assert_placed_once_and_in_order(lab, starts, 830)
 
 
 def test_topic_that_appears_with_another_count_is_copied_while_others_are_tailed(lab: Mm1Lab) -> None:

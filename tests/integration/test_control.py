@@ -167,11 +167,13 @@ class Book:
 
 def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[AclBinding] = ()) -> None:
     """Wait until the broker answers with what its controller was told."""
+    deadline = time.monotonic() + 60
     while True:
         acls = cluster.topic_acls()
         assert acls is not None
         if acls.issuperset(here) and acls.isdisjoint(gone):
             return
+        assert time.monotonic() < deadline, f"the broker answers with {sorted(map(str, acls))}"
         time.sleep(0.05)
 
 
@@ -388,16 +390,16 @@ def test_acls_of_a_topic_that_appears_later_arrive_in_a_running_flow(guarded: Gu
     )
     config = MirrorConfig((flow,), "no state is needed", trigger="1 second")
     right = AclBinding(name, LITERAL, f"User:{name}", "*", "READ", "ALLOW")
-    more = replace(right, operation="DESCRIBE")
-    copies = [replace(each, topic=f"A.{name}") for each in (right, more)]
+    prefixed, more = replace(right, topic=name[:-1], pattern_type=PREFIXED), replace(right, operation="DESCRIBE")
+    by_name, by_prefix, added = (replace(each, topic=f"A.{each.topic}") for each in (right, prefixed, more))
     with login(guarded, "admin") as cluster:
-        cluster.create_topic_acls([right])
-        visible(cluster, {right})
+        cluster.create_topic_acls([right, prefixed])
+        visible(cluster, {right, prefixed})
         with ControlBeside(config, config.flows, Book(), lambda _: None, threading.Event()):
-            # The first turn is over, and there is no such topic yet.
-            visible(cluster, (), copies)
+            # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
+            visible(cluster, {by_name}, {by_prefix})
             cluster.create_topics([NewTopic(name, 1, 1)])
-            visible(cluster, copies[:1], copies[1:])
+            visible(cluster, {by_name, by_prefix}, {added})
             cluster.create_topic_acls([more])
-            visible(cluster, copies)
-        cluster.delete_topic_acls([right, more, *copies])
+            visible(cluster, {by_name, by_prefix, added})
+        cluster.delete_topic_acls([right, prefixed, more, by_name, by_prefix, added])

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from mirror_lib.commands.verify import verify_command
 from mirror_lib.config.offset_choice import OffsetChoice
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.group_lab import commit
 from tests.lab.java_producer import produce_by_java
-from tests.lab.mm1_lab import Mm1Lab
+from tests.lab.mm1_lab import Mm1Lab, config_of
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
 
@@ -120,7 +122,9 @@ def test_position_of_an_old_mirrormaker_and_a_kill_where_counts_differ_lose_and_
     assert_placed_once_and_in_order(lab, starts, 830)
 
 
-def test_topic_that_appears_with_another_count_is_copied_while_others_are_tailed(lab: Mm1Lab) -> None:
+def test_topic_that_appears_with_another_count_is_copied_while_others_are_tailed(
+    lab: Mm1Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
     same, late = lab.source.create_topic(f"{lab.topic}-same", SOURCE_PARTITIONS), f"{lab.topic}-late"
     arguments = listed(lab.arguments("state"), same, late)
     write(lab.source, same, 0, 10)
@@ -139,3 +143,8 @@ def test_topic_that_appears_with_another_count_is_copied_while_others_are_tailed
         until(lambda: arrived(same, 20)() and arrived(late, 20)(), 60)
     assert [each.error for each in outcomes] == [None]
     assert (committed(lab, same), committed(lab, late)) == ([20] * 3, [20] * 3)
+    # No offsets stand for each other where keys decide, and others may have written there.
+    assert verify_command(argparse.Namespace(flow=None, json=False), config_of(*arguments)) == 1
+    said = capsys.readouterr()
+    assert f"{late} is not compared: its records go by their keys" in said.err
+    assert [line.split()[-1] for line in said.out.splitlines() if line.startswith(lab.topic)] == ["equal"]

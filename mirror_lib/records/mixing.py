@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -150,8 +150,11 @@ class MixingMirror:
             self._progress.planned(self._last, self._remote_topics())
             self._copy(spark, self._last, batch)
 
-    def _remote_topics(self) -> Dict[TopicPartition, str]:
-        return {each.source: each.remote_topic for each in self._topics.partitions.values()}
+    def _remote_topics(self) -> Dict[TopicPartition, Set[str]]:
+        found: Dict[TopicPartition, Set[str]] = {}
+        for each in self._topics.partitions.values():
+            found.setdefault(each.source, set()).add(each.remote_topic)
+        return found
 
     def _copied(self) -> List[TopicPartition]:
         return [each.source for each in self._topics.partitions.values()]

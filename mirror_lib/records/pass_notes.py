@@ -6,7 +6,7 @@ A pass in, an offset and a note for each of its source partitions out; these in,
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional
+from typing import Collection, Dict, List, Mapping, NamedTuple, Optional
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import CommittedOffset, TopicPartition
@@ -14,7 +14,7 @@ from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 
 # Kafka's default offset.metadata.max.bytes: a broker refuses a longer note, and with it the offset.
 LONGEST_NOTE = 4096
-# Where a note would be too long: whoever has no ledger is refused then.
+# Where a note would be too long, or a topic has several remote topics: whoever has no ledger is refused then.
 BARE = "mirror: records are placed by their keys"
 _NOTE = re.compile(
     r"mirror: pass (\d{1,18}) of topic id ([\w-]*) until (\d{1,18}), into ([\w.-]+) id ([\w-]*) at (\d[\d ]*)"
@@ -33,22 +33,25 @@ class PassNote(NamedTuple):
 
 
 def notes_of(
-    planned: RowPass, remote_topics: Mapping[TopicPartition, str], at: Optional[Mapping[TopicPartition, int]] = None
+    planned: RowPass,
+    remote_topics: Mapping[TopicPartition, Collection[str]],
+    at: Optional[Mapping[TopicPartition, int]] = None,
 ) -> Dict[TopicPartition, CommittedOffset]:
-    """For the partitions of the source in `remote_topics`, which tells the remote topic of each: where they begin in
+    """For the partitions of the source in `remote_topics`, which tells the remote topics of each: where they begin in
     the pass, or with `at`, where remote partitions stand behind it, where they stand once it is done."""
     rows: Dict[str, List[PassRow]] = {}
     for row in sorted(planned.of(REMOTE), key=lambda row: row.partition):
         rows.setdefault(row.topic, []).append(row)
     found: Dict[TopicPartition, CommittedOffset] = {}
-    for row in (row for row in planned.of(SOURCE) if remote_topics.get(row.place) in rows):
-        remotes = rows[remote_topics[row.place]]
+    for row in (row for row in planned.of(SOURCE) if row.place in remote_topics):
+        remotes = [each for name in remote_topics[row.place] for each in rows.get(name, ())]
         stands = " ".join(str(each.from_offset if at is None else at[each.place]) for each in remotes)
-        note = (
-            f"mirror: pass {planned.number} of topic id {row.topic_id} until {row.stands}, "
-            f"into {remotes[0].topic} id {remotes[0].topic_id} at {stands}"
-        )
-        offset = row.from_offset if at is None else row.stands
+        offset, note = row.from_offset if at is None else row.stands, BARE
+        if remotes and len(remote_topics[row.place]) == 1:
+            note = (
+                f"mirror: pass {planned.number} of topic id {row.topic_id} until {row.stands}, "
+                f"into {remotes[0].topic} id {remotes[0].topic_id} at {stands}"
+            )
         found[row.place] = CommittedOffset(offset, note if len(note) <= LONGEST_NOTE else BARE)
     return found
 

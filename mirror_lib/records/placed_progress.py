@@ -6,15 +6,15 @@ it is. So a driver that has another ledger finds what was left half done, and th
 
 from __future__ import annotations
 
-from typing import Mapping, Optional
+from typing import Collection, Mapping, Optional
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.records.pass_notes import notes_of
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.state.row_passes import RowPass
 
-# The remote topic of each source partition that is copied now: for others nobody commits, they may be gone.
-RemoteTopics = Mapping[TopicPartition, str]
+# The remote topics of each source partition that is copied now: for others nobody commits, they may be gone.
+RemoteTopics = Mapping[TopicPartition, Collection[str]]
 
 
 class PlacedProgress:

@@ -150,7 +150,8 @@ class TopicWatch:
         self.plan = apply_plan(plan if self._ways is None else self._ways.as_begun(plan), self._target)
         if self._ways is not None:
             self._ways.begin(self.plan)
-        own = [each for each in self.plan.copied if (each.keyed_over is not None) == self._flow.places_anew]
+        placed = self._flow.places_anew
+        own = [each for each in self.plan.copied if self._ways is None or (each.keyed_over is not None) == placed]
         remotes = [each.remote_topic for each in own]
         limits = self._limits(remotes)
         partitions: Dict[PartitionKey, CopiedPartition] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Optional
+from typing import Dict, List, Optional
 
 import pytest
 
@@ -12,7 +12,7 @@ from mirror_lib.records.pass_notes import BARE, LONGEST_NOTE, last_pass, notes_o
 from mirror_lib.replicate.starts import read_note
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 
-COPIED: Dict[TopicPartition, str] = {("a", 0): "A.a", ("a", 1): "A.a"}
+COPIED: Dict[TopicPartition, List[str]] = {("a", 0): ["A.a"], ("a", 1): ["A.a"]}
 
 
 def planned(number: int, *ranges: int, partitions: int = 2) -> RowPass:
@@ -34,7 +34,7 @@ def test_pass_is_read_back_as_it_was_told() -> None:
 
 
 def test_partition_that_a_later_pass_does_not_name_stands_where_it_was_left() -> None:
-    earlier, later = notes_of(planned(7, 3, 9, 0, 4), COPIED), notes_of(planned(8, 9, 20, 4, 5), {("a", 0): "A.a"})
+    earlier, later = notes_of(planned(7, 3, 9, 0, 4), COPIED), notes_of(planned(8, 9, 20, 4, 5), {("a", 0): ["A.a"]})
     told = pass_told({**earlier, **later})
     assert told is not None and told.number == 8
     assert {row.partition: (row.from_offset, row.stands) for row in told.of(SOURCE)} == {0: (9, 20), 1: (4, 4)}
@@ -72,5 +72,6 @@ def test_note_that_is_too_long_is_left_out_and_without_its_ledger_nobody_goes_on
     told = notes_of(wide, COPIED)
     assert {at.metadata for at in told.values()} == {BARE} and len(BARE) < LONGEST_NOTE
     assert last_pass(wide, told, "g") == wide
+    assert notes_of(planned(4, 5, 6, 5, 6), {("a", 0): ["A.a", "more"]}) == {("a", 0): CommittedOffset(5, BARE)}
     with pytest.raises(RefusedError, match="this ledger does not know of them"):
         last_pass(None, told, "g")

@@ -157,7 +157,7 @@ class MixingMirror:
         return found
 
     def _copied(self) -> List[TopicPartition]:
-        return [each.source for each in self._topics.partitions.values()]
+        return sorted({each.source for each in self._topics.partitions.values()})
 
     def _stands(self) -> Dict[TopicPartition, int]:
         """Where the source's partitions stand, the pass under way being done."""

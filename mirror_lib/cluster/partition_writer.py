@@ -9,16 +9,15 @@ import time
 from contextlib import ExitStack
 from typing import Any, Optional, Sequence, Tuple
 
-from kafka.protocol.producer import ProduceRequest
-
 from mirror_lib.cluster.connection import log_client
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.log.append import ACK_ALL, PRODUCE_TIMEOUT_MS
+from mirror_lib.log.append import PRODUCE_TIMEOUT_MS
 from mirror_lib.log.batch import next_sequence
 from mirror_lib.log.connection import error_name
 from mirror_lib.log.fence import idempotent_producer
+from mirror_lib.log.produce_request import ProduceRequest
 from mirror_lib.log.reencode import Record, build_batches
 from mirror_lib.log.varint import encode_varint
 
@@ -62,23 +61,11 @@ class PartitionWriter:
             self._sequence = next_sequence(self._sequence, built.record_count)
 
     def _send(self, batch: bytes, deadline: float) -> None:
-        topic, number = self._partition
-        of_topic = ProduceRequest.TopicProduceData
-
         def leader() -> Optional[int]:
-            self._client.refresh_leaders([topic], deadline)
+            self._client.refresh_leaders([self._partition[0]], deadline)
             return self._client.leader(self._partition)
 
-        request = ProduceRequest(
-            transactional_id=None,
-            acks=ACK_ALL,
-            timeout_ms=PRODUCE_TIMEOUT_MS,
-            topic_data=[
-                of_topic(name=topic, partition_data=[of_topic.PartitionProduceData(index=number, records=batch)])
-            ],
-            min_version=3,
-            max_version=9,
-        )
+        request = ProduceRequest([(self._partition, (batch,))], PRODUCE_TIMEOUT_MS)
         code = _error_code(self._client.retry(request, leader, _error_code, deadline))
         if code not in (OK, DUPLICATE_SEQUENCE):
             raise ClusterError(f"{self._client.alias}: {error_name(code)}", "the principal needs Write on the topic")

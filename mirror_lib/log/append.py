@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, Iterator, List, Protocol, Sequence, Tuple, Union
-
-from kafka.protocol.producer import ProduceRequest
+from typing import Any, Deque, Dict, Iterator, List, Protocol, Sequence, Tuple
 
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
+from mirror_lib.log.produce_request import Batch, ProduceRequest
 
 IN_FLIGHT = 5
 MAX_REQUEST_BYTES = 1024 * 1024
-ACK_ALL = -1
 PRODUCE_TIMEOUT_MS = 30_000
-
-Batch = Union[bytes, bytearray]
 
 
 class Appendable(Protocol):
@@ -33,7 +29,7 @@ class Appendable(Protocol):
         """Size of the next batch; 0 if there is none, or if it must wait for an acknowledgement."""
 
     def take_ready(self) -> Batch:
-        """The next batch, now in flight."""
+        """The next batch, in pieces, now in flight."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class Appender:
             requests = self._in_flight.setdefault(node, deque())
             while len(requests) < IN_FLIGHT and any(partition.ready_bytes() for partition in ready):
                 chosen = _choose(ready)
-                future = self._client.send(node, _produce_request([(p.remote, p.take_ready()) for p in chosen]))
+                future = self._client.send(node, _produce_request(chosen))
                 requests.append((future, [p.remote for p in chosen]))
 
     def acknowledgements(self) -> Iterator[Acknowledgement]:
@@ -94,19 +90,8 @@ def _choose(ready: Sequence[Appendable]) -> List[Appendable]:
     return chosen
 
 
-def _produce_request(batches: Sequence[Tuple[Partition, Batch]]) -> ProduceRequest:
-    topic_type = ProduceRequest.TopicProduceData
-    topics: Dict[str, List[Any]] = {}
-    for (topic, number), data in batches:
-        topics.setdefault(topic, []).append(topic_type.PartitionProduceData(index=number, records=data))
-    return ProduceRequest(
-        transactional_id=None,
-        acks=ACK_ALL,
-        timeout_ms=PRODUCE_TIMEOUT_MS,
-        topic_data=[topic_type(name=name, partition_data=parts) for name, parts in topics.items()],
-        min_version=3,
-        max_version=9,
-    )
+def _produce_request(chosen: Sequence[Appendable]) -> ProduceRequest:
+    return ProduceRequest([(partition.remote, partition.take_ready()) for partition in chosen], PRODUCE_TIMEOUT_MS)
 
 
 def _answers(response: Any) -> Iterator[Acknowledgement]:

@@ -158,17 +158,18 @@ def read_header(batch: Buffer) -> BatchHeader:
 
 def checked_payload(batch: Buffer, header: BatchHeader) -> bytes:
     """What follows the header, as its writer meant it: BatchError where the CRC32C (attributes on) does not hold."""
-    checked = bytes(batch[_CRC_FROM:])  # google_crc32c takes bytes only
-    if google_crc32c.value(checked) != header.crc:
+    payload = bytes(batch[HEADER_SIZE:])  # google_crc32c takes bytes only
+    if google_crc32c.extend(google_crc32c.value(bytes(batch[_CRC_FROM:HEADER_SIZE])), payload) != header.crc:
         raise BatchError(
             f"the record batch at offset {header.base_offset} is corrupt: its CRC does not match",
             hint="check the source broker's disk and the network; a replica may still hold it whole",
         )
-    return checked[HEADER_SIZE - _CRC_FROM :]
+    return payload
 
 
-def rehead(batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+def rehead(batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> Tuple[bytes, bytes]:
     """The batch, ready to append under our producer: base offset 0, not transactional, new CRC, the rest as it was.
+    In two pieces, the header and what follows it.
 
     BatchError where the source's CRC does not hold: a new CRC would hide the damage for ever. BatchError also for
     a batch with `can_rehead` false, which the broker would refuse or number otherwise.
@@ -180,11 +181,10 @@ def rehead(batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: 
     # With a delete horizon (KIP-534) the base timestamp is the cleaner's time to drop tombstones. Deltas count from
     # it all the same, so without the flag it is an ordinary base, and the target's cleaner sets its own horizon.
     attributes = header.attributes & ~(TRANSACTIONAL | _DELETE_HORIZON)
-    return _assemble(
-        header.partition_leader_epoch,
-        _AFTER_CRC.pack(attributes, *header[6:9], producer_id, producer_epoch, base_sequence, header.record_count),
-        payload,
+    after_crc = _AFTER_CRC.pack(
+        attributes, *header[6:9], producer_id, producer_epoch, base_sequence, header.record_count
     )
+    return _header(header.partition_leader_epoch, after_crc, payload), payload
 
 
 def new_batch(
@@ -201,13 +201,13 @@ def new_batch(
     tail = _AFTER_CRC.pack(
         codec, record_count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count
     )
-    return _assemble(-1, tail, payload)
+    return _header(-1, tail, payload) + payload
 
 
-def _assemble(partition_leader_epoch: int, after_crc: bytes, payload: bytes) -> bytes:
+def _header(partition_leader_epoch: int, after_crc: bytes, payload: bytes) -> bytes:
     crc = google_crc32c.extend(google_crc32c.value(after_crc), payload)
     length = HEADER_SIZE - _LOG_OVERHEAD + len(payload)
-    return b"".join((_BEFORE_CRC.pack(0, length, partition_leader_epoch, 2, crc), after_crc, payload))
+    return _BEFORE_CRC.pack(0, length, partition_leader_epoch, 2, crc) + after_crc
 
 
 def next_sequence(base_sequence: int, record_count: int) -> int:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 from functools import partial
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional
 
 from kafka.errors import (
     KafkaConnectionError,
@@ -18,17 +18,17 @@ from kafka.errors import (
     UnsupportedSaslMechanismError,
 )
 from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl import register_sasl_mechanism
-from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
+from mirror_lib.log.frames import FrameProtocol
 from mirror_lib.log.kerberos import KerberosError, KerberosMechanism
-from mirror_lib.log.throttling import Throttle, made_patient
+from mirror_lib.log.throttling import PatientConnection, Throttle
+from mirror_lib.log.transports import BrokerLoop, made_bulky
 
 log = logging.getLogger(__name__)
 
-RECEIVE_BYTES = 1024 * 1024
 ANSWER_SECONDS = 2.0
 # Size, API key 18, version 0, correlation id, no client id: the answer begins with its size and the correlation id.
 _API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 0x6D697272, -1)
@@ -42,25 +42,17 @@ class LoginRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no typ
     retriable = False
 
 
-class _BulkTransport(KafkaTCPTransport):  # type: ignore[misc]  # kafka-python has no types
-    """Reads what the socket holds at once: by 4 KB, as the library does, a fetch answer costs a thousand calls."""
+class BrokerConnection(PatientConnection):
+    """One that receives each answer where it stays, and waits where its broker asks for it."""
 
-    def _sock_recv(self) -> Tuple[bytes, Optional[Exception]]:
-        try:
-            data = self._sock.recv(RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return b"", None
-        except OSError as error:
-            return b"", KafkaConnectionError(error)
-        return (data, None) if data else (data, KafkaConnectionError("socket disconnected"))
-
-
-class LastWordsTransport(KafkaSSLTransport):  # type: ignore[misc]  # kafka-python has no types
-    """Hands on what came right before a connection's end; the library drops it, and with it why a login was refused."""
-
-    def _sock_recv(self) -> Tuple[bytes, Optional[Exception]]:
-        data, error = super()._sock_recv()
-        return (data, None) if data else (data, error)  # the end is met again by the next call
+    def connection_made(self, transport: Any) -> None:
+        """As the library's."""
+        super().connection_made(transport)
+        self.parser: Any = FrameProtocol(
+            client_id=self.config["client_id"],
+            receive_message_max_bytes=self.config["receive_message_max_bytes"],
+            ident=self.parser._ident,
+        )
 
 
 class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
@@ -82,7 +74,10 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
 
     def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
         """As the library's."""
-        connection = made_patient(super().get_connection(node_id, *arguments, **options), self.throttle)
+        connection = super().get_connection(node_id, *arguments, **options)
+        if type(connection) is KafkaConnection:
+            connection.__class__ = BrokerConnection
+            connection.throttle = self.throttle
         if not connection.init_future.is_done:
             connection.init_future.add_errback(partial(self._failed, node_id))
         return connection
@@ -98,9 +93,7 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
                     " or take the port of a listener with TLS"
                 ) from error
             raise
-        own = {KafkaTCPTransport: _BulkTransport, KafkaSSLTransport: LastWordsTransport}
-        transport.__class__ = own.get(type(transport), type(transport))
-        return transport
+        return made_bulky(transport)
 
     def _failed(self, node_id: Any, error: BaseException) -> None:
         reason = refusal(error)
@@ -122,7 +115,7 @@ def answers_in_clear(host: str, port: int) -> bool:
 
 def admin_connections(**options: Any) -> Any:
     """What `KafkaAdminClient` takes as `kafka_client`, with these connections."""
-    network = NetworkSelector(**options)
+    network = BrokerLoop(**options)
     return KafkaNetClient(net=network, manager=BrokerConnections(network, **options))
 
 

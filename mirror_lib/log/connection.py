@@ -12,13 +12,13 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from kafka.errors import KafkaError, for_code
 from kafka.future import Future as KafkaFuture
-from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror_lib.errors import ClusterError
 from mirror_lib.log.brokers import BrokerConnections, LoginRefused
 from mirror_lib.log.freed_memory import keep_freed_memory
 from mirror_lib.log.login import ready_options
+from mirror_lib.log.transports import BrokerLoop
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Network:
 
     def __init__(self) -> None:
         keep_freed_memory()
-        self.selector = NetworkSelector(slow_task_threshold_secs=0)
+        self.selector = BrokerLoop(slow_task_threshold_secs=0)
 
     def poll(self, timeout_ms: float) -> None:
         """Send and receive once; returns early when something arrived."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, Union
 
-from kafka.protocol.consumer import FetchRequest
-
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
+from mirror_lib.log.fetch_answer import FetchAnswer, FetchRequestOfViews
 from mirror_lib.log.fetch_session import Asked, FetchSession
 from mirror_lib.log.gaps import Gaps
 from mirror_lib.log.offsets import local_start
@@ -46,7 +46,7 @@ def fetch_request(
     max_wait_ms: int = MAX_WAIT_MS,
     asked: Optional[Asked] = None,
     limits: Mapping[Partition, int] = {},
-) -> FetchRequest:
+) -> FetchRequestOfViews:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
     `asked` says it within a session, `limits` beats `partition_max_bytes`. Version 11 at most: later ones name topics
@@ -57,7 +57,7 @@ def fetch_request(
     for (topic, number), position in asked.positions.items():
         part = _part(number, position, limits.get((topic, number), partition_max_bytes))
         topics.setdefault(topic, []).append(part)
-    return FetchRequest(
+    return FetchRequestOfViews(
         replica_id=-1,
         max_wait_ms=max_wait_ms,
         min_bytes=1,
@@ -65,7 +65,7 @@ def fetch_request(
         isolation_level=isolation,
         session_id=asked.session_id,
         session_epoch=asked.epoch,
-        topics=[FetchRequest.FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+        topics=[FetchRequestOfViews.FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
         forgotten_topics_data=_forgotten(asked.forgotten),
         rack_id="",
         min_version=4,
@@ -74,7 +74,7 @@ def fetch_request(
 
 
 def _part(number: int, position: int, max_bytes: int) -> Any:
-    return FetchRequest.FetchTopic.FetchPartition(
+    return FetchRequestOfViews.FetchTopic.FetchPartition(
         partition=number,
         fetch_offset=position,
         partition_max_bytes=max_bytes,
@@ -88,10 +88,10 @@ def _forgotten(partitions: Iterable[Partition]) -> List[Any]:
     topics: Dict[str, List[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
-    return [FetchRequest.ForgottenTopic(topic=name, partitions=numbers) for name, numbers in topics.items()]
+    return [FetchRequestOfViews.ForgottenTopic(topic=name, partitions=numbers) for name, numbers in topics.items()]
 
 
-def fetched(answer: Any, isolation: int) -> Dict[Partition, Fetched]:
+def fetched(answer: FetchAnswer, isolation: int) -> Dict[Partition, Fetched]:
     """The answer by partition."""
     found: Dict[Partition, Fetched] = {}
     for topic in answer.responses:
@@ -100,19 +100,15 @@ def fetched(answer: Any, isolation: int) -> Dict[Partition, Fetched]:
                 error_code=part.error_code,
                 end=part.last_stable_offset if isolation == READ_COMMITTED else part.high_watermark,
                 log_start=part.log_start_offset,
-                aborted=_aborted(part.aborted_transactions),
+                aborted=tuple(sorted(part.aborted_transactions, key=itemgetter(1))),
                 data=part.records if part.records is not None else b"",
             )
     return found
 
 
-def says_nothing(answer: Any) -> bool:
+def says_nothing(answer: FetchAnswer) -> bool:
     """Whether the broker held its answer back, as a quota is used up (KIP-219): it has then not looked at any log."""
     return bool(answer.throttle_time_ms > 0 and not answer.responses)
-
-
-def _aborted(transactions: Sequence[Any]) -> Tuple[Tuple[int, int], ...]:
-    return tuple(sorted(((t.producer_id, t.first_offset) for t in transactions or ()), key=lambda pair: pair[1]))
 
 
 class Fetchable(Protocol):

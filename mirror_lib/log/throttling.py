@@ -85,11 +85,3 @@ class PatientConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python 
         self._silent_until = 0.0
         if not (self.initializing or self._reauth.is_reauthenticating):
             self.send_buffered()
-
-
-def made_patient(connection: Any, throttle: Throttle) -> Any:
-    """A connection of the library as a patient one, which tells `throttle` of its waits."""
-    if type(connection) is KafkaConnection:
-        connection.__class__ = PatientConnection
-        connection.throttle = throttle
-    return connection

@@ -110,7 +110,7 @@ class DeadLetters:
             for built in build_batches(piece, NO_CODEC, producer.producer_id, producer.epoch, sequence, MAX_BYTES):
                 sequence += built.record_count
                 newest = read_header(built.data).max_timestamp
-                copy.put(Outgoing(built.data, built.record_count, built.runs, sequence, newest, True))
+                copy.put(Outgoing((built.data,), built.record_count, built.runs, sequence, newest, True))
         return copy
 
     def _read(self, client: LogClient, partition: Partition) -> Set[Origin]:

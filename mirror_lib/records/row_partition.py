@@ -172,5 +172,5 @@ class RowPartition:
         ):
             self._sequence = next_sequence(self._sequence, built.record_count)
             (start, count), newest = built.runs[-1], read_header(built.data).max_timestamp
-            self.copy.put(Outgoing(built.data, built.record_count, built.runs, start + count, newest, True))
+            self.copy.put(Outgoing((built.data,), built.record_count, built.runs, start + count, newest, True))
 

@@ -6,12 +6,13 @@ would refuse them or the result would be wrong, and joins tiny ones.
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from mirror_lib.errors import BatchError
 from mirror_lib.log.batch import BatchHeader, Record, next_sequence, read_header, rehead
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.legacy import last_offset
+from mirror_lib.log.produce_request import Batch
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import build_batches, read_batches, read_records
 from mirror_lib.log.visible import entries
@@ -34,17 +35,23 @@ _Waiting = Tuple[memoryview, Optional[BatchHeader], int]  # an entry, and the po
 
 
 class Outgoing(NamedTuple):
-    """A batch for the remote log. `runs` are (upstream offset, record count); `next_upstream` is where it ends.
+    """A batch for the remote log, in pieces. `runs` are (upstream offset, record count); `next_upstream` is where it
+    ends.
 
     `last_timestamp` is the newest in it, by which the target judges the age of its producer.
     """
 
-    data: Union[bytes, bytearray]
+    pieces: Batch
     record_count: int
     runs: Tuple[Run, ...]
     next_upstream: int
     last_timestamp: int
     re_encoded: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.pieces))
 
 
 class Encoder:
@@ -102,10 +109,10 @@ class Encoder:
         )
 
     def _rehead(self, raw: memoryview, header: BatchHeader) -> Outgoing:
-        data = rehead(raw, self._producer.producer_id, self._producer.epoch, self._sequence)
+        pieces = rehead(raw, self._producer.producer_id, self._producer.epoch, self._sequence)
         self._sequence = next_sequence(self._sequence, header.record_count)
         runs = ((header.base_offset, header.record_count),)
-        return Outgoing(data, header.record_count, runs, header.next_offset, header.max_timestamp, False)
+        return Outgoing(pieces, header.record_count, runs, header.next_offset, header.max_timestamp, False)
 
     def _wait(self, raw: memoryview, header: Optional[BatchHeader], codec: int) -> None:
         self._waiting.append((raw, header, self.position))
@@ -147,7 +154,7 @@ class Encoder:
         ):
             self._sequence = next_sequence(self._sequence, built.record_count)
             (start, count), header = built.runs[-1], read_header(built.data)
-            yield Outgoing(built.data, built.record_count, built.runs, start + count, header.max_timestamp, True)
+            yield Outgoing((built.data,), built.record_count, built.runs, start + count, header.max_timestamp, True)
 
 
 def _to_be_joined(raw: memoryview, header: BatchHeader, answer_bytes: int) -> bool:

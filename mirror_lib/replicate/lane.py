@@ -210,10 +210,14 @@ class LaneCopier:
             if all(copy.finished(no_more) for copy in copies) and appender.idle():
                 return
             self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000))
-            for partition, position, gap, found in fetcher.answers():
-                self._copies[partition].take(position, gap, found)
+            self._take(fetcher)
             for ack in appender.acknowledgements():
                 self._by_remote[ack.remote].acknowledge(ack)
+
+    def _take(self, fetcher: Fetcher) -> None:
+        # A function of its own: when it is left nothing looks at the answer, and its memory takes the next one.
+        for partition, position, gap, found in fetcher.answers():
+            self._copies[partition].take(position, gap, found)
 
     def _refresh(self) -> List[PartitionCopy]:
         """Fence again where the last records are so old that the target would soon forget the lane's epoch.

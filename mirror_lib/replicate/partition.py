@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Deque, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.errors import BatchError, FencedError
-from mirror_lib.log.append import Acknowledgement, Batch
+from mirror_lib.log.append import Acknowledgement
 from mirror_lib.log.batch import next_sequence
 from mirror_lib.log.connection import Disconnected, error_name
 from mirror_lib.log.fence import FENCED
 from mirror_lib.log.fetch import Fetched
+from mirror_lib.log.produce_request import Batch
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import Encoder, Outgoing
@@ -143,7 +144,7 @@ class PartitionCopy:
     def put(self, outgoing: Outgoing) -> None:
         """Queue a batch behind those that are queued; its sequence goes on from theirs."""
         self._queue.append(outgoing)
-        self.queued_bytes += len(outgoing.data)
+        self.queued_bytes += outgoing.size
 
     def reject(self, upstream_offset: int, reason: str) -> None:
         """Stop at a record that cannot be sent, once what lies before it is acknowledged: to skip it skips no other."""
@@ -172,15 +173,15 @@ class PartitionCopy:
         """
         if not self._queue or self.stopped is not None or (self._in_flight and not self._proven):
             return 0
-        return len(self._queue[0].data)
+        return self._queue[0].size
 
     def take_ready(self) -> Batch:
         """The next batch, now in flight and expected at the next downstream offset."""
         outgoing = self._queue.popleft()
-        self.queued_bytes -= len(outgoing.data)
+        self.queued_bytes -= outgoing.size
         self._in_flight.append((outgoing, self._expected))
         self._expected += outgoing.record_count
-        return outgoing.data
+        return outgoing.pieces
 
     def acknowledge(self, ack: Acknowledgement) -> None:
         """Take the answer for the oldest batch in flight.
@@ -215,7 +216,7 @@ class PartitionCopy:
         self.last_timestamp = max(self.last_timestamp, outgoing.last_timestamp)
         self._of_last_batch = outgoing.last_timestamp
         self.records += outgoing.record_count
-        self.bytes += len(outgoing.data)
+        self.bytes += outgoing.size
         self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
         self.seconds = time.monotonic() - self._started_at
         self._stop_if_drained()

@@ -19,7 +19,7 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.progress import grouped
 from mirror_lib.replicate.encode import Encoder, Outgoing
 from tests.lab.checkout import LabError
-from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, read_back, task_of
+from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, read_back, task_of, whole
 
 RECORDS = 12_000
 ROUNDS = 10
@@ -110,7 +110,7 @@ def measure(name: str) -> Sequence[str]:
     source = CASES[name]()
     found = answers(source)
     made, _ = copy(source, found)
-    if [rec for each in made for rec in read_back(bytes(each.data))] != source.records:
+    if [rec for each in made for rec in read_back(whole(each.pieces))] != source.records:
         raise LabError(f"{name}: the copy is not equal")
     rate = len(source.records) / min(copy(source, found)[1] for _ in range(ROUNDS))
     return (name, grouped(len(source.records)), grouped(len(source.entries)), grouped(len(made)), grouped(round(rate)))

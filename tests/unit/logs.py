@@ -11,6 +11,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from mirror_lib.log.codecs import compress
 from mirror_lib.log.fetch import Fetched
+from mirror_lib.log.produce_request import Batch
 from mirror_lib.log.varint import encode_varint
 from mirror_lib.replicate.lanes import PartitionTask
 
@@ -126,3 +127,8 @@ def task_of(**changes: object) -> PartitionTask:
         **changes,
     }
     return PartitionTask(**fields)  # type: ignore[arg-type]
+
+
+def whole(pieces: Batch) -> bytes:
+    """A batch that comes in pieces, as one."""
+    return b"".join(pieces)

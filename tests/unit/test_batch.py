@@ -15,6 +15,8 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from mirror_lib.errors import BatchError
 from mirror_lib.log.batch import checked_payload, magic_of, next_sequence, read_header, rehead, split_batches
 
+from .logs import whole
+
 Header = Tuple[str, Optional[bytes]]
 Row = Tuple[int, Optional[bytes], Optional[bytes], List[Header]]  # timestamp, key, value, headers
 
@@ -101,7 +103,7 @@ def test_rehead_keeps_every_record_and_takes_our_producer(
 ) -> None:
     theirs = {"producer_id": 4, "producer_epoch": 2, "base_sequence": 17} if transactional else {}
     source = built(rows, codec, offset, transactional=transactional, **theirs)
-    copy = rehead(memoryview(source), 1 << 40, 12, 1234)
+    copy = whole(rehead(memoryview(source), 1 << 40, 12, 1234))
     assert rows_of(copy) == list(enumerate(rows))
     header, before = read_header(copy), read_header(source)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1 << 40, 12, 1234)
@@ -121,7 +123,7 @@ def test_rehead_refuses_a_batch_with_any_flipped_bit() -> None:
 
 def test_without_the_crc_check_a_flipped_bit_would_pass_unseen() -> None:
     damaged = with_field(built(ROWS), len(built(ROWS)) - 8, ">b", 0x40)
-    assert rehead(damaged, 1, 1, 0)[61:] != built(ROWS)[61:]
+    assert whole(rehead(damaged, 1, 1, 0))[61:] != built(ROWS)[61:]
 
 
 @pytest.mark.parametrize("attribute", [0x08, 0x20], ids=["LogAppendTime", "control"])
@@ -138,7 +140,7 @@ def test_rehead_refuses_offsets_with_gaps() -> None:
 
 
 def test_rehead_drops_the_delete_horizon_and_keeps_the_timestamps() -> None:
-    copy = rehead(with_field(built(ROWS), 21, ">h", 0x40), 1, 1, 0)
+    copy = whole(rehead(with_field(built(ROWS), 21, ">h", 0x40), 1, 1, 0))
     assert read_header(copy).attributes == 0
     assert rows_of(copy) == list(enumerate(ROWS))
 

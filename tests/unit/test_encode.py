@@ -35,6 +35,7 @@ from tests.unit.logs import (
     marker,
     read_back,
     task_of,
+    whole,
 )
 
 PRODUCER = Producer(4711, 3)
@@ -49,7 +50,7 @@ def encode(found: Fetched, position: int = 0, sequence: int = 0, **task: int) ->
 
 
 def copied(outgoing: Sequence[Outgoing]) -> List[Rec]:
-    return [rec for each in outgoing for rec in read_back(bytes(each.data))]
+    return [rec for each in outgoing for rec in read_back(whole(each.pieces))]
 
 
 def upstream(outgoing: Sequence[Outgoing]) -> List[int]:
@@ -59,8 +60,8 @@ def upstream(outgoing: Sequence[Outgoing]) -> List[int]:
 def test_whole_batch_keeps_its_bytes_and_gets_our_producer() -> None:
     source = batch_of(100, numbered(50), codec=4, producer_id=99)
     [out] = encode(fetched([source]), 100, sequence=17)
-    header = read_header(out.data)
-    assert not out.re_encoded and bytes(out.data[61:]) == source.raw()[61:]
+    header = read_header(whole(out.pieces))
+    assert not out.re_encoded and whole(out.pieces)[61:] == source.raw()[61:]
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4711, 3, 17)
     assert (out.runs, out.next_upstream, out.record_count) == (((100, 50),), 150, 50)
 
@@ -83,7 +84,7 @@ def test_batch_is_rebuilt_where_the_fast_path_is_closed(why: str, batch: LogBatc
         rec._replace(timestamp=brokers_time) if batch.attributes else rec for _, rec in batch.records
     ]
     assert upstream(out) == [offset for offset, _ in batch.records]
-    assert not any(read_header(each.data).log_append_time for each in out)
+    assert not any(read_header(whole(each.pieces)).log_append_time for each in out)
 
 
 @pytest.mark.parametrize(("codec", "size"), [(0, JOIN_BELOW_BYTES), (4, JOIN_BELOW_COMPRESSED_BYTES)])
@@ -92,7 +93,7 @@ def test_few_records_of_many_bytes_travel_as_they_are(codec: int, size: int) -> 
     source = batch_of(1, [large], codec)
     out = encode(fetched([batch_of(0, [small], codec), source, batch_of(2, [small], codec)]))
     assert [each.re_encoded for each in out] == [True, False, True]
-    assert bytes(out[1].data[61:]) == source.raw()[61:]
+    assert whole(out[1].pieces)[61:] == source.raw()[61:]
     assert copied(out) == [small, large, small]
 
 
@@ -148,13 +149,13 @@ def test_tiny_batches_travel_as_one_and_keep_their_order_beside_large_ones() -> 
 
 def test_tiny_batches_of_unlike_codecs_are_not_mixed() -> None:
     out = encode(fetched([batch_of(n, [rec], codec=n // 5) for n, rec in enumerate(numbered(15))]))
-    assert [read_header(each.data).codec for each in out] == [0, 1, 2]
+    assert [read_header(whole(each.pieces)).codec for each in out] == [0, 1, 2]
     assert upstream(out) == list(range(15))
 
 
 def test_batch_over_the_limit_is_split_into_batches_below_it() -> None:
     out = encode(fetched([batch_of(0, numbered(200, size=500))]), max_message_bytes=10_000)
-    assert len(out) > 5 and all(len(each.data) <= 10_000 for each in out)
+    assert len(out) > 5 and all(each.size <= 10_000 for each in out)
     assert copied(out) == numbered(200, size=500)
     assert [each.next_upstream for each in out][-1] == 200
 
@@ -179,7 +180,7 @@ def test_markers_and_aborted_records_are_left_out_and_passed() -> None:
     out = list(encoder.encode(found))
     assert upstream(out) == list(range(20))
     assert encoder.position == 42
-    assert not read_header(out[0].data).transactional and not out[0].re_encoded
+    assert not read_header(whole(out[0].pieces)).transactional and not out[0].re_encoded
 
 
 def test_transactions_of_few_records_travel_together_across_their_markers() -> None:
@@ -189,7 +190,7 @@ def test_transactions_of_few_records_travel_together_across_their_markers() -> N
     [out] = encode(fetched(batches))
     assert upstream([out]) == [n for n in range(90) if n % 3 < 2]
     assert copied([out]) == [rec for n in range(0, 90, 3) for rec in numbered(2, f"{n}.")]
-    assert not read_header(out.data).transactional
+    assert not read_header(whole(out.pieces)).transactional
 
 
 def test_batch_that_compaction_emptied_is_passed() -> None:
@@ -242,7 +243,7 @@ def test_tiny_batches_before_a_damaged_one_are_copied_and_it_is_named(how: str, 
 def test_sequences_follow_one_another_past_the_largest_number() -> None:
     largest = 0x7FFFFFFF
     out = encode(fetched([batch_of(0, numbered(20)), batch_of(20, numbered(20))]), sequence=largest - 19)
-    assert [read_header(each.data).base_sequence for each in out] == [largest - 19, 0]
+    assert [read_header(whole(each.pieces)).base_sequence for each in out] == [largest - 19, 0]
 
 
 @st.composite
@@ -285,8 +286,8 @@ def test_every_record_from_the_position_on_is_there_once_in_order(batches: List[
     assert encoder.position == max(position, batches[-1].next)
     sequence = 0
     for each in out:
-        header = read_header(each.data)
-        assert len(each.data) <= limit and header.contiguous
+        header = read_header(whole(each.pieces))
+        assert each.size <= limit and header.contiguous
         assert (header.base_sequence, header.record_count) == (sequence, each.record_count)
         assert each.next_upstream > each.runs[-1][0]
         sequence += each.record_count

@@ -7,7 +7,8 @@ import ssl
 import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
-from mirror_lib.log.brokers import LastWordsTransport, refusal
+from mirror_lib.log.brokers import refusal
+from mirror_lib.log.transports import BulkTlsTransport
 
 
 @pytest.mark.parametrize(
@@ -43,17 +44,29 @@ class Said:
     def __init__(self, *parts: bytes) -> None:
         self._parts = list(parts)
 
-    def recv(self, _: int) -> bytes:
-        return self._parts.pop(0) if len(self._parts) > 1 else self._parts[0]
+    def recv_into(self, room: memoryview) -> int:
+        said = self._parts.pop(0) if len(self._parts) > 1 else self._parts[0]
+        room[: len(said)] = said
+        return len(said)
 
-    def getpeername(self) -> str:
-        raise OSError("the other side has gone")
+
+class Listener:
+    """Hears what is received, and is its own parser."""
+
+    def __init__(self) -> None:
+        self.parser = self
+        self.heard = b""
+
+    def room(self) -> memoryview:
+        return memoryview(bytearray(100))
+
+    def data_received(self, data: memoryview) -> None:
+        self.heard += bytes(data)
 
 
 def test_what_a_broker_says_before_it_hangs_up_is_heard() -> None:
-    transport = object.__new__(LastWordsTransport)
-    transport._closed, transport._sock = True, Said(b"refused: ", b"wrong password", b"")
-    assert transport._sock_recv() == (b"refused: wrong password", None)
-    words, end = transport._sock_recv()
-    assert words == b""
-    assert isinstance(end, KafkaConnectionError)
+    transport, listener = object.__new__(BulkTlsTransport), Listener()
+    transport._closed, transport._read = False, True
+    transport._sock, transport._protocol = Said(b"refused: ", b"wrong password", b""), listener
+    assert transport._receive() is None and listener.heard == b"refused: wrong password"
+    assert isinstance(transport._receive(), KafkaConnectionError)

@@ -14,7 +14,19 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.encode import Encoder
 from mirror_lib.replicate.reconcile import Match, Records, reconcile
-from tests.unit.logs import CONTROL, LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker, read_back, task_of
+from tests.unit.logs import (
+    CONTROL,
+    LOG_APPEND_TIME,
+    NOON,
+    LogBatch,
+    Rec,
+    batch_of,
+    fetched,
+    marker,
+    read_back,
+    task_of,
+    whole,
+)
 
 
 @dataclass
@@ -46,7 +58,7 @@ def interrupted(
             downstream += 1
         if number == known:
             start = (upstream, downstream)
-        remote.append(batch_of(downstream, read_back(bytes(out.data))))
+        remote.append(batch_of(downstream, read_back(whole(out.pieces))))
         for first, count in out.runs:
             pairs.update({first + i: downstream + i for i in range(count)})
             downstream += count

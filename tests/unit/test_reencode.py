@@ -17,7 +17,7 @@ from mirror_lib.log.batch import Record, checked_payload, new_batch, read_header
 from mirror_lib.log.reencode import RecordTooLarge, build_batches, read_batches, read_records, same_records
 from mirror_lib.log.varint import SMALL, SMALL_VARINTS, decode_varint, encode_varint
 
-from .logs import LOG_APPEND_TIME, Rec, batch_of
+from .logs import LOG_APPEND_TIME, Rec, batch_of, whole
 from .test_batch import Header, Row, rows_of, with_field
 
 DATA = Path(__file__).parent / "data"
@@ -259,7 +259,7 @@ def test_a_real_brokers_log_reads_as_produced(client: str, first_timestamp: int,
     records = read_records(batch)
     expected = [_producer_record(i, first_timestamp) for i in range(40)]
     assert [plain(record) for record in records] == expected
-    assert rows_of(rehead(batch, 7, 0, 0)) == expected
+    assert rows_of(whole(rehead(batch, 7, 0, 0))) == expected
     [copy] = build_batches(records, read_header(batch).codec, 7, 0, 0, 1 << 20)
     assert rows_of(copy.data) == expected
 
@@ -289,6 +289,6 @@ def test_a_real_transactions_markers_are_refused_as_data() -> None:
                 with pytest.raises(BatchError):
                     copy(batch)
         else:
-            assert header.transactional and not read_header(rehead(batch, 1, 1, 0)).transactional
-            values += [row[2] for _, row in rows_of(rehead(batch, 1, 1, 0))]
+            assert header.transactional and not read_header(whole(rehead(batch, 1, 1, 0))).transactional
+            values += [row[2] for _, row in rows_of(whole(rehead(batch, 1, 1, 0)))]
     assert values == [b"%d-%d" % (i, j) for i in range(3) for j in range(5)]

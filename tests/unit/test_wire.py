@@ -1,0 +1,232 @@
+"""What travels between us and a broker: answers received where they stay, fetches read there, requests in pieces."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import uuid
+from contextlib import suppress
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+from kafka.errors import InvalidReceiveError
+from kafka.protocol.api_header import ResponseHeader
+from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.producer import ProduceRequest as KafkasProduceRequest
+
+from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_LOG_START, KNOWS_SESSIONS, read_answer
+from mirror_lib.log.frames import BEGINNING_BYTES, FrameProtocol
+from mirror_lib.log.produce_request import ProduceRequest
+from mirror_lib.log.transports import BrokerLoop, BulkTransport
+
+DATA = b"r" * 300
+TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
+
+
+def kafkas_answer() -> Any:
+    """Two topics, of which one partition has aborted transactions and records and another has nothing."""
+    topic, part = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
+    aborted = [part.AbortedTransaction(producer_id=1 << 40, first_offset=17)]
+    known: Dict[str, int] = {"high_watermark": 90, "last_stable_offset": 80, "preferred_read_replica": -1}
+    parts = [
+        part(partition_index=3, error_code=0, log_start_offset=5, aborted_transactions=aborted, records=DATA, **known),
+        part(partition_index=4, error_code=6, log_start_offset=-1, aborted_transactions=None, records=None, **known),
+    ]
+    orders = topic(topic="orders", topic_id=TOPIC_ID, partitions=parts)
+    other = topic(topic="o", topic_id=None, partitions=[])
+    return FetchResponse(throttle_time_ms=12, error_code=70, session_id=99, responses=[orders, other])
+
+
+@pytest.mark.parametrize("version", range(4, 14))
+def test_an_answer_is_read_as_kafkas_own_classes_wrote_it(version: int) -> None:
+    raw = bytes(kafkas_answer().encode(version=version))
+    found = read_answer(memoryview(raw), version)
+    assert found.throttle_time_ms == 12
+    assert (found.error_code, found.session_id) == ((70, 99) if version >= KNOWS_SESSIONS else (0, 0))
+    orders, other = found.responses
+    assert (orders.topic, orders.topic_id) == (("", TOPIC_ID) if version >= BY_TOPIC_ID else ("orders", None))
+    full, empty = orders.partitions
+    assert (full.partition_index, full.high_watermark, full.last_stable_offset) == (3, 90, 80)
+    assert full.log_start_offset == (5 if version >= KNOWS_LOG_START else -1)
+    assert full.aborted_transactions == ((1 << 40, 17),) and bytes(full.records or b"") == DATA
+    assert (empty.error_code, empty.aborted_transactions, empty.records) == (6, (), None)
+    assert other.partitions == []
+
+
+def test_records_are_not_copied_out_of_the_answer() -> None:
+    raw = bytearray(kafkas_answer().encode(version=11))
+    records = read_answer(memoryview(raw), 11).responses[0].partitions[0].records
+    raw[raw.index(b"rrr")] = ord("R")
+    assert records is not None and records[0] == ord("R")
+
+
+def test_an_answer_that_is_cut_off_is_refused() -> None:
+    raw = bytes(kafkas_answer().encode(version=12))
+    for size in range(len(raw) - 1):  # the last byte says that no tags follow
+        with pytest.raises(struct.error):
+            read_answer(memoryview(raw)[:size], 12)
+
+
+@pytest.mark.parametrize("version", range(3, 9))
+def test_a_request_in_pieces_is_what_kafkas_own_class_reads(version: int) -> None:
+    batches: List[Tuple[Tuple[str, int], Tuple[bytes, ...]]] = [
+        (("orders", 1), (b"head", b"payload")),
+        (("orders", 7), (b"built",)),
+        (("päyments", 0), (b"h", b"p")),
+    ]
+    request = ProduceRequest(batches, 30_000)
+    request.API_VERSION = version
+    request.with_header(5, "mirror")
+    whole = b"".join(request.encode())
+    assert struct.unpack_from(">ihhi", whole) == (len(whole) - 4, 0, version, 5)
+    read = KafkasProduceRequest.decode(memoryview(whole)[4 + 8 + 2 + len("mirror") :], version=version)
+    assert (read.transactional_id, read.acks, read.timeout_ms) == (None, -1, 30_000)
+    sent = [(topic.name, part.index, part.records) for topic in read.topic_data for part in topic.partition_data]
+    assert sent == [("orders", 1, b"headpayload"), ("orders", 7, b"built"), ("päyments", 0, b"hp")]
+
+
+class Asked:
+    """A request whose answer is bytes."""
+
+    def __init__(self, correlation_id: int) -> None:
+        self.correlation_id = correlation_id
+        self.api_key = self.api_version = 0
+
+    def get_response_class(self) -> Asked:
+        return self
+
+    def parse_header(self, frame: Any) -> Any:
+        return ResponseHeader.decode(frame)
+
+    def decode(self, frame: Any) -> Any:
+        return frame.read()
+
+
+def protocol(answers: int) -> FrameProtocol:
+    found = FrameProtocol(receive_message_max_bytes=10_000_000)
+    found.in_flight_requests.extend(map(Asked, range(answers)))
+    return found
+
+
+def frame(number: int, content: bytes) -> bytes:
+    return struct.pack(">ii", len(content) + 4, number) + content
+
+
+Line = Tuple[BrokerLoop, BulkTransport, socket.socket]
+SIZES = [0, 1, 40, BEGINNING_BYTES - 8, BEGINNING_BYTES - 7, BEGINNING_BYTES, 3, 300_000, 0, 2_000_000, 100, 1_900_000]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_answers_come_out_whole_however_they_are_cut(seed: int) -> None:
+    chance = random.Random(seed)
+    expected = [bytes(chance.getrandbits(8) for _ in range(min(size, 50))).ljust(size, b".") for size in SIZES]
+    stream = memoryview(b"".join(frame(number, content) for number, content in enumerate(expected)))
+    read, found, at = protocol(len(SIZES)), [], 0
+    while at < len(stream):
+        room = read.room()
+        size = min(len(room), len(stream) - at, chance.choice([1, 3, 5000, 70_000, 1_000_000]))
+        room[:size] = stream[at : at + size]
+        at += size
+        found += [bytes(answer) for _, answer in read.receive_bytes(room[:size])]
+        del room
+    assert found == expected
+
+
+def test_an_answer_that_is_looked_at_is_not_written_over() -> None:
+    read, kept = protocol(3), []
+    for number in range(3):
+        stream = memoryview(frame(number, bytes([number]) * 2_000_000))
+        while len(stream):
+            room = read.room()[: len(stream)]
+            room[:], stream = stream[: len(room)], stream[len(room) :]
+            kept += [answer for _, answer in read.receive_bytes(room)]
+    assert [set(bytes(answer)) for answer in kept] == [{0}, {1}, {2}]
+
+
+@pytest.mark.parametrize("size", [-1, 3, 10_000_001])
+def test_an_answer_of_an_impossible_size_is_refused(size: int) -> None:
+    read = protocol(1)
+    read.room()[:4] = struct.pack(">i", size)
+    with pytest.raises(InvalidReceiveError, match=str(size)):
+        read.receive_bytes(read.room()[:4])
+
+
+class Connection:
+    """What a transport needs of a connection."""
+
+    def __init__(self, answers: int) -> None:
+        self.parser = protocol(answers)
+        self.found: List[bytes] = []
+        self.lost: List[Any] = []
+
+    def data_received(self, data: memoryview) -> None:
+        self.found += [bytes(answer) for _, answer in self.parser.receive_bytes(data)]
+
+    def connection_lost(self, error: Any) -> None:
+        self.lost.append(error)
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    ours = socket.create_connection(listener.getsockname())
+    theirs, _ = listener.accept()
+    listener.close()
+    ours.setblocking(False)
+    loop = BrokerLoop(slow_task_threshold_secs=0)
+    transport = BulkTransport(loop, ours)
+    yield loop, transport, theirs
+    transport.abort()
+    theirs.close()
+    loop.close()
+
+
+def test_a_small_answer_is_heard_at_once_after_a_large_one(line: Line) -> None:
+    loop, transport, theirs = line
+    connection = Connection(3)
+    transport.set_protocol(connection)
+    transport.resume_reading()
+    large = frame(0, b"a" * 3_000_000)
+    theirs.setblocking(False)
+    for content in (large, frame(1, b"b"), frame(2, b"c")):
+        before, left = len(connection.found), memoryview(content)
+        for _ in range(2000):
+            with suppress(BlockingIOError):
+                left = left[theirs.send(left) :] if len(left) else left
+            loop.poll(timeout_ms=5)
+            if len(connection.found) > before:
+                break
+        assert len(connection.found) == before + 1
+    assert [len(each) for each in connection.found] == [3_000_000, 1, 1]
+
+
+def test_pieces_arrive_in_order_however_slowly_they_are_taken(line: Line) -> None:
+    loop, transport, theirs = line
+    sent = [(b"%d." % number) * (1 + 200 * number) for number in range(300)]
+    transport.set_protocol(Connection(0))
+    transport.resume_reading()
+    transport.write(tuple(sent[:299]))
+    transport.write(tuple(sent[299:]))
+    expected, found = b"".join(sent), bytearray()
+    theirs.setblocking(False)
+    while len(found) < len(expected):
+        loop.poll(timeout_ms=1)
+        try:
+            found += theirs.recv(100_000)
+        except BlockingIOError:
+            continue
+    assert bytes(found) == expected
+
+
+def test_the_end_of_a_connection_is_told(line: Line) -> None:
+    loop, transport, theirs = line
+    connection = Connection(1)
+    transport.set_protocol(connection)
+    transport.resume_reading()
+    theirs.sendall(frame(0, b"last words"))
+    theirs.close()
+    for _ in range(5):
+        loop.poll(timeout_ms=50)
+    assert connection.found == [b"last words"]
+    assert "disconnected" in str(connection.lost[0])

@@ -70,7 +70,7 @@ class _IntoFrames:
                 if not nbytes:
                     raise KafkaConnectionError("socket disconnected")
             except _NOTHING_YET:
-                return self._wait_for_more(len(room))  # type: ignore[no-any-return]  # nothing
+                return self._wait_for_more()  # type: ignore[no-any-return]  # nothing
             except (OSError, KafkaConnectionError) as error:
                 # What came right before the end says why, so who waits for it comes first; the end is met again.
                 return None if heard else KafkaConnectionError(error)
@@ -80,11 +80,11 @@ class _IntoFrames:
             except (KafkaProtocolError, struct.error) as error:
                 return KafkaConnectionError(error)  # type: ignore[no-any-return]  # kafka-python has no types
             if nbytes < len(room) and not self._ask_again:
-                return self._wait_for_more(len(room) - nbytes)  # type: ignore[no-any-return]  # nothing
+                return self._wait_for_more()  # type: ignore[no-any-return]  # nothing
         return None
 
-    def _wait_for_more(self, nbytes: int) -> None:
-        """`nbytes` are missing in the answer that is under way, if one is."""
+    def _wait_for_more(self) -> None:
+        """The socket has no more at the moment."""
 
 
 class BulkTransport(_IntoFrames, KafkaTCPTransport):  # type: ignore[misc]  # kafka-python has no types
@@ -92,9 +92,13 @@ class BulkTransport(_IntoFrames, KafkaTCPTransport):  # type: ignore[misc]  # ka
 
     _low_water = 1
 
-    def _wait_for_more(self, nbytes: int) -> None:
-        # The system wakes us for less where its buffer has no room for so much.
-        low_water = min(nbytes, AT_ONCE_BYTES) if self._protocol.parser.is_under_way() else 1
+    def _wait_for_more(self) -> None:
+        if self._closed:
+            return
+        parser = self._protocol.parser
+        # What is missing is on its way, and the system wakes us for less where its buffer has no room for so much. An
+        # answer that has not begun may be small.
+        low_water = min(len(parser.room()), AT_ONCE_BYTES) if parser.is_under_way() else 1
         if low_water != self._low_water:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
             self._low_water = low_water

@@ -67,13 +67,14 @@ class _IntoFrames:
             room = self._protocol.parser.room()
             try:
                 nbytes = self._sock.recv_into(room)
-                if not nbytes:
-                    raise KafkaConnectionError("socket disconnected")
+                end = None if nbytes else KafkaConnectionError("socket disconnected")
             except _NOTHING_YET:
                 return self._wait_for_more()  # type: ignore[no-any-return]  # nothing
-            except (OSError, KafkaConnectionError) as error:
+            except OSError as error:
+                end = KafkaConnectionError(error)
+            if end is not None:
                 # What came right before the end says why, so who waits for it comes first; the end is met again.
-                return None if heard else KafkaConnectionError(error)
+                return None if heard else end
             heard, self.last_read = True, time.monotonic()
             try:
                 self._protocol.data_received(room[:nbytes])

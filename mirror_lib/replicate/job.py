@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple, Type
@@ -18,7 +19,7 @@ from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, cause_of
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StateError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
 from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
@@ -26,6 +27,7 @@ from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.stage import task_slots
+from mirror_lib.replicate.storage_trust import StorageTrust
 from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
@@ -85,13 +87,24 @@ class FlowRun(FlowLife):
         self._totals = Totals()
         self._hours = CopyHours(flow, stop)
         self._group: Optional[GroupMember] = None
+        self._journal: Optional[Journal] = None
+        self._storage = StorageTrust()
         self.outcome: Optional[FlowOutcome] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
         if self._ends_when_caught_up():
             return ()
         # Who was fenced by another process of its group stands by until that one ends.
-        return (ClusterError, FencedError) if self._flow.commit_source_group else (ClusterError,)
+        fenced = (FencedError,) if self._flow.commit_source_group else ()
+        state = (StateError,) if self._storage.lasts(time.monotonic()) else ()
+        return (ClusterError, *fenced, *state)
+
+    def _life(self) -> Optional[MirrorError]:
+        began, self._journal = time.monotonic(), None
+        error = super()._life()
+        wrote = self._journal is not None and self._journal.wrote
+        self._storage = self._storage.after(began, time.monotonic(), wrote, isinstance(error, StateError))
+        return error
 
     def _over(self, error: Optional[MirrorError]) -> None:
         totals, ended = self._totals, self._ends_when_caught_up() and self._hours.over()
@@ -127,12 +140,13 @@ class FlowRun(FlowLife):
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
         flow = self._flow
-        journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
+        journal = self._journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
         last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, last)
         mirrors = Mirrors(self._spark, self._config, self._hours)
         mirror = mirrors.of(flow, journal, source, target, self._watcher, self._totals, self._until, self._group)
+        self._check_history(mirror)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
         checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
@@ -140,6 +154,7 @@ class FlowRun(FlowLife):
         # Whoever finds a batch begun in a checkpoint must find the run that began it. Nobody looks into a new one.
         journal.run_begins(run, wait=checkpoint != journal.run_id)
         error = self._query(mirror, checkpoint)
+        self._storage = self._storage.seen(mirror.has_history())
         halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
         outcome = halted if error is None else str(error)
         journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
@@ -147,11 +162,19 @@ class FlowRun(FlowLife):
             journal.await_upkeep(UPKEEP_SECONDS)
         return error
 
+    def _check_history(self, mirror: Mirror) -> None:
+        """Raise `StateError` where rows of the flow were there before, in this process, and are not: copying would
+        begin anew."""
+        if self._storage.proven and not mirror.has_history():
+            hint = "is its file system mounted? For a ledger that is lost, start again"
+            raise StateError(f"{self._name}: the rows that were under {self._config.state} are not there", hint)
+
     def _query(self, mirror: Mirror, checkpoint: str) -> Optional[MirrorError]:
         available_now = self._config.trigger == AVAILABLE_NOW
         try:
-            if not available_now and mirror.has_history():
-                # Spark fires a batch only for new records; what an earlier run left behind must not wait for one.
+            if not available_now and (mirror.has_history() or not self._flow.starts_at_earliest):
+                # Spark fires a batch only for new records; what an earlier run left behind must not wait for one. And
+                # `latest` is now: looked up with the first record, it would be behind it.
                 self._copy(mirror, self._spark, NO_BATCH)
             self._await(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
             if available_now and not self._hours.is_set():

@@ -40,6 +40,7 @@ class Journal:
         self._producers = LaneProducerTable(spark, state)
         self._upkeep = LedgerUpkeep(spark, state, flow)
         self._appends = 0
+        self.wrote = False  # whether a row of the ledger is written
         self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._begun: Optional[UnderWay[None]] = None
 
@@ -76,6 +77,7 @@ class Journal:
             query_id=batch.query_id,
             batch_id=batch.batch_id,
         )
+        self.wrote = True
         self._upkeep.committed()
 
     def await_upkeep(self, seconds: float) -> None:

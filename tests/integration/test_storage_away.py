@@ -1,0 +1,91 @@
+"""State that cannot be written for a while: a continuous flow lives on, and its copy is exact behind it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator, List
+
+import pytest
+
+from mirror_lib.replicate.job import FlowOutcome
+from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow, until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    settings = {"batch.max.seconds": 1}
+    return OneFlow(source_cluster, target_cluster, topic_name("away"), tmp_path, settings=settings, trigger="1 second")
+
+
+class Running:
+    """A flow that runs beside the test, until it is told to stop."""
+
+    def __init__(self, flow: OneFlow, spark: SparkSession) -> None:
+        self._stop = threading.Event()
+        self.ended: List[FlowOutcome] = []
+        self._thread = threading.Thread(target=lambda: self.ended.append(flow.run(spark, self._stop)), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> FlowOutcome:
+        self._stop.set()
+        self._thread.join(60)
+        return self.ended[0]
+
+
+@pytest.fixture
+def running(flow: OneFlow, spark: SparkSession) -> Iterator[Running]:
+    running = Running(flow, spark)
+    yield running
+    running.stop()
+
+
+def away(folder: Path) -> Path:
+    """Where the folder is kept until it is back; in its place is what no table can be written into."""
+    kept = folder.rename(folder.with_name("kept"))
+    folder.write_text("not a folder")
+    return kept
+
+
+def back(folder: Path, kept: Path) -> None:
+    folder.unlink()
+    kept.rename(folder)
+
+
+def told(flow: OneFlow, spark: SparkSession) -> List[int]:
+    """The record counts of the ledger's rows."""
+    commits = (flow.state / "offset_syncs" / "_delta_log").glob("*.json")
+    return [row[3] for row in flow.ledger(spark)] if any(commits) else []
+
+
+def test_flow_whose_ledger_is_away_for_a_while_goes_on_and_is_exact(
+    spark: SparkSession, flow: OneFlow, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow.fill(200)
+    until(lambda: sum(told(flow, spark)) >= flow.written * flow.partitions, 100)
+    kept = away(flow.state / "offset_syncs")
+    flow.fill(200)
+    until(lambda: "starts again" in caplog.text or bool(running.ended))
+    back(flow.state / "offset_syncs", kept)
+    flow.fill(200)
+    until(lambda: sum(told(flow, spark)) >= flow.written * flow.partitions or bool(running.ended))
+    assert running.stop().error is None
+    flow.assert_exact(spark)
+
+
+def test_flow_that_begins_at_latest_copies_the_first_record_behind_its_start(
+    spark: SparkSession, flow: OneFlow
+) -> None:
+    flow.settings["consumer.auto.offset.reset"] = "latest"
+    running = Running(flow, spark)
+    until(lambda: told(flow, spark) == [0, 0, 0], 120)
+    flow.fill(100)
+    until(lambda: flow.copies() == flow.written * flow.partitions)
+    assert running.stop().error is None
+    flow.assert_exact(spark)

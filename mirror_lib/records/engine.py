@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.changes.changed import no_rows
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.errors import FencedError, MirrorError
+from mirror_lib.errors import FencedError, MirrorError, RefusedError
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.ready import Ready, made_ready, marked_again
 from mirror_lib.records.rows import Partition
@@ -89,7 +89,11 @@ class RecordEngine:
         spark.conf.set(ARROW_ROWS, str(self._arrow_rows))
         # Narrow: the rows of a source partition stay together and in order.
         rows = changed.rows.coalesce(self._flow.tasks_max)
-        return append_rows(rows, RowsPlan(plan, changed.repeatable, self._flow.on_error == "skip"))
+        found = append_rows(rows, RowsPlan(plan, changed.repeatable, self._flow.on_error == "skip"))
+        for (topic, number), offset, reason in (failed for each in found for failed in each.failed):
+            hint = "`transform` must leave topic, partition and offset as they are"
+            raise RefusedError(f"{plan.flow}: {topic}-{number} at offset {offset}: {reason}", hint)
+        return found
 
     def _changed(self, rows: DataFrame, tasks: Sequence[PartitionTask]) -> Changed:
         changed = self._change(rows, tasks)

@@ -151,15 +151,15 @@ class MixedPass:
         return self._own.told(plan)
 
     def _source_task(self, row: PassRow) -> PartitionTask:
-        remotes = {each.topic: each.remote_topic for each in self._topics.partitions.values()}
-        if row.topic not in remotes:
+        remotes = {(each.topic, each.source_topic_id): each.remote_topic for each in self._topics.partitions.values()}
+        if (row.topic, row.topic_id) not in remotes:
             raise RefusedError(
                 f"{self._flow.name}: an interrupted pass copies {row.topic}, which the flow does not copy any more",
-                "run it once as it was",
+                "run it once as it was; a topic that was created anew is another one, and needs a new flow",
             )
         return PartitionTask(
             topic=row.topic,
-            remote_topic=remotes[row.topic],
+            remote_topic=remotes[(row.topic, row.topic_id)],
             partition=row.partition,
             upstream_offset=row.from_offset,
             downstream_offset=0,

@@ -24,7 +24,7 @@ from mirror_lib.records.rows import Partition
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, by_topic, lane_of
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
 from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
-from mirror_lib.replicate.recovery import MARKER_BYTES, stop_at_lost_tails
+from mirror_lib.replicate.recovery import may_hold_records, stop_at_lost_tails
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,8 @@ class _Preparation:
         behind: List[PartitionCopy] = []
         for copy in (copy for copy in copies if copy.stopped is None):
             found = seen.get(copy.remote)
-            if found is None or len(found.data) > MARKER_BYTES:
+            # As long as a marker, a batch may hold a record, which under at-least-once no marker comes behind.
+            if found is None or may_hold_records(found):
                 behind.append(copy)
             else:
                 copy.downstream = found.end

@@ -151,6 +151,17 @@ class RowPartition:
                 f"{name_of(self._task.remote)}, or out of order",
                 "let `transform` keep the order, and give each record of a source record another remote topic",
             )
+        self._check_range(stretch)
+
+    def _check_range(self, stretch: Stretch) -> None:
+        start, end = self._task.upstream_offset, self._task.end
+        strange = [each.offset for each in stretch.records[:1] + stretch.records[-1:] if not start <= each.offset < end]
+        if strange and not self._mixed:
+            raise RefusedError(
+                f"{name_of(stretch.source)} at offset {strange[0]}: the flow gives a record of it, and was given "
+                f"offsets {start} to {end - 1}",
+                "`transform` must leave topic, partition and offset as they are",
+            )
 
     def _skipped(self, offset: int, reason: str) -> Incident:
         return Incident(OFFSETS_SKIPPED, *self._task.source, offset, offset + 1, reason)

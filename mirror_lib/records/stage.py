@@ -16,12 +16,17 @@ from mirror_lib.replicate.report_text import from_text, to_text
 REPORT_DDL = "report string, broken boolean, cut boolean, beside string"
 ARROW_TYPES = {"report": pa.string(), "broken": pa.bool_(), "cut": pa.bool_(), "beside": pa.string()}
 
+# Spark puts rows together for Python by their number. Since 4.0 it also minds their bytes: a few hundred records of
+# some MB each would take the executor's memory.
+ROWS_BYTES, ROWS_BYTES_KEY = 16 * 1024 * 1024, "spark.sql.execution.arrow.maxBytesPerBatch"
+
 Batches = Iterable[pa.RecordBatch]
 
 
 def append_rows(rows: DataFrame, given: RowsPlan) -> List[RowsReport]:
     """Append `rows`, in columns of `CHANGED_DDL`, with a task for each of their partitions, in which all rows of a
     remote partition are together and in order. Raises what Spark raises if the rows cannot be computed."""
+    rows.sparkSession.conf.set(ROWS_BYTES_KEY, str(ROWS_BYTES))
     found = rows.mapInArrow(_appender(given), REPORT_DDL).collect()
     return [_report_of(row) for row in found]
 

@@ -27,6 +27,7 @@ QUEUE_BYTES = 8 * 1024 * 1024
 # Dead letters travel to the driver, so a task keeps about so many bytes of them in one pass.
 DEAD_BYTES = 8 * 1024 * 1024
 MOST_FAILED = 10
+NO_SUCH_PLACE = "the flow gives it a place that is not in this pass, where it would be lost"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class RowsReport:
     """What became of a task. `broken`: it ended early, and nobody knows what became of what was in flight. `aged` are
     the remote partitions whose last batch is so old that brokers may soon forget who wrote it. The driver has to append
     the `dead` letters before it believes the positions. `failed`: the first rows that became no record, where rows are
-    mixed. `cut`: its time was up before its rows were; partitions of which it does not tell were not reached.
+    mixed, or that have no place. `cut`: its time was up before its rows were; partitions of which it does not tell were
+    not reached.
     """
 
     report: TaskReport
@@ -125,9 +127,12 @@ class RowWriter:
             self._failed += [(stretch.source, *failure) for failure in stretch.failures]
             stretch = stretch._replace(failures=())
         place = stretch.remote if self._given.mixed else stretch.source
-        for task in self._tasks.get(place, []) if place is not None else []:
-            if stretch.remote is None or task.remote == stretch.remote:
-                self._partition(task).take(stretch)
+        to, known = stretch.remote, self._tasks.get(place, []) if place is not None else []
+        tasks = [task for task in known if to is None or task.remote == to]
+        if stretch.records and not tasks:
+            self._failed.append((stretch.source, stretch.records[0].offset, NO_SUCH_PLACE))
+        for task in tasks:
+            self._partition(task).take(stretch)
 
     def _partition(self, task: PartitionTask) -> RowPartition:
         if task.remote not in self._open:

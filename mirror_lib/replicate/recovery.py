@@ -57,7 +57,7 @@ class Recovery:
     def _recover(self, copy: PartitionCopy, own: Own, written: Optional[Fetched], ours: Optional[Fetched]) -> None:
         source = self._source_entries(copy, ours)
         # Nothing to compare, and the driver saw that the source still has what comes next: no need to ask it again.
-        if _may_hold_records(written) or copy.task.log_start > copy.acknowledged:
+        if may_hold_records(written) or copy.task.log_start > copy.acknowledged:
             while source.begin() > copy.acknowledged:
                 self._settle(copy, source, own)
                 source, written = self._source_entries(copy), None
@@ -95,7 +95,8 @@ class Recovery:
         return log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED, first)
 
 
-def _may_hold_records(found: Optional[Fetched]) -> bool:
+def may_hold_records(found: Optional[Fetched]) -> bool:
+    """Whether what a glance found may be more than markers; None is more than it had room for."""
     return found is None or len(found.data) > MARKER_BYTES or any(is_data for _, _, is_data in entries(found))
 
 

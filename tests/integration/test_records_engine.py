@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
+import pyspark
 import pytest
+from confluent_kafka import Producer
+from pyspark.sql import functions as F
 
 from mirror_lib.config.loader import load
-from mirror_lib.records.engine import RecordEngine
+from mirror_lib.errors import RefusedError
+from mirror_lib.records.engine import Changed, RecordEngine
 from mirror_lib.records.ready import made_ready
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter
-from mirror_lib.replicate.lanes import TaskPlan, TaskReport
+from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import next_plan, task_plans
@@ -22,7 +27,7 @@ from tests.lab.row_changes import Selected
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 RECORDS = 300
 # What the first 100 records of each partition are, as far as Spark can tell.
@@ -181,3 +186,50 @@ def test_task_whose_driver_was_overtaken_is_refused(flow: OneFlow, spark: SparkS
     # Without the fence both write.
     assert report.fenced == exactly_once
     assert (flow.differences() == []) == exactly_once
+
+
+def test_record_that_is_as_long_as_a_marker_is_found_where_no_fence_leaves_one(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    plan = plan_of(flow, exactly_once=False)
+    # Offset 1 alone is a batch of 78 bytes.
+    assert interrupted(flow, spark, plan, Selected(where="offset = 1")).report.records == 3
+    report = Life(flow, spark, Selected(where="offset > 0")).copy(plan)
+    assert (report.recovered, report.records) == (3, 3 * (RECORDS - 2))
+
+
+@pytest.mark.parametrize(("name", "by"), [("source_offset", 1000), ("source_partition", 7)])
+def test_rows_that_say_another_origin_than_theirs_are_refused_and_not_lost(
+    flow: OneFlow, spark: SparkSession, name: str, by: int
+) -> None:
+    life, plan = Life(flow, spark, Elsewhere(name=name, by=by)), plan_of(flow)
+    try:
+        told = "".join(stopped(life.copy(plan)))
+    except RefusedError as error:
+        told = str(error)
+    assert "was given offsets 0 to 299" in told or "where it would be lost" in told
+    assert flow.copies() == 0
+
+
+@dataclass(frozen=True)
+class Elsewhere(Selected):
+    """As a function of rows can do, of which Spark knows no more than the types."""
+
+    name: str = ""
+    by: int = 0
+
+    def __call__(self, rows: DataFrame, tasks: Sequence[PartitionTask]) -> Changed:
+        made = super().__call__(rows, tasks)
+        return made._replace(rows=made.rows.withColumn(self.name, F.col(self.name) + self.by))
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4", reason="Spark 3.5 counts rows alone")
+def test_large_records_go_to_python_a_few_at_a_time(flow: OneFlow, spark: SparkSession) -> None:
+    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
+    for number in range(30):
+        producer.produce(flow.topic, os.urandom(900_000), b"%d" % number, 0)
+    assert producer.flush(30) == 0
+    plan = plan_of(flow)
+    behind = replace(plan.tasks[0], upstream_offset=RECORDS, end=RECORDS + 30)
+    report = Life(flow, spark).copy(replace(plan, tasks=(behind,), max_seconds=0.0))
+    assert 0 < report.records < 25

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Tuple
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
+from mirror_lib.cluster import clusters_of
+from mirror_lib.config.loader import load
+from mirror_lib.errors import RefusedError
+from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass, RowPassTable
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import OneFlow, until
 from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
@@ -70,3 +75,39 @@ def test_keyed_copy_is_exact_after_driver_and_worker_died_mid_pass(spark: SparkS
     flow.fill(100)
     assert flow.run(spark).error is None
     assert_placed_once_and_in_order(flow)
+
+
+def test_keyed_flow_that_begins_at_latest_copies_all_that_comes_behind_its_first_run(
+    spark: SparkSession, flow: OneFlow
+) -> None:
+    flow.settings["consumer.auto.offset.reset"] = "latest"
+    assert flow.run(spark).error is None
+    assert flow.copies() == 0
+    flow.fill(50)
+    assert flow.run(spark).error is None
+    assert flow.copies() == 50 * flow.partitions
+
+
+def test_pass_of_a_topic_that_was_created_anew_is_not_done_with_the_new_topic(
+    spark: SparkSession, flow: OneFlow
+) -> None:
+    planned(flow, spark, 100)
+    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
+    admin.delete_topics([flow.topic])[flow.topic].result(30)
+    until(lambda: flow.topic not in admin.list_topics(timeout=10).topics)
+    flow.source.create_topic(flow.topic, flow.partitions, retention_ms="-1")
+    flow.fill(200)
+    error = flow.run(spark).error
+    assert isinstance(error, RefusedError) and "created anew" in str(error)
+    assert flow.copies() == 0
+
+
+def planned(flow: OneFlow, spark: SparkSession, offsets: int) -> None:
+    """A driver's last words: a pass over the first offsets of each partition."""
+    config = load(str(flow.config))
+    with clusters_of(config.flows[0]) as (source, target):
+        upstream, downstream = source.topics()[flow.topic], target.topics()[flow.remote_topic]
+    ours = [PassRow(SOURCE, flow.topic, upstream.topic_id, n, 0, offsets) for n in range(flow.partitions)]
+    theirs = [PassRow(REMOTE, flow.remote_topic, downstream.topic_id, n, 0) for n in range(REMOTE_PARTITIONS)]
+    table = RowPassTable(spark, config.state)
+    table.add(config.flows[0].name, RowPass(0, (*ours, *theirs)), run_id="dead")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import List, Optional, Sequence, Set, Tuple
 
 import pytest
@@ -49,9 +49,12 @@ def remote_log(contents: Sequence[int], markers: Set[int], batch: int) -> Tuple[
     return [*log, marker(at)], offsets
 
 
-def opened(log: Sequence[LogBatch], repeatable: bool = True) -> Tuple[PartitionCopy, Remainder]:
-    copy = PartitionCopy(task_of())
-    written = Records(entries(fetched(log)), 0)
+def opened(
+    log: Sequence[LogBatch], repeatable: bool = True, at: Tuple[int, int] = (0, 0)
+) -> Tuple[PartitionCopy, Remainder]:
+    """A pass that begins `at` these upstream and downstream offsets."""
+    copy = PartitionCopy(replace(task_of(), upstream_offset=at[0], downstream_offset=at[1]))
+    written = Records(entries(fetched(log)), at[1])
     return copy, Remainder(copy, Log(log[-1].next), written, repeatable)
 
 
@@ -106,6 +109,23 @@ def test_records_that_compaction_took_meanwhile_are_stepped_over(
     copy, remainder = opened(left)
     assert passed(remainder, rows_of(contents), cuts) == []
     told = {s.upstream_offset + i: s.downstream_offset + i for s in copy.syncs for i in range(s.record_count)}
+    assert told == {n: offsets[n] for n in range(count) if n not in gone}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(2, 30), st.sets(st.integers(0, 28)), st.integers(1, 7), st.integers(1, 29))
+def test_passes_may_end_within_what_compaction_took(count: int, gone: Set[int], batch: int, first_pass: int) -> None:
+    contents, first_pass = list(range(count)), min(first_pass, count - 1)
+    log, offsets = remote_log(contents, set(), batch)
+    gone = {n for n in gone if n < count - 1}
+    left = [each.without({offsets[n] for n in gone}) for each in log]
+    rows = rows_of(contents)
+    copy, remainder = opened(left)
+    assert passed(remainder, rows[:first_pass], []) == [] and remainder.left
+    second, rest = opened(left, at=(first_pass, copy.downstream))
+    assert passed(rest, rows[first_pass:], []) == [] and not rest.left
+    syncs = [*copy.syncs, *second.syncs]
+    told = {s.upstream_offset + i: s.downstream_offset + i for s in syncs for i in range(s.record_count)}
     assert told == {n: offsets[n] for n in range(count) if n not in gone}
 
 

@@ -32,10 +32,10 @@ ERROR_HEADER = "mirror.error"
 
 _NAMES = "map<string, array<struct<topic: string, partitions: int>>>"
 # Columns of our own on the way. No column of Kafka's or of a user's is likely to have a blank in its name.
-_MADE, _NAMED, _TO = "`mirror made`", "`mirror named`", "`mirror to`"
+_NEW, _MADE, _NAMED, _TO = "`mirror new`", "`mirror made`", "`mirror named`", "`mirror to`"
 # Why no record can be made of the new parts, where that is so.
 _UNUSABLE = (
-    f"case when {_MADE} is not null and {_MADE}.timestamp is null then 'timestamp is null' end",
+    f"case when {_MADE}.timestamp is null then 'timestamp is null' end",
     f"case when exists({_MADE}.headers, header -> header.key is null) then 'a header has no key' end",
 )
 
@@ -76,13 +76,17 @@ def _kept(rows: DataFrame, change: RecordChange) -> DataFrame:
 
 
 def _made(rows: DataFrame, change: RecordChange, parts: List[Output]) -> DataFrame:
-    """Add the record's new parts as one struct, null where they cannot be computed, and the reason then."""
-    whole = F.struct(*(part.column.alias(part.name) for part in parts))
-    if change.select is None:
-        return rows.withColumn(_bare(_MADE), whole)
+    """Add the record's parts as one struct, and the reason where some cannot be computed: then none of them counts."""
+    # Columns as they came cannot fail; those of a `transform` may, once Spark has put both together.
+    new = [part for part in parts if change.transform is not None or not part.as_it_came]
+    if change.select is None or not new:
+        return rows.withColumn(_bare(_MADE), F.struct(*(part.column.alias(part.name) for part in parts)))
     spark = rows.sparkSession
-    made = rows.withColumn(_bare(_MADE), guarded(spark, whole, _whole()))
-    failed = F.when(_whole() & F.col(_MADE).isNull(), _reason(spark, parts))
+    computed = F.struct(*(part.column.alias(part.name) for part in new))
+    made = rows.withColumn(_bare(_NEW), guarded(spark, computed, _whole()))
+    taken = ((F.col(_NEW).getField(part.name) if part in new else part.column).alias(part.name) for part in parts)
+    made = made.withColumn(_bare(_MADE), F.struct(*taken))
+    failed = F.when(_whole() & F.col(_NEW).isNull(), _reason(spark, new))
     return made.withColumn(FAILURE, F.coalesce(F.col(FAILURE), failed))
 
 
@@ -90,7 +94,7 @@ def _reason(spark: SparkSession, parts: List[Output]) -> Column:
     """Which parts cannot be computed: looked at one by one, and only for a row that failed."""
     told = []
     for part in parts:
-        alone = guarded(spark, F.struct(part.column.alias("part")), F.col(_MADE).isNull())
+        alone = guarded(spark, F.struct(part.column.alias("part")), F.col(_NEW).isNull())
         told.append(F.when(alone.isNull(), F.lit(f"{part.name} cannot be computed: {part.text}")))
     return F.concat(F.lit("select: "), F.concat_ws("; ", *told))
 

@@ -15,7 +15,7 @@ def expected(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> Data
     Topic and partition are the source's, or the remote ones where the flow places records anew; the offset is always
     the source's.
     """
-    side = "source" if change.keeps_partitions else "remote"
+    side = "remote" if change.places_anew else "source"
     position = (f"{side}_topic as topic", f"{side}_partition as partition", "source_offset as offset")
     made = changed(rows, change, remote).where("failure is null")
     return made.selectExpr(*position, "key", "value", "headers", "timestamp_millis(timestamp) as timestamp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Mapping, Sequence, Tuple
+from typing import Dict, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.topics.plan import CopiedTopic
@@ -36,5 +36,7 @@ def names_of(flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> RemoteName
     """What is known of the flow's copied topics; its dead letter topic counts as one partition, whatever it has."""
     dead = None if flow.change is None else flow.change.dead_letter_topic
     counts = {topic.remote_topic: topic.remote_partitions for topic in copied}
-    topics = {topic.source.name: (topic.remote_topic,) for topic in copied}
+    topics: Dict[str, Tuple[str, ...]] = {}
+    for topic in copied:
+        topics[topic.source.name] = (*topics.get(topic.source.name, ()), topic.remote_topic)
     return RemoteNames(flow.source.alias, topics, counts if dead is None else {**counts, dead: 1})

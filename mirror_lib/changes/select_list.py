@@ -43,6 +43,11 @@ class Output:
     column: Column
     text: str
 
+    @property
+    def as_it_came(self) -> bool:
+        """Whether it is the column of that name."""
+        return self.text == self.name
+
 
 def outputs(rows: DataFrame, change: RecordChange) -> List[Output]:
     """What `change.select` makes of `rows`, all their columns where there is none: every needed part of a record, and

@@ -26,11 +26,13 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> int:
     from mirror_lib.cluster import clusters_of
     from mirror_lib.records.two_ways import ways_of
+    from mirror_lib.state.incidents import IncidentTable
     from mirror_lib.state.offset_syncs import OffsetSyncTable
     from mirror_lib.state.row_passes import RowPassTable
     from mirror_lib.state.takeovers import TakeoverTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import verify
+    from mirror_lib.verify.left_out import with_left_out
     from mirror_lib.verify.verdicts import report_json, report_lines
 
     with clusters_of(flow) as (source, target):
@@ -44,6 +46,7 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as
         copied = [topic for topic in plan.copied if topic.create is None and topic.source.name not in keyed]
         incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
         report = verify(spark, flow, ledger, copied, source, target, incomplete, last)
+        report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
     if as_json:
         print_json(report_json(report))
     else:

@@ -147,8 +147,13 @@ class ReplicationFlow:
 
     @property
     def places_anew(self) -> bool:
-        """Whether records may go to another partition than they came from."""
-        return self.change is not None and not self.change.keeps_partitions
+        """Whether a remote partition may get records of several source partitions, or a record go to several."""
+        return self.change is not None and self.change.places_anew
+
+    @property
+    def one_to_one(self) -> bool:
+        """Whether each topic has one remote topic, which is no other's."""
+        return self.change is None or self.change.one_to_one
 
     def placing(self) -> ReplicationFlow:
         """The same for those of its topics whose records go by their keys, as partition counts differ."""

@@ -22,6 +22,9 @@ Partitioner = Union[str, int]
 
 _GROUP = re.compile(r"[$\\](\d)")
 _BLANKS = re.compile(r"\s+")
+# Of a pattern: what stands for itself, as in a topic's name. A group that holds no other one.
+_LITERAL = re.compile(r"(?:[\w.-]|\\[.-]|\[\.\])*")
+_INNERMOST = re.compile(r"(?<!\\)\((?!\?)[^()]*\)")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,21 @@ class RecordChange:
         """Whether every record keeps the number of its partition."""
         return self.partitioner == SOURCE
 
+    @property
+    def one_to_one(self) -> bool:
+        """Whether `rename` can neither give a topic several remote topics nor bring several together, as it is written.
+
+        Decided without the topics that are there now: a flow must not become another one when a topic comes.
+        """
+        templates = [name for _, names in self.rename for name in names]
+        alone = all(len(names) == 1 for _, names in self.rename) and len(set(templates)) == len(templates)
+        return alone and all(_keeps_apart(pattern, names[0]) for pattern, names in self.rename)
+
+    @property
+    def places_anew(self) -> bool:
+        """Whether a remote partition may get records of several source partitions, or a record go to several."""
+        return not (self.keeps_partitions and self.one_to_one)
+
 
 # The settings that change records, by the field that each of them fills.
 CHANGE_KEYS: Mapping[str, str] = {
@@ -79,6 +97,19 @@ def change_of(values: Mapping[str, Any], places: Mapping[str, str]) -> RecordCha
     """The change that a flow's settings come to; `places` are theirs and those of other settings."""
     given = {name: values[key] for key, name in CHANGE_KEYS.items()}
     return RecordChange(**given, places={key: places[key] for key in CHANGE_KEYS if key in places})
+
+
+def _keeps_apart(pattern: str, name: str) -> bool:
+    """Whether all of a topic's name that `pattern` leaves open is in `name`, so that two topics are two there too."""
+    used = {int(number) for number in _GROUP.findall(name)}
+    if re.compile(pattern).groups == 0 or not used:
+        return _LITERAL.fullmatch(pattern) is not None
+    groups = list(_INNERMOST.finditer(pattern))
+    if len(groups) != re.compile(pattern).groups:  # one in another, or named
+        return False
+    fixed = "".join(_INNERMOST.split(pattern))
+    others = "".join(group[0][1:-1] for number, group in enumerate(groups, start=1) if number not in used)
+    return _LITERAL.fullmatch(fixed + others) is not None
 
 
 def _filled(name: str, match: Match[str]) -> str:

@@ -97,13 +97,18 @@ alone. Internal topics are never copied, whatever a class says. `conf/examples/c
 
 Where one of `where`, `select`, `transform`, `rename`, `partitioner`, `provenance.headers` and `dead.letter.topic` is
 set, or `engine: records`, the flow goes through Spark's rows, record by record. Without them it copies whole batches,
-several times as fast and with the source's compression: set none of them where records stay as they are. Both are
+several times as fast and with the source's compression: set none of them where records stay as they are. A record of
+1 KB cost 22 µs of CPU through rows (`select: *`), 9 in whole batches and 15 in a tuned MirrorMaker 2. Both ways are
 exact. `conf/examples/changes` has a file for each kind of change; `mirror plan` says what a file comes to.
 
 - The order is `transform`, `where`, `select`. Each sees the columns that Spark's Kafka source has; `headers` is an
   array, empty where a record has none. `select` begins with `*` to keep what it does not name. Text that it gives as
   `key` or `value` is written as UTF-8. Quotes and `#` are part of an expression, also in `.properties`.
-- `rename` is a list of `TOPIC -> NAME`, in YAML also a map.
+- `rename` is a list of `TOPIC -> NAME`, in YAML also a map. Where it can bring topics together (`a|b -> c`, or a group
+  that is not in the name) or gives one several names (`a -> b c`), each remote topic gets all records of its topics,
+  once. Its order is that of the source within a partition of the source, and the copy's between them. A remote topic
+  is as wide as the widest of its topics and has the configs of the first by name; ACLs are not copied, since a right
+  on one of several is none on all. A remote topic that is added later to topics that were copied before is refused.
 - Refused before anything is copied, with the line: unknown columns, a `select` that loses a part of the record, and
   what could change order or number of records (sorting, grouping, joins, limits, windows, `explode`).
 - A record on which an expression fails goes to `dead.letter.topic` as it came, with the headers
@@ -113,9 +118,10 @@ exact. `conf/examples/changes` has a file for each kind of change; `mirror plan`
 - Exactly once needs expressions that give the same each time. With `rand()`, `uuid()`, `current_timestamp()` and
   their like, and with Python functions unless `transform.deterministic: true`, the flow is at least once, and `mirror
   plan` says why.
-- With `partitioner` other than `source` several partitions meet in one: group offsets of such topics are not
-  translated. Records without a key go by the partition they came from. `partition.counts.differ: key` does so only for
-  topics whose remote topics have another number of partitions; the others are copied as whole batches.
+- With `partitioner` other than `source`, or such a `rename`, several partitions meet in one: groups of such topics
+  read a part of a pass again ([groups.md](groups.md)), and neither `on.error: skip` nor `on.data.loss:
+  continue` is there. Records without a key go by the partition they came from. `partition.counts.differ: key` does so
+  only for topics whose remote topics have another number of partitions; the others are copied as whole batches.
 - A `transform` is looked for like a custom class, above. Functions of yours that run on executors must be importable
   there (`--py-files`).
 

@@ -13,9 +13,13 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.facts import AclBinding, AclCluster, Cluster
+from mirror_lib.topics.naming import remote_topics
 from mirror_lib.topics.plan import select_topics
 
 log = logging.getLogger(__name__)
+
+# Who may read one of several topics may not read them all in one.
+NOT_ONE_TO_ONE = "no ACLs are copied: rename brings topics together, or gives one several remote topics"
 
 Changes = Mapping[str, Mapping[str, Optional[str]]]
 
@@ -53,12 +57,14 @@ def sync_topic_configs(
     """Bring the configs of every remote topic that exists in line. Raises ClusterError where they cannot be read."""
     there = target.topics()
     selected, _ = select_topics(flow, source.topics(), flows)
-    remotes = {name: remote for name, remote in selected.items() if remote in there}
-    source_configs = source.topic_configs(sorted(remotes))
-    remote_configs = target.topic_configs(sorted(remotes.values()))
+    # Of several topics in one remote topic the first by name says how it is to be.
+    names = {remote: name for name in sorted(selected, reverse=True) for remote in remote_topics(flow, name)}
+    names = {remote: name for remote, name in names.items() if remote in there}
+    source_configs = source.topic_configs(sorted(set(names.values())))
+    remote_configs = target.topic_configs(sorted(names))
     changes = {
         remote: config_changes(flow, source_configs[name], remote_configs[remote])
-        for name, remote in sorted(remotes.items())
+        for remote, name in sorted(names.items())
         # Deleted in the meantime, on either side.
         if name in source_configs and remote in remote_configs
     }
@@ -94,6 +100,8 @@ def sync_topic_acls(
     book: MadeAcls,
 ) -> Synced:
     """Create, and if asked delete, ACLs of remote topics. Raises ClusterError where they cannot be read, StateError."""
+    if not flow.one_to_one:
+        return Synced(notes=(NOT_ONE_TO_ONE,))
     theirs, ours = source.topic_acls(), target.topic_acls()
     if theirs is None or ours is None:
         unguarded = source.alias if theirs is None else target.alias

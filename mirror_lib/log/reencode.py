@@ -32,6 +32,7 @@ _RECORD_OVERHEAD = 21
 # A piece compresses worse than the whole; aiming lower saves a second split.
 _SPLIT_MARGIN = 0.9
 _FAR = 1 << 62
+_BODY = itemgetter(2)
 _ONE_BYTE = tuple(b"%c" % value for value in range(256))
 
 
@@ -203,14 +204,15 @@ def _encode(records: Sequence[Record]) -> bytes:
 
 
 def _plain_size(records: Sequence[Record]) -> int:
-    return sum(len(body) + _RECORD_OVERHEAD for _, _, body, _ in records)
+    return sum(map(len, map(_BODY, records))) + _RECORD_OVERHEAD * len(records)
 
 
 def cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]]:
     """Pieces of at most `room` plain bytes, or of one record; all in one where `room` is None."""
     if not records:
         return []
-    if room is None:
+    # Mostly all fits: that is found out without a look at each.
+    if room is None or _plain_size(records) <= room:
         return [records]
     pieces, start, size = [], 0, 0
     for index, record in enumerate(records):

@@ -35,7 +35,8 @@ def engine_note(
     untouched = RecordChange()
     changes = [key for key, name in CHANGE_KEYS.items() if getattr(flow.change, name) != getattr(untouched, name)]
     if refused is not None:
-        return EngineNote(RECORDS, tuple(changes), "will not run", f"a flow with partitioner cannot have {refused}")
+        why = f"a flow that places records anew cannot have {refused}"
+        return EngineNote(RECORDS, tuple(changes), "will not run", why)
     exact = repeatable and flow.delivery == "exactly-once"
     why = reason or ("" if exact else f"delivery is {flow.delivery}")
     return EngineNote(RECORDS, tuple(changes), "exactly once" if exact else "at least once", why)

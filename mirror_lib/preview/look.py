@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.control.sync import NOT_ONE_TO_ONE
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
 from mirror_lib.errors import ClusterError, CustomClassError
@@ -94,12 +95,12 @@ def preview(
 def _configs(flow: ReplicationFlow, plan: TopicPlan, source: Cluster, target: Cluster) -> Configs:
     if flow.sync_topic_configs_interval is None:
         raise _Silent("off: sync.topic.configs.enabled is false")
-    existing = {each.source.name: each.remote_topic for each in plan.copied if each.create is None}
-    ours = source.topic_configs(sorted(existing))
-    theirs = target.topic_configs(sorted(existing.values()))
+    existing = {each.remote_topic: each.source.name for each in reversed(plan.copied) if each.create is None}
+    ours = source.topic_configs(sorted(set(existing.values())))
+    theirs = target.topic_configs(sorted(existing))
     return {
         remote: config_decisions(flow, ours[name], theirs[remote])
-        for name, remote in sorted(existing.items())
+        for remote, name in sorted(existing.items())
         if name in ours and remote in theirs
     }
 
@@ -114,6 +115,8 @@ def _acls(
 ) -> AclChanges:
     if flow.sync_topic_acls_interval is None:
         raise _Silent("off: sync.topic.acls.enabled is false")
+    if not flow.one_to_one:
+        raise _Silent(NOT_ONE_TO_ONE)
     ours, theirs = source.topic_acls(), target.topic_acls()
     if ours is None or theirs is None:
         raise _Silent(f"none: {flow.source.alias if ours is None else flow.target.alias} has no authorizer")

@@ -5,7 +5,7 @@ Nothing is read.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Mapping, Sequence
+from typing import Callable, Dict, Mapping, Sequence, Tuple
 
 from pyspark.sql import DataFrame
 
@@ -49,12 +49,16 @@ class FlowChange:
 
     def __call__(self, rows: DataFrame, tasks: Sequence[PartitionTask]) -> Changed:
         """The rows of a pass over `tasks`. Raises `ConfigError` where the change cannot be made."""
-        found = changed(rows, self._change, self._remote({task.topic: task.remote_topic for task in tasks}))
+        names: Dict[str, Tuple[str, ...]] = {}
+        for topic, remote in dict.fromkeys((task.topic, task.remote_topic) for task in tasks):
+            names[topic] = (*names.get(topic, ()), remote)
+        found = changed(rows, self._change, self._remote(names))
         repeatable, reason = is_deterministic(found, self._change.deterministic)
         return Changed(found, repeatable, reason)
 
-    def _remote(self, names: Mapping[str, str]) -> RemoteNames:
+    def _remote(self, names: Mapping[str, Tuple[str, ...]]) -> RemoteNames:
         dead = self._change.dead_letter_topic
-        for topic in {*names.values(), *([] if dead is None else [dead])} - self._counts.keys():
+        remotes = {remote for several in names.values() for remote in several}
+        for topic in {*remotes, *([] if dead is None else [dead])} - self._counts.keys():
             self._counts[topic] = self._partitions_of(topic)
-        return RemoteNames(self._alias, {topic: (remote,) for topic, remote in names.items()}, self._counts)
+        return RemoteNames(self._alias, names, self._counts)

@@ -119,7 +119,7 @@ class Mirrors:
     ) -> MixingMirror:
         reason = why_not_mixed(flow)
         if reason is not None:
-            raise RefusedError(f"{flow.name}: a flow that places records by their keys cannot have {reason}")
+            raise RefusedError(f"{flow.name}: a flow that places records anew cannot have {reason}")
         given = (life.watcher, self._stop, life.totals, last, life.until, life.group, ways)
         return MixingMirror(self._config, flow, passes, life.journal, life.clusters, *given)
 

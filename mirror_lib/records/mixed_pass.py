@@ -64,7 +64,8 @@ class MixedPass:
         began = time.time()
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         ready = self._made_ready(planned, lanes)
-        sources = [self._source_task(row) for row in planned.of(SOURCE) if row.until_offset != row.from_offset]
+        ranges = [row for row in planned.of(SOURCE) if row.until_offset != row.from_offset]
+        sources = [task for row in ranges for task in self._source_tasks(row)]
         counts: Dict[str, int] = {}
         for row in planned.of(REMOTE):
             counts[row.topic] = counts.get(row.topic, 0) + 1
@@ -76,7 +77,7 @@ class MixedPass:
             self._dead_letters.append(ready.plan, letters)
         parts = self._settled(ready.plan, found, lanes, began)
         at = {(part.remote_topic, part.partition): part.downstream_offset for part in parts}
-        offsets = sum(task.end - task.upstream_offset for task in sources)
+        offsets = sum((row.until_offset or 0) - row.from_offset for row in ranges)
         return Done(at, parts, offsets, sum(each.report.recovered for each in found))
 
     def _made_ready(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> Ready:
@@ -150,23 +151,28 @@ class MixedPass:
         )
         return self._own.told(plan)
 
-    def _source_task(self, row: PassRow) -> PartitionTask:
-        remotes = {(each.topic, each.source_topic_id): each.remote_topic for each in self._topics.partitions.values()}
-        if (row.topic, row.topic_id) not in remotes:
+    def _source_tasks(self, row: PassRow) -> List[PartitionTask]:
+        """A task for each remote topic of the row's."""
+        own, copied = (row.topic, row.topic_id), self._topics.partitions.values()
+        remotes = sorted({each.remote_topic for each in copied if (each.topic, each.source_topic_id) == own})
+        if not remotes:
             raise RefusedError(
                 f"{self._flow.name}: an interrupted pass copies {row.topic}, which the flow does not copy any more",
                 "run it once as it was; a topic that was created anew is another one, and needs a new flow",
             )
-        return PartitionTask(
-            topic=row.topic,
-            remote_topic=remotes[(row.topic, row.topic_id)],
-            partition=row.partition,
-            upstream_offset=row.from_offset,
-            downstream_offset=0,
-            end=row.until_offset or 0,
-            sequence=None,
-            max_message_bytes=0,
-        )
+        return [
+            PartitionTask(
+                topic=row.topic,
+                remote_topic=remote,
+                partition=row.partition,
+                upstream_offset=row.from_offset,
+                downstream_offset=0,
+                end=row.until_offset or 0,
+                sequence=None,
+                max_message_bytes=0,
+            )
+            for remote in remotes
+        ]
 
 
 def _task(row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int, shared: bool) -> PartitionTask:

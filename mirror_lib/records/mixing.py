@@ -32,7 +32,7 @@ from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.tailing import Tail
-from mirror_lib.replicate.topics import TopicWatch
+from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
 from mirror_lib.replicate.totals import Totals
 from mirror_lib.state.row_passes import REMOTE, SOURCE, RowPass, RowPassTable
 from mirror_lib.topics.ways import Ways
@@ -175,6 +175,7 @@ class MixingMirror:
             raise ClusterError(f"{self.flow.name}: there is no topic {name} on {self.flow.target.alias}")
         found = {name: (there[name].topic_id, there[name].partitions) for name in names}
         self._check_remotes(found)
+        self._check_sizes(partitions, found)
         new = [(name, n) for name, (_, count) in found.items() for n in range(count) if (name, n) not in self._at]
         # What others wrote is not compared with what comes.
         behind = self.flow.shared_remote_topics
@@ -186,6 +187,14 @@ class MixingMirror:
         remotes = [*remote_rows(found, self._at), *(replace(row, from_offset=self._at[row.place]) for row in left)]
         ends = self._edges.ends(self._copied())
         return next_pass(self._last, partitions, logs, remotes, self._offsets, begins, ends)
+
+    def _check_sizes(self, partitions: Sequence[CopiedPartition], found: Mapping[str, Tuple[str, int]]) -> None:
+        """Raise ClusterError where a broker does not know yet that a remote topic has grown."""
+        if self.flow.change is None or not self.flow.change.keeps_partitions:
+            return
+        for each in partitions:
+            if each.partition >= found[each.remote_topic][1]:
+                raise ClusterError(f"{self.flow.name}: {each.remote_topic} has no partition {each.partition} yet")
 
     def _check_remotes(self, found: Mapping[str, Tuple[str, int]]) -> None:
         """Refuse a remote topic that is another one than the last pass had, by its id."""

@@ -54,8 +54,10 @@ def next_pass(
     """What comes behind `last`, which is done: about `offsets` offsets of `logs` in all, to where `remotes` stand.
 
     Partitions that `last` does not know begin as `begins` says. None goes beyond `ends`, by default its log's end.
-    Raises `RefusedError` where the source lost what is to come next, or its topic is another one by now.
+    Raises `RefusedError` where the source lost what is to come next, its topic is another one by now, or has one more
+    remote topic.
     """
+    _check_new(last, partitions)
     known = {identity(row): row for row in last.of(SOURCE)} if last is not None else {}
     names = {(row.topic, row.partition): row for row in known.values()}
     # A partition that tells no offsets now goes on where it stands, once it does.
@@ -73,6 +75,18 @@ def next_pass(
         starts[own] = (at, max(at, log.end if ends is None else ends.get(each.source, at)))
     number = 0 if last is None else last.number + 1
     return RowPass(number, (*_ranges(starts, offsets), *remotes))
+
+
+def _check_new(last: Optional[RowPass], partitions: Sequence[CopiedPartition]) -> None:
+    """Refuse a remote topic that would lack what was copied of its source before: passes go on where they stand."""
+    before = {row.topic for row in last.of(REMOTE)} if last is not None else set()
+    begun = {row.topic for row in last.of(SOURCE)} if last is not None else set()
+    for each in partitions:
+        if each.topic in begun and each.remote_topic not in before:
+            raise RefusedError(
+                f"{each.remote_topic} is a new remote topic of {each.topic}, and would lack what was copied before",
+                "copy it by a flow in a file of its own, under another `name`, which begins at the start",
+            )
 
 
 def identity(row: PassRow) -> Identity:

@@ -17,6 +17,7 @@ SOURCE = ("source_topic", "source_partition")
 REMOTE = ("remote_topic", "remote_partition")
 NULL = b"\x01"  # a length of -1
 NOTHING = b"\x00"  # a length or a count of 0
+_NO_BYTES = memoryview(b"")
 
 Partition = Tuple[str, int]
 
@@ -123,6 +124,8 @@ def _place(rows: pa.RecordBatch, names: Tuple[str, str]) -> Partition:
 
 def _lengths_and_bytes(column: pa.Array) -> Tuple[List[bytes], List[memoryview]]:
     """Each value's length as a varint, that of null being -1, and its bytes."""
+    if column.null_count == len(column):
+        return [NULL] * len(column), [_NO_BYTES] * len(column)
     offsets, data = _offsets(column), _data(column)
     small, limit = SMALL_VARINTS, SMALL
     cuts = list(zip(offsets, offsets[1:]))

@@ -11,6 +11,15 @@ from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.replicate.lanes import PartitionTask
 
+# What a consumer asks for at once, where the file does not say: Kafka's 1 MB of a partition and 500 records a poll keep
+# Spark waiting between answers.
+FETCH = {
+    "kafka.fetch.max.bytes": str(16 * 1024 * 1024),
+    "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+    "kafka.max.poll.records": "5000",
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+}
+
 
 def source_rows(spark: SparkSession, flow: ReplicationFlow, tasks: Iterable[PartitionTask]) -> DataFrame:
     """Rows with headers, a Spark partition for each partition of the source, in the order of its offsets.
@@ -26,6 +35,7 @@ def source_rows(spark: SparkSession, flow: ReplicationFlow, tasks: Iterable[Part
         starts.setdefault(task.topic, {})[number] = start
         ends.setdefault(task.topic, {})[number] = task.end
     options = {
+        **FETCH,
         **spark_kafka_options(flow.source.client_properties("consumer")),
         "kafka.isolation.level": flow.isolation_level,
         "assign": json.dumps({topic: [int(number) for number in numbers] for topic, numbers in starts.items()}),

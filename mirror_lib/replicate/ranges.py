@@ -11,7 +11,7 @@ from typing import Mapping, Optional
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.replicate.starts import Start
-from mirror_lib.state.records import DATA_LOST, Incident, PartitionKey, Position
+from mirror_lib.state.records import DATA_LOST, TOPIC_RECREATED, Incident, PartitionKey, Position
 
 CONTINUE_HINT = "set on.data.loss: continue to go on from there"
 
@@ -138,13 +138,13 @@ def _source_recreated(flow: ReplicationFlow, key: PartitionKey, source: OffsetRa
     if flow.on_data_loss == "fail":
         hint = "set on.data.loss: continue to append the new topic's records after the old ones"
         return Range(key, start, source.end, refused=f"{reason}; {hint}")
-    incident = Incident("topic recreated", key.source_topic, key.partition, source.log_start, source.end, reason)
+    incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
     return Range(key, start, source.end, incident, anchor=True)
 
 
 def _remote_recreated(key: PartitionKey, source: OffsetRange, target: OffsetRange) -> Range:
     reason = "the remote topic was deleted and created again; copied again from the source's log start"
-    incident = Incident("topic recreated", key.source_topic, key.partition, source.log_start, source.end, reason)
+    incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
     # To be remembered: `start.position` and "latest" say something else of a partition that the ledger does not know.
     return Range(key, Position(source.log_start, target.log_start), source.end, incident, anchor=True)
 

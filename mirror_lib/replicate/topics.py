@@ -152,7 +152,7 @@ class TopicWatch:
             self._ways.begin(self.plan)
         placed = self._flow.places_anew
         own = [each for each in self.plan.copied if self._ways is None or (each.keyed_over is not None) == placed]
-        remotes = [each.remote_topic for each in own]
+        remotes = sorted({each.remote_topic for each in own})
         limits = self._limits(remotes)
         partitions: Dict[PartitionKey, CopiedPartition] = {}
         for each in own:

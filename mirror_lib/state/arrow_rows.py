@@ -15,4 +15,6 @@ def bigint_columns(rows: DataFrame) -> pa.Table:
     if hasattr(rows, "toArrow"):
         return spark_rows.toArrow()
     schema = pa.schema([(name, pa.int64()) for name in rows.columns])
-    return pa.Table.from_batches(spark_rows._collect_as_arrow(), schema)
+    batches = spark_rows._collect_as_arrow()
+    # Its batches say which columns have no nulls.
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()

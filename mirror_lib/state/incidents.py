@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Dict, Sequence, Tuple
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from mirror_lib.state.records import Incident
+from mirror_lib.state.records import OFFSETS_SKIPPED, TOPIC_RECREATED, Incident, LeftOut
 from mirror_lib.state.tables import Column, StateTable, TableSchema
 
 INCIDENTS = TableSchema(
@@ -32,6 +33,10 @@ INCIDENTS = TableSchema(
 )
 
 
+# So many ranges of a partition are told of one by one.
+RANGES_TOLD = 20
+
+
 class IncidentTable:
     """The incidents of every flow that shares one `state:` folder."""
 
@@ -41,6 +46,30 @@ class IncidentTable:
     def append(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
         """Add `incidents` in one commit; none, no commit."""
         self._table.append([_values(flow, incident, run_id, batch_id) for incident in incidents], {})
+
+    def left_out(self, flow: str) -> Dict[Tuple[str, int], LeftOut]:
+        """What `on.error: skip` left out, by partition of the topics that are there now. Raises StateError."""
+        rows = self._table.rows()
+        if rows is None:
+            return {}
+        with self._table.explained("read"):
+            own = rows.where(F.col("flow") == flow)
+            recreated = own.where(F.col("kind") == TOPIC_RECREATED).groupBy("topic").agg(F.max("at").alias("since"))
+            skipped = own.where(F.col("kind") == OFFSETS_SKIPPED).join(recreated, "topic", "left")
+            # A range may be told twice, after a crash.
+            once = skipped.where("since is null or at > since")
+            once = once.select("topic", "partition", "from_offset", "until_offset").distinct()
+            found = once.groupBy("topic", "partition").agg(
+                F.expr("sum(until_offset - from_offset)").alias("offsets"),
+                F.expr(f"slice(array_sort(collect_list(struct(from_offset, until_offset))), 1, {RANGES_TOLD})").alias(
+                    "ranges"
+                ),
+            )
+            told = found.collect()
+        return {
+            (row["topic"], row["partition"]): LeftOut(row["offsets"], tuple((a, b) for a, b in row["ranges"]))
+            for row in told
+        }
 
 
 def _values(flow: str, incident: Incident, run_id: str, batch_id: int) -> tuple[object, ...]:

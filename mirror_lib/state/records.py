@@ -30,6 +30,7 @@ class OffsetSync:
 DATA_LOST = "data lost"
 OFFSETS_SKIPPED = "offsets skipped"
 COPIED_AGAIN = "copied again"
+TOPIC_RECREATED = "topic recreated"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,14 @@ class Incident:
     from_offset: int
     until_offset: int
     reason: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What was skipped of one partition: how many `offsets`, and the first `ranges` of them, ends exclusive."""
+
+    offsets: int
+    ranges: Tuple[Tuple[int, int], ...]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ Rows are only ever added. The last pass of a flow is the one that may be half do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
+from itertools import groupby
+from operator import itemgetter
+from typing import Iterator, Optional, Tuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import FencedError
@@ -16,7 +18,7 @@ from mirror_lib.state.tables import Column, StateTable, TableSchema
 
 ROW_PASSES = TableSchema(
     name="row_passes",
-    comment="what a pass of a flow with `partitioner` copies: ranges of the source, and where remote logs stood before",
+    comment="what a pass that places records anew copies: ranges of the source, and where remote logs stood before",
     columns=(
         Column("flow", "string", "A->B"),
         Column("pass", "bigint", "counts the passes of the flow from 0"),
@@ -32,6 +34,8 @@ ROW_PASSES = TableSchema(
     stamp="at",
 )
 SOURCE, REMOTE = "source", "remote"
+# The columns of a `PassRow`.
+_PASS_ROW = ("side", "topic", "topic_id", "partition", "from_offset", "until_offset")
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,23 @@ class RowPassTable:
         number, rows, _ = self._latest(flow)
         return RowPass(number, rows) if rows else None
 
+    def since(self, flow: str, number: int) -> Iterator[RowPass]:
+        """The passes of `flow` behind pass `number`, in order. Only the last one has all its rows; of the others those
+        are left out that copied nothing, or that found a remote log where it was before. Raises StateError."""
+        rows = self._table.rows()
+        if rows is None:
+            return
+        with self._table.explained("read"):
+            own = rows.where((F.col("flow") == flow) & (F.col("pass") > number)).select("pass", *_PASS_ROW)
+            copied = "side = 'source' and until_offset > from_offset"
+            last = own.agg(F.max("pass").alias("last"))
+            stood = own.where("side = 'remote'").groupBy(*_PASS_ROW).agg(F.min("pass").alias("pass"))
+            whole = own.join(F.broadcast(last), own["pass"] == last["last"]).where(f"not ({copied})").drop("last")
+            found = own.where(copied).unionByName(stood).unionByName(whole).orderBy("pass")
+            # One by one: a flow that goes on for months has millions of them.
+            for each, together in groupby(found.toLocalIterator(), key=itemgetter("pass")):
+                yield RowPass(each, tuple(map(_pass_row, together)))
+
     def add(self, flow: str, planned: RowPass, *, run_id: str) -> None:
         """Write a pass down, in one commit. FencedError where another driver has planned one of that number."""
         given = [
@@ -104,6 +125,9 @@ class RowPassTable:
             own = rows.where(F.col("flow") == flow)
             last = own.agg(F.max("pass").alias("pass")).collect()[0]["pass"]
             found = own.where(F.col("pass") == last).collect() if last is not None else []
-        names = ("side", "topic", "topic_id", "partition", "from_offset", "until_offset")
         written_by = str(found[0]["run_id"]) if found else ""
-        return last or 0, tuple(PassRow(*(row[name] for name in names)) for row in found), written_by
+        return last or 0, tuple(map(_pass_row, found)), written_by
+
+
+def _pass_row(row: Row) -> PassRow:
+    return PassRow(*(row[name] for name in _PASS_ROW))

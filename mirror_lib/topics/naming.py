@@ -14,6 +14,11 @@ def remote_topic(flow: ReplicationFlow, topic: str) -> str:
     return names[0] if names else policy_for(flow).format_remote_topic(flow.source.alias, topic)
 
 
+def remote_topics(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
+    """Every remote topic of `topic`: several only where `rename` says so. CustomClassError where the policy fails."""
+    return renamed(flow, topic) or (remote_topic(flow, topic),)
+
+
 def renamed(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
     """What `rename` gives `topic`; empty where the policy names it."""
     return () if flow.change is None else flow.change.renamed(topic)

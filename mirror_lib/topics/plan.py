@@ -13,9 +13,10 @@ from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.topics.filters import topic_filter_for
-from mirror_lib.topics.naming import remote_topic, renamed
+from mirror_lib.topics.naming import remote_topic, remote_topics
 from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
 from mirror_lib.topics.selection import copied_back, name_fault, why_skipped
+from mirror_lib.topics.shared_copies import agreed, whole_or_not
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class TopicPlan:
 def select_topics(
     flow: ReplicationFlow, source_topics: Mapping[str, TopicDescription], flows: Iterable[ReplicationFlow] = ()
 ) -> Tuple[Mapping[str, str], Tuple[SkippedTopic, ...]]:
-    """Decide by name: remote names by source topic, and the topics skipped with their reasons.
+    """Decide by name: the first remote name by source topic, and the topics skipped with their reasons.
 
     `flows` are all flows of the file, among which a loop of identity flows is looked for.
     """
@@ -100,10 +101,7 @@ def select_topics(
             continue
         if unwanted is not None:
             skipped.append(SkippedTopic(name, unwanted))
-        elif len(renamed(flow, name)) > 1:
-            reason = f"rename gives it {len(renamed(flow, name))} remote topics; give each of them a flow of its own"
-            skipped.append(SkippedTopic(name, reason, wanted=True))
-        elif remote in claimed:
+        elif flow.one_to_one and remote in claimed:
             reason = f"another source topic of this flow maps to the same remote topic: {claimed[remote]}"
             skipped.append(SkippedTopic(name, reason, wanted=True))
         else:
@@ -130,7 +128,7 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
     copied: List[CopiedTopic] = []
     skipped = list(unwanted)
     taken = {_metric_name(name): name for name in facts.target_topics}
-    for name, remote in selected.items():
+    for name, remote in [(each, remote) for each in selected for remote in remote_topics(flow, each)]:
         topic = facts.source_topics[name]
         blocked = _why_not_written(remote, flow, facts, taken)
         if blocked is not None:
@@ -143,8 +141,9 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
             continue
         taken.setdefault(_metric_name(remote), remote)
         copied.append(decided)
-    by_name = tuple(sorted(skipped, key=lambda each: each.name))
-    return TopicPlan(tuple(copied), by_name, _dead_letters(flow, copied, facts))
+    whole, told = whole_or_not(copied, skipped)
+    by_name = tuple(sorted(told, key=lambda each: each.name))
+    return TopicPlan(agreed(whole), by_name, _dead_letters(flow, whole, facts))
 
 
 def missing_dead_letters(flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]) -> Optional[str]:
@@ -188,7 +187,7 @@ def _why_not_created(
     if fault is not None:
         return fault
     neighbour = taken.get(_metric_name(remote))
-    if neighbour is not None:
+    if neighbour not in (None, remote):
         return f"collides with existing topic {neighbour}: Kafka treats . and _ alike in metric names"
     if flow.replication_factor > facts.target_broker_count:
         return (

@@ -13,6 +13,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster, TopicDescription
+from mirror_lib.topics.naming import remote_topics
 from mirror_lib.topics.plan import (
     CopiedTopic,
     SkippedTopic,
@@ -23,6 +24,7 @@ from mirror_lib.topics.plan import (
     select_topics,
 )
 from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS
+from mirror_lib.topics.shared_copies import whole_or_not
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +68,10 @@ def read_facts(
     """Everything a plan is made from. Full configs are read only of topics whose remote topic has to be created."""
     source_topics, target_topics = source.topics(), target.topics()
     selected, _ = select_topics(flow, source_topics, flows)
-    existing = {name: remote for name, remote in selected.items() if remote in target_topics}
-    created = sorted(selected.keys() - existing.keys())
+    remotes = {name: remote_topics(flow, name) for name in selected}
+    written = {remote for names in remotes.values() for remote in names}
+    created = sorted(name for name, names in remotes.items() if not target_topics.keys() >= set(names))
+    existing = selected.keys() - set(created)
     makes_any = bool(created) or missing_dead_letters(flow, target_topics) is not None
     creation_configs = source.topic_configs(created)
     deleted_meanwhile = set(created) - creation_configs.keys()
@@ -75,7 +79,7 @@ def read_facts(
         source_topics={name: topic for name, topic in source_topics.items() if name not in deleted_meanwhile},
         target_topics=target_topics,
         source_configs={**creation_configs, **source.topic_configs(sorted(existing), ADMISSION_CONFIGS)},
-        target_configs=target.topic_configs(sorted(existing.values()), ADMISSION_CONFIGS),
+        target_configs=target.topic_configs(sorted(written & target_topics.keys()), ADMISSION_CONFIGS),
         target_config_keys=target.topic_config_keys() if makes_any else frozenset(),
         target_broker_count=target.broker_count(),
     )
@@ -89,16 +93,15 @@ def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
     if plan.dead_letters is None and not any(each.create or each.grow_to for each in plan.copied):
         return plan
     failures: Dict[str, str] = {}
-    new = [each.create for each in plan.copied if each.create]
-    failures.update(_failed(target.create_topics([*new, *([plan.dead_letters] if plan.dead_letters else [])])))
+    new = {each.remote_topic: each.create for each in plan.copied if each.create}
+    failures.update(_failed(target.create_topics([*new.values(), *([plan.dead_letters] if plan.dead_letters else [])])))
     going = [each for each in plan.copied if each.remote_topic not in failures]
     topics = _visible(target, dict.fromkeys((each.remote_topic for each in going), 1))
     # Also a topic that somebody else created in the meantime, perhaps a broker by itself, with too few partitions.
-    growing = {
-        each.remote_topic: each.remote_partitions
-        for each in going
-        if _size(topics, each) < each.remote_partitions and each.keyed_over is None
-    }
+    growing: Dict[str, int] = {}
+    for each in going:
+        if _size(topics, each) < each.remote_partitions and each.keyed_over is None:
+            growing[each.remote_topic] = max(each.remote_partitions, growing.get(each.remote_topic, 0))
     if growing:
         failures.update(_failed(target.create_partitions(growing)))
         topics = _visible(target, {name: size for name, size in growing.items() if name not in failures})
@@ -130,8 +133,9 @@ def _visible(target: Cluster, sizes: Mapping[str, int]) -> Mapping[str, TopicDes
 
 def _report(plan: TopicPlan, failures: Mapping[str, str], alias: str) -> None:
     done = [each for each in plan.copied if each.remote_topic not in failures]
-    created, grown = sum(1 for each in done if each.create), sum(1 for each in done if each.grow_to)
-    log.info("%s: created %d remote topics, grew %d, failed on %d", alias, created, grown, len(failures))
+    created = {each.remote_topic for each in done if each.create}
+    grown = {each.remote_topic for each in done if each.grow_to}
+    log.info("%s: created %d remote topics, grew %d, failed on %d", alias, len(created), len(grown), len(failures))
     for name, reason in sorted(failures.items()):
         log.warning("%s: remote topic %s is left out: %s", alias, name, reason)
 
@@ -152,4 +156,5 @@ def _carried_out(
             skipped.append(SkippedTopic(each.source.name, explained, wanted=True))
     # A dead letter topic that is refused is asked for again at the next look, and told of by who needs it.
     left = plan.dead_letters if plan.dead_letters and plan.dead_letters.name in failures else None
-    return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda topic: topic.name)), left)
+    whole, told = whole_or_not(copied, skipped)
+    return TopicPlan(whole, tuple(sorted(told, key=lambda topic: topic.name)), left)

@@ -7,7 +7,7 @@ from typing import Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.topics.filters import topic_filter_for
-from mirror_lib.topics.naming import remote_topic
+from mirror_lib.topics.naming import remote_topics
 from mirror_lib.topics.policy import policy_for
 
 LONGEST_NAME = 249
@@ -42,19 +42,17 @@ def copied_back(topic: str, flow: ReplicationFlow, flows: Sequence[ReplicationFl
 
     Only `flows` are known: a loop that another file closes is not seen.
     """
-    start = (flow.target.alias, remote_topic(flow, topic))
-    reached: Set[Tuple[str, str]] = {start}
-    waiting = [start]
+    waiting = [(flow.target.alias, remote) for remote in remote_topics(flow, topic)]
+    reached: Set[Tuple[str, str]] = set(waiting)
     while waiting:
         alias, name = waiting.pop()
         for onward in flows:
             # Flows with unlike separators can prefix a name again and again: only its length ends that.
             if onward.source.alias != alias or len(name) > LONGEST_NAME or why_skipped(name, onward) is not None:
                 continue
-            arrived = (onward.target.alias, remote_topic(onward, name))
-            if arrived == (flow.source.alias, topic):
+            arrived = {(onward.target.alias, remote) for remote in remote_topics(onward, name)}
+            if (flow.source.alias, topic) in arrived:
                 return onward.name
-            if arrived not in reached:
-                reached.add(arrived)
-                waiting.append(arrived)
+            waiting += sorted(arrived - reached)
+            reached |= arrived
     return None

@@ -86,7 +86,7 @@ def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[D
             yield _decision(group, pair, position, found, known, ahead)
 
 
-def _is_told(group: str, found: Survey) -> bool:
+def is_told(group: str, found: Survey) -> bool:
     """Whether all is known about the group on the other side. One that has offsets exists, so it must be described:
     else it came to be just now, or its coordinator did not answer, and somebody may be working with it."""
     return group in found.present and (not found.present[group] or group in found.groups)
@@ -95,7 +95,7 @@ def _is_told(group: str, found: Survey) -> bool:
 def _decision(
     group: str, pair: Pair, now: CommittedOffset, found: Survey, known: Known, ahead: PositionsAhead
 ) -> Decision:
-    a_map = pair.missing or (known.maps.of(pair.key) if _is_told(group, found) else UNTOLD)
+    a_map = pair.missing or (known.maps.of(pair.key) if is_told(group, found) else UNTOLD)
     end = NOTHING_MIRRORED
     if isinstance(a_map, PartitionMap):
         end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end

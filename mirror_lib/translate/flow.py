@@ -29,6 +29,7 @@ from mirror_lib.translate.mm2_format import Checkpoint
 from mirror_lib.translate.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.translate.moves import GroupMover
 from mirror_lib.translate.partition_map import PartitionMap
+from mirror_lib.translate.placed_look import PlacedLook, Topics
 from mirror_lib.translate.survey import Pair, Survey, group_names, pairs_of, survey
 from mirror_lib.translate.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
 from mirror_lib.under_way import UnderWay
@@ -88,6 +89,9 @@ class FlowTranslation:
         self._pairs: Mapping[TopicPartition, Pair] = {}
         self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
         self._ahead = PositionsAhead()
+        # Upstream no offset stands for one of theirs: records of several partitions lie in one.
+        placed = flow.places_anew and direction == TO_DOWNSTREAM
+        self._placed = PlacedLook(spark, config.state, flow) if placed else None
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
@@ -124,26 +128,32 @@ class FlowTranslation:
         """Where the groups stand now. Lists groups anew every `refresh.groups.interval.seconds`."""
         # The ledger first: what it says of the remote logs is then on them when they are looked at.
         self._ledger_maps()
-        self._pairs = self._listed_pairs(selection.topic)
-        return survey(self._pairs, self._group_names(selection.group), self._here, self._there)
+        if self._placed is not None:
+            self._placed.refresh()
+        topics = self._source.topics()
+        self._pairs = self._listed_pairs(topics, None if self._placed is not None else selection.topic)
+        found = survey(self._pairs, self._group_names(selection.group), self._here, self._there)
+        return found if self._placed is None else self._placed.with_logs(found, topics, self._target, selection.topic)
 
     def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""
-        decisions = decide(found, self._known(rules), self._ahead)
+        decisions = self._decide(found, rules)
         if self._ledger_maps().contradicted:
             # Rows may have been taken back since they were read: a remote log that lost its tail.
             self._maps = None
-            decisions = decide(found, self._known(rules), self._ahead)
+            decisions = self._decide(found, rules)
         strangers = {_standing(each) for each in decisions if each.translation.verdict == ACTIVE}
         if strangers - self._strangers:
             # Perhaps nobody works there: another run of this product, or a command, moved the group.
             self._mover.read_last()
-            decisions = decide(found, self._known(rules), self._ahead)
+            decisions = self._decide(found, rules)
         self._strangers = strangers
         return decisions
 
-    def _known(self, rules: TranslationRules) -> Known:
-        return Known(self._ledger_maps(), self._mover.last, self._there.alias, self._direction, rules)
+    def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
+        known = Known(self._ledger_maps(), self._mover.last, self._there.alias, self._direction, rules)
+        decided = decide if self._placed is None else self._placed.decide
+        return decided(found, known, self._ahead)
 
     def execute(self, decisions: Sequence[Decision], own_rows: bool = False) -> List[Outcome]:
         """Write down and make the moves that were decided on; one refused stops no other.
@@ -187,8 +197,8 @@ class FlowTranslation:
         }
         return self._offset_syncs.write(maps)
 
-    def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
-        found = pairs_of(self.flow, self._flows, self._source.topics(), self._target.topics(), self._direction)
+    def _listed_pairs(self, topics: Topics, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
+        found = pairs_of(self.flow, self._flows, topics, self._target.topics(), self._direction)
         return {here: pair for here, pair in found.items() if topic in (None, here[0], pair.there[0])}
 
     def _group_names(self, wanted: Optional[str]) -> Sequence[str]:

@@ -44,7 +44,7 @@ class FlowMaps:
     def of(self, key: PartitionKey) -> Union[PartitionMap, str]:
         """The partition's map, or the reason why there is none, a phrase."""
         if self._places_anew:
-            return "the flow places records anew (`partitioner`), so no offset stands for this one"
+            return "the flow places records anew (`partitioner`, `rename`), so no offset stands for this one"
         known = self._maps.get(key)
         if key in self._triples or key in self._added:
             known = self._maps[key] = self._built(key, known)

@@ -104,6 +104,12 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
     if place.kind == BEFORE and at.map.older:
         # To go on at the first run would pass records that another tool copied and nobody read.
         return Translation(untranslatable(OLDER))
+    return translate_to(place, at, rules)
+
+
+def translate_to(place: Place, at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
+    """The same where the place on the other side is known; its log must be."""
+    assert at.log is not None
     if place.kind == BEYOND and rules.ahead_of_mirror != "follow":
         return Translation(held(place.beyond_by))
     placed = _within(place, at.log, at.position.metadata)

@@ -7,7 +7,7 @@ remote partition must hold, up to there, the records that the change is made to 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -40,9 +40,9 @@ class Whole:
     source: Mapping[Place, OffsetRange]
     remote: Mapping[Place, OffsetRange]
 
-    def expired(self, topic: str, remote_topic: str) -> bool:
-        """Whether a log of the topic or of its remote topic has lost its beginning."""
-        ours = [log for (name, _), log in self.source.items() if name == topic]
+    def expired(self, topics: Collection[str], remote_topic: str) -> bool:
+        """Whether a log of the topics or of their remote topic has lost its beginning."""
+        ours = [log for (name, _), log in self.source.items() if name in topics]
         theirs = [log for (name, _), log in self.remote.items() if name == remote_topic]
         return any(log.log_start > 0 for log in (*ours, *theirs))
 
@@ -62,29 +62,35 @@ def _until(rows: Sequence[PassRow], logs: Mapping[Place, OffsetRange]) -> Mappin
 def verify_placed(
     source: DigestReader, remote: DigestReader, copied: Sequence[CopiedTopic], whole: Whole
 ) -> Tuple[TopicVerdict, ...]:
-    """One verdict for each topic, its partitions those of the remote topic. `source` makes the flow's records, each
-    under its remote place."""
-    return tuple(_topic(source, remote, topic, whole) for topic in copied)
+    """One verdict for each remote topic, with the names of all topics that are copied into it. `source` makes the
+    flow's records, each under its remote place."""
+    by_remote: Dict[str, List[CopiedTopic]] = {}
+    for topic in copied:
+        by_remote.setdefault(topic.remote_topic, []).append(topic)
+    return tuple(_topic(source, remote, name, topics, whole) for name, topics in by_remote.items())
 
 
-def _topic(source: DigestReader, remote: DigestReader, topic: CopiedTopic, whole: Whole) -> TopicVerdict:
-    name, there = topic.source.name, range(topic.remote_partitions)
+def _topic(
+    source: DigestReader, remote: DigestReader, remote_topic: str, topics: Sequence[CopiedTopic], whole: Whole
+) -> TopicVerdict:
+    names = [topic.source.name for topic in topics]
+    name, there = ", ".join(names), range(max(topic.remote_partitions for topic in topics))
     # Where nothing is left of a record, nobody knows which remote partition had it.
-    if whole.expired(name, topic.remote_topic):
+    if whole.expired(names, remote_topic):
         gone = [PartitionVerdict(number, 0, 0, EXPIRED, None, (GONE,)) for number in there]
-        return TopicVerdict(name, topic.remote_topic, tuple(gone))
-    slots = [Slice(n, topic.remote_topic, n, 0, 0) for n in there]
-    made = source.hashes(_slices(whole.source, name, topic.partitions), slots)
-    found = remote.hashes(_slices(whole.remote, topic.remote_topic, topic.remote_partitions))
+        return TopicVerdict(name, remote_topic, tuple(gone))
+    slots = [Slice(n, remote_topic, n, 0, 0) for n in there]
+    made = source.hashes(_slices(whole.source, {each.source.name: each.partitions for each in topics}), slots)
+    found = remote.hashes(_slices(whole.remote, {remote_topic: len(there)}))
     ours, theirs = _sums(made), _sums(found)
     different = [n for n in there if ours.get(n, _NONE)[0] != theirs.get(n, _NONE)[0]]
     firsts = _firsts(made, found, different) if different else {}
-    return TopicVerdict(name, topic.remote_topic, tuple(_verdict(n, theirs, firsts.get(n)) for n in there))
+    return TopicVerdict(name, remote_topic, tuple(_verdict(n, theirs, firsts.get(n)) for n in there))
 
 
-def _slices(ranges: Mapping[Place, OffsetRange], topic: str, partitions: int) -> List[Slice]:
-    known = [(n, ranges[topic, n]) for n in range(partitions) if (topic, n) in ranges]
-    return [Slice(n, topic, n, one.log_start, one.end) for n, one in known]
+def _slices(ranges: Mapping[Place, OffsetRange], counts: Mapping[str, int]) -> List[Slice]:
+    places = [(topic, n) for topic, count in counts.items() for n in range(count) if (topic, n) in ranges]
+    return [Slice(at[1], *at, ranges[at].log_start, ranges[at].end) for at in places]
 
 
 # Count and sums of hashes, then bytes.

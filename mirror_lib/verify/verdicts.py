@@ -7,6 +7,7 @@ from typing import Dict, List, Mapping, Optional, Tuple
 
 from mirror_lib.columns import aligned
 from mirror_lib.progress import grouped, size
+from mirror_lib.state.records import LeftOut
 
 EQUAL = "equal"
 DIFFERS = "differs"
@@ -39,7 +40,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class PartitionVerdict:
-    """One partition: `records` pairs compared, `bytes` of keys, values and headers in them. `unknown` in sentences."""
+    """One partition: `records` pairs compared, `bytes` of keys, values and headers in them. `unknown` in sentences;
+    `left_out` is what the flow says it skipped."""
 
     partition: int
     records: int
@@ -47,6 +49,7 @@ class PartitionVerdict:
     verdict: str
     difference: Optional[Difference] = None
     unknown: Tuple[str, ...] = ()
+    left_out: Optional[LeftOut] = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,8 @@ def report_lines(report: VerifyReport) -> List[str]:
         lines += [f"{topic.topic}-{d.partition}: {_sentence(d)}" for d in topic.differences]
     for topic in report.topics:
         lines += [f"{topic.topic}-{p.partition}: {unknown}" for p in topic.partitions for unknown in p.unknown]
+        told = ((p.partition, p.left_out) for p in topic.partitions)
+        lines += [f"{topic.topic}-{number}: {_skipped(each)}" for number, each in told if each is not None]
     return lines
 
 
@@ -183,8 +188,15 @@ def _sentence(difference: Difference) -> str:
     return f"{difference.kind} at {places or 'no offset'}: {difference.detail} ({count})"
 
 
+def _skipped(left_out: LeftOut) -> str:
+    ranges = [str(first) if end == first + 1 else f"{first} to {end - 1}" for first, end in left_out.ranges]
+    more = ", and more" if sum(end - first for first, end in left_out.ranges) < left_out.offsets else ""
+    return f"on.error: skip left out {left_out.offsets} offsets, they are not on the target: {', '.join(ranges)}{more}"
+
+
 def report_json(report: VerifyReport) -> Dict[str, object]:
-    """The report for programs: `flow`, `equal`, `topics`; a topic has counts, verdict, `differences`, `unknown`."""
+    """The report for programs: `flow`, `equal`, `topics`; a topic has counts, verdict, `differences`, `unknown`,
+    `left_out`."""
     return {"flow": report.flow, "equal": report.equal, "topics": [_topic_json(topic) for topic in report.topics]}
 
 
@@ -201,5 +213,10 @@ def _topic_json(topic: TopicVerdict) -> Dict[str, object]:
             {"partition": partition.partition, "reason": reason}
             for partition in topic.partitions
             for reason in partition.unknown
+        ],
+        "left_out": [
+            {"partition": each.partition, "offsets": each.left_out.offsets, "ranges": each.left_out.ranges}
+            for each in topic.partitions
+            if each.left_out is not None
         ],
     }

@@ -16,6 +16,10 @@ BOUNDS: Dict[str, str] = {
     "json.lz4": f"{_LIKE_1_KB} Nothing is unpacked, so fewer bytes are moved.",
     "json.zstd": f"{_LIKE_1_KB} Nothing is unpacked, so fewer bytes are moved.",
     "single": "re-encoding: batches of few records are joined in Python, record by record.",
+    "select": "CPU, most of it Java's: Spark's Kafka source makes a row of each record, and each row goes to Python by "
+    "Arrow. Java compiles that way through the first million records.",
+    "filter": "Spark's Kafka source and `get_json_object`, for ten records that are read and one that is copied. "
+    "MirrorMaker reads the records too, but looks only at their headers.",
     "far": "the round trip. A task has one fetch of at most 8 MB in flight to a broker; while it takes an answer apart "
     "and appends it, nothing is on its way. A second one in flight would hide the round trip.",
     "small": "start-up: Java, Spark's session, the first Delta commits. The copy itself takes a fraction of a second.",

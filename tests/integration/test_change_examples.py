@@ -70,6 +70,7 @@ def topics() -> Mapping[str, List[Optional[bytes]]]:
         "payments": [None if n % 10 == 9 else b"card 12345678%08d paid" % n for n in numbers],
         "clicks": [b"click %d" % n for n in numbers],
         "legacy-eu": [b"%d" % n for n in numbers],
+        "legacy-us": [b"us %d" % n for n in numbers],
         "audit": [b"%d" % n for n in numbers],
         "readings": [b"?" if n % 10 == 9 else _json(sensor=f"s{n}", fahrenheit=32 + 9 * n) for n in numbers],
     }
@@ -127,6 +128,13 @@ def test_rename(site: Site) -> None:
     assert differences(site.upstream("audit"), site.downstream("audit.rename")) == []
 
 
+def test_several(site: Site) -> None:
+    together = [*records(site.upstream("legacy-eu")), *records(site.upstream("legacy-us"))]
+    assert sorted(records(site.downstream("legacy.several"))) == sorted(together)
+    for remote in ("audit.one.several", "audit.two.several"):
+        assert differences(site.upstream("audit"), site.downstream(remote)) == []
+
+
 def test_provenance(site: Site) -> None:
     for number, log in site.upstream("orders").items():
         there = list(site.downstream("provenance.orders")[number].values())
@@ -173,10 +181,12 @@ def test_keyed_repartition(site: Site) -> None:
             assert times == sorted(times)
 
 
-@pytest.mark.parametrize("flow, records", [("json-fields", 30), ("dead-letters", 54), ("keyed-repartition", 60)])
+@pytest.mark.parametrize(
+    "flow, records", [("json-fields", 30), ("dead-letters", 54), ("keyed-repartition", 60), ("several", 240)]
+)
 def test_a_copy_is_proven_by_making_the_change_again(
     site: Site, capsys: pytest.CaptureFixture[str], flow: str, records: int
 ) -> None:
     assert main(["verify", str(site.config), "--flow", f"{flow}->backup", "--json"]) == 0
-    (topic,) = json.loads(capsys.readouterr().out)["topics"]
-    assert topic["records"] == records
+    topics = json.loads(capsys.readouterr().out)["topics"]
+    assert sum(topic["records"] for topic in topics) == records

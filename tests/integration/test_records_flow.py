@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List
 
 import pytest
 
+from mirror_lib.cli import main
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.one_flow import OneFlow
@@ -64,6 +66,20 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     lost = {n: [at for at, record in log.items() if record.value is None] for n, log in original.items()}
     assert origins == sorted((str(n), str(at)) for n, offsets in lost.items() for at in offsets)
     assert all(each.value is None for each in letters)
+
+
+def test_verify_tells_what_was_left_out_because_it_could_not_be_changed(
+    spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow.settings.update({"select": "\"*, if(value is null, raise_error('no value'), value) as value\""})
+    flow.settings["on.error"] = "skip"
+    assert flow.run(spark).error is None
+    assert main(["verify", str(flow.config), "--json"]) == 0
+    (topic,) = json.loads(capsys.readouterr().out)["topics"]
+    missing = {n: [at for at, each in log.items() if each.value is None] for n, log in flow.original().items()}
+    assert {each["partition"]: each["offsets"] for each in topic["left_out"]} == {n: len(missing[n]) for n in missing}
+    for each in topic["left_out"]:
+        assert each["ranges"] == [[at, at + 1] for at in missing[each["partition"]][:20]]
 
 
 def _those(logs: Dict[int, Dict[int, LogRecord]], with_value: bool) -> Dict[int, List[LogRecord]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Tuple
 
@@ -14,8 +14,11 @@ from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
 from mirror_lib.errors import RefusedError
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass, RowPassTable
+from mirror_lib.translate.flow import FlowTranslation, Selection
+from mirror_lib.translate.verdicts import TranslationRules
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
+from tests.lab.moving_group import work
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.readers import LogRecord, read_topic
 
@@ -111,3 +114,30 @@ def planned(flow: OneFlow, spark: SparkSession, offsets: int) -> None:
     theirs = [PassRow(REMOTE, flow.remote_topic, downstream.topic_id, n, 0) for n in range(REMOTE_PARTITIONS)]
     table = RowPassTable(spark, config.state)
     table.add(config.flows[0].name, RowPass(0, (*ours, *theirs)), run_id="dead")
+
+
+def translated(spark: SparkSession, flow: OneFlow, group: str) -> int:
+    """Move the group to the target; how many records it may read again there."""
+    config = load(str(flow.config))
+    with clusters_of(config.flows[0]) as (source, target):
+        translation = FlowTranslation(config, config.flows[0], spark, source, target)
+        decisions = translation.decide(translation.look(Selection(group)), TranslationRules())
+        assert {each.done for each in translation.execute(decisions)} == {"committed"}
+        translation.close()
+    assert {each.translation.verdict for each in decisions} <= {"exact", "clamped"}
+    return sum(each.translation.reread or 0 for each in decisions)
+
+
+def test_group_goes_on_behind_nothing_that_it_has_not_read(spark: SparkSession, flow: OneFlow) -> None:
+    group = f"{flow.topic}-readers"
+    assert flow.run(spark).error is None
+    read = [record for records in work(flow.source, group, [flow.topic]).values() for record in records]
+    flow.fill(100)
+    assert flow.run(spark).error is None
+    read += [record for log in work(flow.source, group, [flow.topic], 50).values() for record in log]
+    again = translated(spark, flow, group)
+    rest = [record for log in work(flow.target, group, [flow.remote_topic]).values() for record in log]
+    every = [record for log in flow.original().values() for record in log.values()]
+    assert Counter(every) - Counter(read) <= Counter(rest)
+    # It was in the second pass, and reads no more than that again: its records, and a marker behind old ones each.
+    assert len(rest) - (len(every) - len(read)) <= again <= 300 + 2 * REMOTE_PARTITIONS

@@ -41,6 +41,7 @@ class OneFlow:
     trigger: str = "availableNow"
     first_timestamp: int = NOON
     written: int = 0
+    patterns: str = ""
 
     def __post_init__(self) -> None:
         # The records are old by their timestamps, and must outlive a broker's look for what has expired.
@@ -69,7 +70,7 @@ class OneFlow:
             f'  target: {{bootstrap.servers: "{self.target.bootstrap}"}}',
             "flows:",
             "  source->target:",
-            f"    topics: [{self.topic}]",
+            f"    topics: [{self.patterns or self.topic}]",
             *(f"    {key}: {value}" for key, value in settings.items()),
             f"state: {self.state}",
             f'trigger: "{self.trigger}"',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 import pytest
 
@@ -74,6 +74,30 @@ def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> No
         transform="rules:mask",
         deterministic=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("rules", "apart"),
+    [
+        ([("a", ["b"])], True),
+        ([(r"orders\.eu", ["o"])], True),
+        ([("orders-(.*)", ["sales-$1"])], True),
+        ([("(.*)-(eu|us)", ["$1-$2"])], True),
+        ([("(.*)-(eu|us)", ["$1"])], False),
+        ([("((a|b)c)", ["$1"])], False),
+        ([("a", ["b", "c"])], False),
+        ([("a", ["x"]), ("b", ["x"])], False),
+        ([("a-(.*)", ["$1"]), ("b-(.*)", ["$1"])], False),
+        ([("a|b", ["x"])], False),
+        ([(".*", ["all"])], False),
+    ],
+)
+def test_whether_rename_may_bring_topics_together_is_known_without_topics(
+    rules: List[Tuple[str, List[str]]], apart: bool
+) -> None:
+    change = RecordChange(rename=tuple((pattern, tuple(names)) for pattern, names in rules))
+    assert change.one_to_one is apart
+    assert change.places_anew is not apart
 
 
 def test_rename_is_a_list_or_a_map(tmp_path: Path) -> None:

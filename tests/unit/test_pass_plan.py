@@ -91,6 +91,22 @@ def test_pass_has_no_more_offsets_than_it_may_but_each_partition_moves() -> None
     ],
 )
 def test_lost_source_is_refused(log: Tuple[int, int], topic_id: str, words: str) -> None:
-    last = RowPass(4, (PassRow(SOURCE, "A", "s1", 0, 20, 50),))
+    last = RowPass(4, (PassRow(SOURCE, "A", "s1", 0, 20, 50), *REMOTES))
     with pytest.raises(RefusedError, match=words):
         next_pass(last, partitions(0, topic_id=topic_id), logs(p0=log), REMOTES, 10)
+
+
+def test_source_of_several_remote_topics_and_remote_topic_of_several_sources_have_one_range_each() -> None:
+    other, also = CopiedPartition("A", "C", 0, "s1", "r2", 9), CopiedPartition("D", "B", 0, "s3", "r1", 9)
+    several = [*partitions(0), other, also]
+    both = {("A", 0): OffsetRange(0, 5), ("D", 0): OffsetRange(1, 3)}
+    planned = next_pass(None, several, both, [*REMOTES, *remote_rows({"C": ("r2", 1)}, {("C", 0): 0})], 100)
+    found = sorted((row.topic, row.from_offset, row.until_offset) for row in planned.of(SOURCE))
+    assert found == [("A", 0, 5), ("D", 1, 3)]
+
+
+def test_remote_topic_that_a_copied_source_gets_later_is_refused() -> None:
+    first = next_pass(None, partitions(0), logs(p0=(0, 50)), REMOTES, 1000)
+    more = [*partitions(0), CopiedPartition("A", "C", 0, "s1", "r2", 1000)]
+    with pytest.raises(RefusedError, match="C is a new remote topic of A, and would lack what was copied before"):
+        next_pass(first, more, logs(p0=(0, 60)), REMOTES, 1000)

@@ -271,14 +271,40 @@ def test_rename_names_remote_topics_and_the_policy_the_rest() -> None:
     }
 
 
-def test_topics_that_rename_brings_together_or_spreads_are_told_as_in_the_way() -> None:
-    plan = plan_topics(renaming(("a|b", ("all",)), ("c", ("c1", "c2"))), facts(topics(a=1, b=1, c=1)))
-    assert [each.source.name for each in plan.copied] == ["a"]
-    assert reasons(plan) == {
-        "b": "another source topic of this flow maps to the same remote topic: a",
-        "c": "rename gives it 2 remote topics; give each of them a flow of its own",
-    }
-    assert len(plan.blocked) == 2
+def test_topics_that_rename_brings_together_or_spreads_go_where_it_says() -> None:
+    plan = plan_topics(renaming(("a|b", ("all",)), ("c", ("c1", "c2"))), facts(topics(a=1, b=3, c=1)))
+    assert [(each.source.name, each.remote_topic) for each in plan.copied] == [
+        ("a", "all"),
+        ("b", "all"),
+        ("c", "c1"),
+        ("c", "c2"),
+    ]
+    # Made once, as wide as the widest needs it.
+    assert [each.create.partitions for each in plan.copied if each.create] == [3, 3, 1, 1]
+    assert plan.copied[0].notes == ("all also gets the records of b",)
+
+
+def test_a_remote_topic_of_several_topics_grows_as_the_widest_needs_it() -> None:
+    plan = plan_topics(renaming(("a|b", ("all",))), facts(topics(a=2, b=5), topics(all=3)))
+    assert {each.grow_to for each in plan.copied} == {5}
+    keyed = flow(change=RecordChange(rename=(("a|b", ("all",)),), partitioner="key"))
+    assert {each.keyed_over for each in plan_topics(keyed, facts(topics(a=2, b=5))).copied} == {5}
+
+
+def test_a_topic_of_which_one_remote_topic_cannot_be_written_goes_to_none() -> None:
+    rules = renaming(("a", ("ok", "x_y")), ("b", ("x.y",)))
+    plan = plan_topics(rules, facts(topics(a=1, b=1), {"x.y": TopicDescription("x.y", "", 1)}))
+    assert [each.source.name for each in plan.copied] == ["b"]
+    assert "collides with existing topic x.y" in reasons(plan)["a"]
+
+
+def test_topics_that_meet_though_each_rule_keeps_its_own_apart_are_in_the_way() -> None:
+    plan = plan_topics(renaming(("a-(.*)", ("x$1",)), ("b", ("xb",))), facts({**topics(b=1), **named("a-b")}))
+    assert reasons(plan) == {"b": "another source topic of this flow maps to the same remote topic: a-b"}
+
+
+def named(name: str) -> Dict[str, TopicDescription]:
+    return {name: TopicDescription(name, "x", 1)}
 
 
 def test_a_renamed_copy_that_another_flow_would_bring_back_is_a_cycle() -> None:

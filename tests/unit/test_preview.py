@@ -350,7 +350,8 @@ def test_what_changes_records_says_so_with_its_guarantee(settings: Any, said: An
 def test_a_flow_that_will_be_refused_says_for_which_setting() -> None:
     note = engine_note(flow(change=RecordChange(partitioner="key")), True, "", "start.position")
     assert note is not None
-    assert note.line().endswith("(partitioner), will not run: a flow with partitioner cannot have start.position")
+    why = "a flow that places records anew cannot have start.position"
+    assert note.line().endswith(f"(partitioner), will not run: {why}")
 
 
 def test_a_flow_that_changes_nothing_says_nothing_of_its_engine() -> None:

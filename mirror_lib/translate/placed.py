@@ -1,0 +1,112 @@
+"""Groups of a flow that places records anew: positions and passes in, a decision for each remote partition out.
+
+A remote partition holds records of several source partitions. Behind the place given here lies every record that the
+group has not read; some that it has read lie there too, at most those of the passes that it is in. Pure but for memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Collection, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.translate.ahead import PositionsAhead
+from mirror_lib.translate.decisions import UNTOLD, Decision, Known, is_told
+from mirror_lib.translate.partition_map import BEYOND, GAP, Place
+from mirror_lib.translate.placed_history import PassHistory, ReadPasses
+from mirror_lib.translate.survey import Survey
+from mirror_lib.translate.verdicts import GroupPosition, Translation, translate_to, untranslatable
+
+Positions = Mapping[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """Which source partitions each remote partition may hold records of; `faults` say why one has no history."""
+
+    sources: Mapping[TopicPartition, Sequence[TopicPartition]]
+    faults: Mapping[TopicPartition, str]
+
+
+def decide_placed(
+    found: Survey, known: Known, history: PassHistory, feeds: Feeds, ahead: PositionsAhead
+) -> List[Decision]:
+    """A decision for each group and remote partition that may hold records of a topic that the group reads."""
+    return list(_decisions(found, known, history, feeds, ahead))
+
+
+def _decisions(
+    found: Survey, known: Known, history: PassHistory, feeds: Feeds, ahead: PositionsAhead
+) -> Iterator[Decision]:
+    for group in sorted(found.positions):
+        own = {
+            at: ahead.reached((group, *at), position, history.end(at))
+            for at, position in found.positions[group].items()
+        }
+        for remote in sorted(feeds.sources):
+            read = [at for at in feeds.sources[remote] if at in own]
+            if read:
+                yield _decision(group, remote, {at: own[at] for at in read}, found, known, history, feeds)
+
+
+def _decision(
+    group: str,
+    remote: TopicPartition,
+    own: Positions,
+    found: Survey,
+    known: Known,
+    history: PassHistory,
+    feeds: Feeds,
+) -> Decision:
+    read = {at: history.read(at, position.offset) for at, position in own.items()}
+    # The one that holds the others back stands for them in tables and in the audit.
+    here = min(sorted(read), key=lambda at: read[at].whole)
+    present = found.present.get(group, {}).get(remote)
+    place = placed_at(remote, read, found.logs.get(remote), history, feeds) if is_told(group, found) else UNTOLD
+    last = known.moves.get((known.cluster, group, *remote))
+    facts = GroupPosition(
+        position=own[here],
+        direction=known.direction,
+        map="",
+        log=found.logs.get(remote),
+        present=present,
+        group=found.groups.get(group),
+        ours=None if last is None else last.new_offset,
+        ours_before=None if last is None else last.previous_offset,
+    )
+    made = Translation(untranslatable(place)) if isinstance(place, str) else translate_to(place, facts, known.rules)
+    return Decision(group, here, remote, own[here], present, made)
+
+
+def placed_at(
+    remote: TopicPartition,
+    read: Mapping[TopicPartition, ReadPasses],
+    log: Optional[OffsetRange],
+    history: PassHistory,
+    feeds: Feeds,
+) -> Union[Place, str]:
+    """The first place on the remote log behind which all lies that was not read, or a phrase on why there is none."""
+    fault = feeds.faults.get(remote)
+    if fault is not None:
+        return fault
+    without = [at for at in feeds.sources[remote] if at not in read and history.copied(at)]
+    if without:
+        topic, number = without[0]
+        return f"the group has no position on {topic}-{number}, whose records lie there too"
+    if log is None:
+        return "the other cluster's partition has no leader now"
+    stands, furthest = _between(remote, read.values(), log, history)
+    beyond_by = max(each.beyond_by for each in read.values())
+    return Place(BEYOND if beyond_by else GAP, stands, furthest, stands, beyond_by)
+
+
+def _between(
+    remote: TopicPartition, read: Collection[ReadPasses], log: OffsetRange, history: PassHistory
+) -> Tuple[int, int]:
+    """Behind the first all lies that was not read, before the second all that was."""
+    whole, none = min(each.whole for each in read), max(each.none for each in read)
+    # Where nobody knows where the log stood behind the last pass, it is read again from its beginning.
+    stands = history.stood(remote, min(whole, history.last))
+    furthest = history.stood(remote, none)
+    assert stands is not None
+    return stands, max(stands, log.end if furthest is None else furthest)

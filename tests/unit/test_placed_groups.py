@@ -1,0 +1,122 @@
+"""Groups of flows that place records anew: nothing that a group has not read lies before the place that it is given."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_lib.config.record_change import KEY, RecordChange
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
+from mirror_lib.translate.ahead import PositionsAhead
+from mirror_lib.translate.decisions import Decision, Known
+from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.placed import decide_placed
+from mirror_lib.translate.placed_history import PassHistory
+from mirror_lib.translate.placed_look import feeds_of
+from mirror_lib.translate.survey import Survey
+from tests.unit.test_plan import flow
+
+REMOTES = [("all", 0), ("all", 1)]
+# A record: its source partition and offset.
+Record = Tuple[int, int]
+Logs = Dict[TopicPartition, List[Record]]
+
+
+def passes_of(
+    batches: Sequence[Sequence[int]], partitions: int, salt: int, ends_empty: bool
+) -> Tuple[PassHistory, Logs, List[int]]:
+    """So many records of each source partition in each pass, spread over both remote partitions by their offsets."""
+    history, ends = PassHistory(), [0] * partitions
+    logs: Logs = {at: [] for at in REMOTES}
+    for number, counts in enumerate([*batches, *([[0] * partitions] if ends_empty else [])]):
+        rows = [PassRow(REMOTE, topic, "r", n, len(logs[topic, n])) for topic, n in REMOTES]
+        for n, count in enumerate(counts):
+            rows.append(PassRow(SOURCE, "orders", "s", n, ends[n], ends[n] + count))
+            for offset in range(ends[n], ends[n] + count):
+                logs["all", (offset * 7 + n + salt) % 2].append((n, offset))
+            ends[n] += count
+        history.add(RowPass(number, tuple(rows)))
+    return history, logs, ends
+
+
+def decided(
+    history: PassHistory,
+    logs: Logs,
+    at: Mapping[int, int],
+    partitions: int,
+    target: Optional[Mapping[str, TopicDescription]] = None,
+) -> List[Decision]:
+    named = flow(change=RecordChange(rename=((".*", ("all",)),), partitioner=KEY))
+    source = {"orders": TopicDescription("orders", "s", partitions)}
+    there = {"all": TopicDescription("all", "r", 2)} if target is None else target
+    feeds = feeds_of(named, history, source, there, ["orders"])
+    found = Survey(
+        pairs={},
+        positions={"g": {("orders", n): CommittedOffset(offset) for n, offset in at.items()}},
+        present={"g": {}},
+        groups={},
+        logs={each: OffsetRange(0, len(log)) for each, log in logs.items()},
+    )
+    return decide_placed(found, Known(FlowMaps({}), {}, "B"), history, feeds, PositionsAhead())
+
+
+COUNTS = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=6)
+
+
+@given(batches=COUNTS, salt=st.integers(0, 1), ends_empty=st.booleans(), cuts=st.tuples(*[st.floats(0, 1)] * 3))
+def test_nothing_unread_is_passed_over_and_no_more_is_read_again_than_is_told(
+    batches: List[List[int]], salt: int, ends_empty: bool, cuts: Tuple[float, float, float]
+) -> None:
+    history, logs, ends = passes_of(batches, 3, salt, ends_empty)
+    at = {n: round(cut * ends[n]) for n, cut in enumerate(cuts)}
+    decisions = decided(history, logs, at, 3)
+    assert [each.there for each in decisions] == REMOTES
+    for each in decisions:
+        place, log = each.translation.new_offset, logs[each.there]
+        assert place is not None and each.translation.commit
+        read = [offset < at[n] for n, offset in log]
+        assert all(read[:place])
+        assert sum(read[place:]) <= (each.translation.reread or 0)
+        assert each.translation.verdict in ("exact", "clamped")
+
+
+def test_group_that_is_where_a_pass_ended_in_each_partition_reads_nothing_again() -> None:
+    history, logs, ends = passes_of([[3, 2, 0], [1, 0, 4]], 3, 0, ends_empty=True)
+    for at in ({0: 3, 1: 2, 2: 0}, dict(enumerate(ends))):
+        for each in decided(history, logs, at, 3):
+            assert (each.translation.verdict, each.translation.reread) == ("exact", 0)
+            assert each.translation.new_offset == sum(offset < at[n] for n, offset in logs[each.there])
+
+
+def test_one_partition_that_lags_holds_the_others_back_and_stands_for_them() -> None:
+    history, logs, ends = passes_of([[2, 2, 2]] * 5, 3, 0, ends_empty=True)
+    for each in decided(history, logs, {0: ends[0], 1: 2, 2: ends[2]}, 3):
+        assert each.here == ("orders", 1)
+        assert each.translation.verdict == "clamped"
+
+
+def test_group_ahead_of_the_passes_is_held_and_one_without_a_position_is_not_guessed() -> None:
+    history, logs, _ = passes_of([[2, 2, 2]], 3, 0, ends_empty=True)
+    (first, _) = decided(history, logs, {0: 5, 1: 2, 2: 2}, 3)
+    assert first.translation.verdict == "held: ahead of the mirror by 3"
+    (first, _) = decided(history, logs, {0: 2, 2: 2}, 3)
+    assert first.translation.verdict == (
+        "untranslatable: the group has no position on orders-1, whose records lie there too"
+    )
+    assert first.translation.new_offset is None
+
+
+def test_partition_of_which_nothing_was_copied_needs_no_position() -> None:
+    history, logs, _ = passes_of([[2, 0, 2]], 3, 0, ends_empty=True)
+    assert {each.translation.verdict for each in decided(history, logs, {0: 2, 2: 2}, 3)} == {"exact"}
+
+
+@pytest.mark.parametrize("topics", [{}, {"all": TopicDescription("all", "other", 2)}])
+def test_remote_topic_that_is_another_one_is_not_translated_to(topics: Mapping[str, TopicDescription]) -> None:
+    history, logs, ends = passes_of([[2, 2, 2]], 3, 0, ends_empty=True)
+    for each in decided(history, logs, dict(enumerate(ends)), 3, topics):
+        assert each.translation.verdict == "untranslatable: all is not the topic that was copied into"

@@ -54,6 +54,10 @@ class GroupOffsetTable:
         """The table's folder."""
         return self._table.path
 
+    def make(self) -> None:
+        """Make the table, empty, where it is not there yet: the first append is quicker then. StateError."""
+        self._table.make()
+
     def append(self, flow: str, rows: Sequence[GroupOffset], *, run_id: str, append_number: int) -> None:
         """Add `rows` in one commit, or do nothing if the last append had this number and is already in.
 

@@ -32,8 +32,8 @@ TABLE_PROPERTIES = {
 }
 # How often a change is tried that others get in the way of.
 CHANGES = 5
-# While one flow of a driver creates a table, Delta already calls the folder a table and does not find one in it.
-_CREATION = threading.Lock()
+# By a table's path. While one flow of a driver creates it, Delta already calls the folder a table and finds none in it.
+_CREATION: Dict[str, threading.Lock] = {}
 # By a table's path: held by a change that was refused once, and which an append would get in the way of again.
 _ALONE: Dict[str, threading.Lock] = {}
 
@@ -76,14 +76,20 @@ class StateTable:
         self._last_name: Optional[str] = None
         self.path = f"{state.rstrip('/')}/{schema.name}"
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
+        self._creation = _CREATION.setdefault(self.path, threading.Lock())
 
     def rows(self) -> Optional[DataFrame]:
         """The table as it is now, or `None` if nothing was ever written. StateError if it cannot be read."""
         with self.explained("read"):
-            with _CREATION:
+            with self._creation:
                 if not DeltaTable.isDeltaTable(self._spark, self.path):
                     return None
             return self._spark.read.format("delta").load(self.path)
+
+    def make(self) -> None:
+        """Make the table, empty, where it is not there yet. StateError if it cannot be written."""
+        with self.explained("create"):
+            self._created_with(self._stamped([]), {})
 
     def delta(self) -> DeltaTable:
         """The table for changes in place. It must exist."""
@@ -149,8 +155,8 @@ class StateTable:
         Of two that add rows in this way at the same time Delta refuses one, which then looks again. StateError.
         """
         same = " AND ".join(f"present.{key} = given.{key}" for key in keys)
+        self.make()
         with self.explained("write to"):
-            self._created_with(self._stamped([]), {})
             given = self._stamped(rows).alias("given")
         self.change(lambda: self.delta().alias("present").merge(given, same).whenNotMatchedInsertAll().execute())
 
@@ -183,7 +189,7 @@ class StateTable:
         # Delta's builder would need a commit of its own, twice the time of an append, and refuses for ever a folder in
         # which a driver died, or a disk was full, before the first commit.
         named = [F.col(each.name).alias(each.name, metadata={"comment": each.comment}) for each in self._schema.columns]
-        with _CREATION:
+        with self._creation:
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 return False
             given = {**TABLE_PROPERTIES, **options}

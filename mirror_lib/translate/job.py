@@ -90,6 +90,9 @@ class TranslationRun(FlowLife):
             translation.close()
 
     def _once(self, translation: FlowTranslation) -> None:
+        if self._flow.sync_group_offsets_interval is not None:
+            # While the ledger is read. Nobody asks what became of it: the first move needs the table, and would say.
+            UnderWay(f"{self._flow.name} moves", translation.prepare)
         if self._copied is not None:
             remember(translation, self._flow)
             self.looked.set()

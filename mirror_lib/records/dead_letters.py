@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mirror_lib.changes.changed import PROVENANCE
 from mirror_lib.errors import ClusterError, MirrorError
@@ -61,7 +61,8 @@ class DeadLetters:
     def __init__(self, topic: str, source_alias: str) -> None:
         self._topic = topic
         self._alias = source_alias
-        self._there: Dict[int, Set[Origin]] = {}
+        # Behind a fence of all partitions: what the topic holds, wherever it lies, as it may have been grown.
+        self._there: Optional[Set[Origin]] = None
         self._held: Optional[Producer] = None
 
     def append(self, plan: TaskPlan, letters: Sequence[DeadLetter]) -> None:
@@ -74,7 +75,7 @@ class DeadLetters:
                     self._append(client, plan, letters, deadline)
                 return
             except Disconnected as error:
-                self._there.clear()  # what was in flight may be there
+                self._there = None  # what was in flight may be there
                 if time.monotonic() > deadline:
                     raise ClusterError(f"{plan.flow}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
@@ -83,13 +84,16 @@ class DeadLetters:
         by_partition: Dict[int, List[DeadLetter]] = {}
         for letter in letters:
             by_partition.setdefault(letter.partition, []).append(letter)
-        producer = self._held = self._fenced(client, plan, sorted(by_partition), deadline)
-        copies = [self._queued(client, producer, number, own) for number, own in by_partition.items()]
+        fenced = by_partition if self._there is not None else client.partitions_of(self._topic)
+        producer = self._held = self._fenced(client, plan, sorted(fenced), deadline)
+        if self._there is None:
+            self._there = {origin for number in fenced for origin in self._read(client, (self._topic, number))}
+        copies = [self._queued(producer, number, own, self._there) for number, own in by_partition.items()]
         Sending(client).until(copies, 0)
-        for copy, own in zip(copies, by_partition.values()):
+        for copy in copies:
             if copy.stopped is not None:
                 raise MirrorError(f"the dead letter topic does not take a record: {copy.stopped}")
-            self._there[copy.remote[1]] |= {letter.origin for letter in own}
+        self._there |= {letter.origin for letter in letters}
 
     def _fenced(self, client: LogClient, plan: TaskPlan, numbers: List[int], deadline: float) -> Producer:
         # A lane of its own, as the partitions of this topic are nobody's copy.
@@ -98,10 +102,10 @@ class DeadLetters:
             return idempotent_producer(client, deadline)
         return fence(client, f"{names[0]}.dead-letters", {self._topic: numbers}, deadline, self._held)
 
-    def _queued(self, client: LogClient, producer: Producer, number: int, own: List[DeadLetter]) -> PartitionCopy:
-        if number not in self._there:
-            self._there[number] = self._read(client, (self._topic, number))
-        new = [letter for letter in own if letter.origin not in self._there[number]]
+    def _queued(
+        self, producer: Producer, number: int, own: List[DeadLetter], there: Collection[Origin]
+    ) -> PartitionCopy:
+        new = [letter for letter in own if letter.origin not in there]
         records = [Record(i, letter.timestamp, letter.body) for i, letter in enumerate(new)]
         copy = PartitionCopy(self._task(number))
         copy.start(producer)

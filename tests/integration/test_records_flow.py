@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from mirror_lib.cli import main
 from tests.lab.brokers import KafkaBroker
@@ -58,6 +59,9 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     flow.settings["dead.letter.topic"] = dead
     crash = CrashPoint("mirror_lib.records.dead_letters:DeadLetters.append", "after", 1, flow.directory / "died")
     assert run_mirror(flow.config, crash=crash) == -9
+    # What partition 2 brings belongs elsewhere from now on.
+    admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
+    admin.create_partitions([NewPartitions(dead, 3)])[dead].result(30)
     assert flow.run(spark).error is None
     original, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
     assert {n: list(log.values()) for n, log in remote.items()} == _those(original, with_value=True)

@@ -37,25 +37,25 @@ def explain_topic(
     described = known.source_topics.get(topic, TopicDescription(topic, "", 1))
     known = replace(known, source_topics={**known.source_topics, topic: described})
     plan = plan_topics(flow, known, flows)
-    copied = next((each for each in plan.copied if each.source.name == topic), None)
+    copied = [each for each in plan.copied if each.source.name == topic]
     skipped = next((each for each in plan.skipped if each.name == topic), None)
     steps = _until_decided(_steps(described, exists, flow, flows), skipped)
-    if copied is not None:
+    if copied:
         steps += _target_steps(copied, flow, known, asked=facts is not None)
     return Explanation(
         flow=flow.name,
         subject="topic",
         name=topic,
         exists=exists,
-        taken=copied is not None,
+        taken=bool(copied),
         verdict=_verdict(copied, skipped, exists),
         steps=steps,
     )
 
 
-def _verdict(copied: Optional[CopiedTopic], skipped: Optional[SkippedTopic], exists: Optional[bool]) -> str:
-    if copied is not None:
-        return f"{'would be ' * (exists is False)}copied to {copied.remote_topic}"
+def _verdict(copied: Sequence[CopiedTopic], skipped: Optional[SkippedTopic], exists: Optional[bool]) -> str:
+    if copied:
+        return f"{'would be ' * (exists is False)}copied to {' and '.join(each.remote_topic for each in copied)}"
     return f"not copied: {skipped.reason if skipped else 'not planned'}"
 
 
@@ -134,13 +134,19 @@ def _filter_steps(name: str, flow: ReplicationFlow, is_heartbeats: bool) -> Iter
         yield Step(HEARTBEATS_KEY, place_of(flow, HEARTBEATS_KEY), "a heartbeats topic: copied all the same")
 
 
-def _target_steps(copied: CopiedTopic, flow: ReplicationFlow, facts: TopicFacts, asked: bool) -> Tuple[Step, ...]:
+def _target_steps(
+    copied: Sequence[CopiedTopic], flow: ReplicationFlow, facts: TopicFacts, asked: bool
+) -> Tuple[Step, ...]:
     where = f"on {flow.target.alias}"
     if not asked:
         return (Step(where, ALWAYS, "not asked"),)
+    return tuple(_target_step(where, each, flow, facts, f"{each.remote_topic} " * (len(copied) > 1)) for each in copied)
+
+
+def _target_step(where: str, copied: CopiedTopic, flow: ReplicationFlow, facts: TopicFacts, name: str) -> Step:
     remote = facts.target_topics.get(copied.remote_topic)
     if remote is None:
         factor = place_of(flow, "replication.factor")
-        return (Step(where, factor, f"would be created, replication.factor {flow.replication_factor}"),)
+        return Step(where, factor, f"{name}would be created, replication.factor {flow.replication_factor}")
     grown = "" if copied.grow_to is None else f", would be grown to {copied.grow_to}"
-    return (Step(where, ALWAYS, f"exists, {remote.partitions} partition(s){grown}"),)
+    return Step(where, ALWAYS, f"{name}exists, {remote.partitions} partition(s){grown}")

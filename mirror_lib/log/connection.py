@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import logging
 import time
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+import uuid
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from kafka.errors import KafkaError, for_code
 from kafka.future import Future as KafkaFuture
@@ -77,7 +78,7 @@ class LogClient:
             },
         )
         self._leaders: Dict[Partition, int] = {}
-        self._topic_ids: Dict[str, str] = {}
+        self._topic_ids: Dict[str, uuid.UUID] = {}
 
     def connect(self, deadline: float) -> None:
         """Learn the cluster's brokers. `deadline` is in `time.monotonic()` seconds. Raises `ClusterError`."""
@@ -141,7 +142,12 @@ class LogClient:
 
     def is_another(self, topic: str, topic_id: str) -> bool:
         """Whether `topic` had another id at the last `refresh_leaders`; False where either is not known."""
-        return bool(topic_id and self._topic_ids.get(topic)) and topic_id != self._topic_ids[topic]
+        return bool(topic_id and topic in self._topic_ids) and topic_id != printed_id(self._topic_ids[topic])
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, uuid.UUID]:
+        """The ids of `topics` at the last `refresh_leaders`; empty where one of them is not known."""
+        known = {topic: self._topic_ids[topic] for topic in topics if topic in self._topic_ids}
+        return known if len(known) == len(topics) else {}
 
     def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
         """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`.
@@ -168,7 +174,9 @@ class LogClient:
             return False
         complete = True
         for topic in answer.topics:
-            self._topic_ids[topic.name] = printed_id(topic.topic_id)
+            self._topic_ids.pop(topic.name, None)
+            if printed_id(topic.topic_id):
+                self._topic_ids[topic.name] = topic.topic_id
             if topic.error_code:  # gone, perhaps: nobody is to be asked by a name that may soon mean another topic
                 self._leaders = {each: node for each, node in self._leaders.items() if each[0] != topic.name}
             for partition in topic.partitions:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, Union
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
-from mirror_lib.log.fetch_answer import FetchAnswer, FetchRequestOfViews
+from mirror_lib.log.fetch_answer import BY_TOPIC_ID, FetchAnswer, FetchRequestOfViews
 from mirror_lib.log.fetch_session import Asked, FetchSession
 from mirror_lib.log.gaps import Gaps
 from mirror_lib.log.offsets import local_start
@@ -46,11 +61,12 @@ def fetch_request(
     max_wait_ms: int = MAX_WAIT_MS,
     asked: Optional[Asked] = None,
     limits: Mapping[Partition, int] = {},
+    ids: Mapping[str, uuid.UUID] = {},
 ) -> FetchRequestOfViews:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
-    `asked` says it within a session, `limits` beats `partition_max_bytes`. Version 11 at most: later ones name topics
-    by id, which older brokers do not know.
+    `asked` says it within a session, `limits` beats `partition_max_bytes`. With `ids` of all topics it asks by id where
+    the broker can (KIP-516): another topic that was given the name gives then an error, and none of its records.
     """
     asked = asked or Asked(positions=positions)
     topics: Dict[str, List[Any]] = {}
@@ -65,11 +81,14 @@ def fetch_request(
         isolation_level=isolation,
         session_id=asked.session_id,
         session_epoch=asked.epoch,
-        topics=[FetchRequestOfViews.FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
-        forgotten_topics_data=_forgotten(asked.forgotten),
+        topics=[
+            FetchRequestOfViews.FetchTopic(topic=name, topic_id=ids.get(name), partitions=parts)
+            for name, parts in topics.items()
+        ],
+        forgotten_topics_data=_forgotten(asked.forgotten, ids),
         rack_id="",
         min_version=4,
-        max_version=11,
+        max_version=BY_TOPIC_ID if ids else BY_TOPIC_ID - 1,
     )
 
 
@@ -84,19 +103,22 @@ def _part(number: int, position: int, max_bytes: int) -> Any:
     )
 
 
-def _forgotten(partitions: Iterable[Partition]) -> List[Any]:
+def _forgotten(partitions: Iterable[Partition], ids: Mapping[str, uuid.UUID]) -> List[Any]:
     topics: Dict[str, List[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
-    return [FetchRequestOfViews.ForgottenTopic(topic=name, partitions=numbers) for name, numbers in topics.items()]
+    kind = FetchRequestOfViews.ForgottenTopic
+    return [kind(topic=name, topic_id=ids.get(name), partitions=numbers) for name, numbers in topics.items()]
 
 
-def fetched(answer: FetchAnswer, isolation: int) -> Dict[Partition, Fetched]:
-    """The answer by partition."""
+def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = {}) -> Dict[Partition, Fetched]:
+    """The answer by partition. `ids` are those of the question."""
+    names = {topic_id: name for name, topic_id in ids.items()}
     found: Dict[Partition, Fetched] = {}
     for topic in answer.responses:
+        name = topic.topic if topic.topic_id is None else names[topic.topic_id]
         for part in topic.partitions:
-            found[(topic.topic, part.partition_index)] = Fetched(
+            found[(name, part.partition_index)] = Fetched(
                 error_code=part.error_code,
                 end=part.last_stable_offset if isolation == READ_COMMITTED else part.high_watermark,
                 log_start=part.log_start_offset,
@@ -153,6 +175,16 @@ class FetchGate(Protocol):
         """No answer will come any more to what was asked."""
 
 
+class _Question(NamedTuple):
+    """A request that is under way: what it asks, all of it and in a session's short words."""
+
+    future: Future
+    positions: Dict[Partition, int]
+    asked: Asked
+    granted: Grant
+    ids: Mapping[str, uuid.UUID]
+
+
 class Fetcher:
     """Keeps one fetch request in flight to each broker of the source, over all its partitions that want data.
 
@@ -165,7 +197,7 @@ class Fetcher:
         self._client = client
         self._isolation = isolation
         self._gate = gate
-        self._in_flight: Dict[int, Tuple[Future, Dict[Partition, int], Asked, Grant]] = {}
+        self._in_flight: Dict[int, _Question] = {}
         # By broker, when it was asked last: where a bound is short, everyone gets a turn.
         self._asked_at: Dict[int, int] = {}
         self._sessions: Dict[int, FetchSession] = {}
@@ -208,18 +240,19 @@ class Fetcher:
         self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
         positions = {each: wanted[each] for each in granted.each}
         asked = self._sessions.setdefault(node, FetchSession()).ask(positions, granted.each)
+        ids = self._client.topic_ids({topic for topic, _ in (*positions, *asked.forgotten)})
         request = fetch_request(
-            positions, self._isolation, granted.total, PARTITION_FETCH_BYTES, max_wait_ms, asked, granted.each
+            positions, self._isolation, granted.total, PARTITION_FETCH_BYTES, max_wait_ms, asked, granted.each, ids
         )
-        self._in_flight[node] = (self._client.send(node, request), positions, asked, granted)
+        self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted, ids)
 
     def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
         """What has come: (partition, position asked for, whether nothing lies between it and the end, answer)."""
-        for node in [node for node, (future, *_) in self._in_flight.items() if future.is_done]:
-            future, positions, asked, granted = self._in_flight.pop(node)
+        for node in [node for node, question in self._in_flight.items() if question.future.is_done]:
+            future, positions, asked, granted, ids = self._in_flight.pop(node)
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
-            found = fetched(future.value, self._isolation)
+            found = fetched(future.value, self._isolation, ids)
             self._gate.settle(granted, {each: len(one.data) for each, one in found.items()})
             known = self._sessions[node].answered(asked, future.value.error_code, future.value.session_id)
             if not known or says_nothing(future.value):

@@ -17,6 +17,7 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.log.connection import LogClient, Network
+from mirror_lib.log.fetch import MAX_WAIT_MS
 from mirror_lib.replicate.lanes import NO_END
 from mirror_lib.replicate.reporting import Listener
 from tests.lab.brokers import KafkaBroker, clusters
@@ -60,9 +61,13 @@ def topic_id(broker: KafkaBroker, topic: str) -> str:
         return cluster.topics()[topic].topic_id
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known", "where-brokers-tell-no-ids"])
+@pytest.mark.parametrize(
+    "known, broken",
+    [(True, True), (True, False), (False, True)],
+    ids=["known", "between-two-fetches", "where-brokers-tell-no-ids"],
+)
 def test_records_of_a_topic_that_was_created_anew_are_taken_for_the_next_ones_only_where_topics_have_no_ids(
-    own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path, known: bool
+    own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path, known: bool, broken: bool
 ) -> None:
     source, target = own_clusters
     flow = OneFlow(source, target, topic_name("anew"), tmp_path, partitions=1)
@@ -76,9 +81,11 @@ def test_records_of_a_topic_that_was_created_anew_are_taken_for_the_next_ones_on
         try:
             until(lambda: flow.copies() == 400)
             os.kill(lane.process.pid, signal.SIGSTOP)
+            time.sleep(2 * MAX_WAIT_MS / 1000)  # an answer that there is nothing new waits to be read by then
             created_anew(flow)
-            source.kill()
-            source.restart()
+            if broken:
+                source.kill()
+                source.restart()
             os.kill(lane.process.pid, signal.SIGCONT)
             until(lambda: not listener.whole(1) if known else flow.copies() == 600)
             listener.end_all()

@@ -138,8 +138,8 @@ command+=(
 )
 if [[ $deploy_mode == client ]]; then
     java_options="-Dlog4j2.configurationFile=file:$home/mirror_lib/log4j2.properties"
-    # It runs for seconds, or has next to nothing to do: what Java's second compiler would make comes too late.
-    [[ ${1##*/} == translate_offsets.py ]] && java_options+=" -XX:TieredStopAtLevel=1"
+    # What Java's second compiler would make comes too late for a job of minutes, and in longer ones pays for itself at most.
+    java_options+=" -XX:TieredStopAtLevel=1"
     if [[ -n $keep_classes ]]; then
         java_options+=" -XX:ArchiveClassesAtExit=\"$classes.part\" -Xlog:cds=off -Xlog:cds+dynamic=off"
     elif [[ -n $classes && -e $classes ]]; then

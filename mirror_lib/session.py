@@ -55,6 +55,8 @@ SETTINGS: Mapping[str, str] = {
 }
 # The same that spark-submit.sh gives: the mirror's own lines are what an operator wants to see.
 LOGGING = Path(__file__).resolve().with_name("log4j2.properties")
+# As spark-submit.sh does: what Java's second compiler would make comes too late.
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 # Plain `local[N]` gives a task no second chance.
 LOCAL_MASTER = "local[*,4]"
 
@@ -92,7 +94,8 @@ def open_session(name: str) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
         # Workers are started by name: without this the PATH decides, and its Python may not be this one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
+        java = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {FIRST_COMPILER}"
+        quiet = {"spark.driver.extraJavaOptions": java}
         connectors = connector_settings(pyspark.__version__, os.environ)
         settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **quiet, **connectors}
         for key, value in settings.items():

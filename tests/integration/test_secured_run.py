@@ -139,7 +139,9 @@ class Guarded:
     def holding(self, *folders: str) -> Set[str]:
         """Files below that hold a secret."""
         found = set()
-        for path in (path for folder in folders for path in (self.directory / folder).rglob("*")):
+        # Not `rglob`: it fails where a folder is gone before it is listed, as Spark's own are at the end.
+        below = (walked for folder in folders for walked in os.walk(self.directory / folder))
+        for path in (Path(where, name) for where, _, names in below for name in names):
             try:
                 if path.is_file() and path.suffix != ".jar":
                     content = path.read_bytes()

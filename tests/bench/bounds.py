@@ -10,8 +10,8 @@ BOUNDS: Dict[str, str] = {
     "bytes100": _LIKE_1_KB,
     "bytes1000": "the CPU of the whole machine. For a GB the tasks take 1.5 to 2 s of CPU, measured without Spark; a "
     "bare loop that fetches and sends the same bytes takes 0.6 s of it, the rest are one copy, both CRCs and the "
-    "requests. The brokers take 2 to 3 s, mostly the target's. Spark's JVM touches no byte: it used 8 CPU seconds in "
-    "the first ten of a copy and 3 in the ten after, for compiling its own start.",
+    "requests. The brokers take 2 to 3 s, mostly the target's. Spark's JVM touches no byte; its "
+    "start is still being compiled in the copy's first seconds, which with the driver is what is left: 1 to 2 s.",
     "bytes10000": _LIKE_1_KB,
     "json.lz4": f"{_LIKE_1_KB} Nothing is unpacked, so fewer bytes are moved.",
     "json.zstd": f"{_LIKE_1_KB} Nothing is unpacked, so fewer bytes are moved.",

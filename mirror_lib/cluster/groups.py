@@ -6,7 +6,7 @@ Groups do not stand in each other's way: one that stays without an answer is lef
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence
 
 from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
@@ -27,6 +27,7 @@ from mirror_lib.cluster.group_answers import (
 )
 from mirror_lib.cluster.group_messages import ConsumerGroupDescribeRequest
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
+from mirror_lib.log.connection import by_topic
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class ClusterGroups(GroupCoordinators):
 
         topics = [
             of_topic(name=topic, partitions=[commit(topic, number) for number in numbers])
-            for topic, numbers in _by_topic(offsets)
+            for topic, numbers in by_topic(offsets).items()
         ]
 
         def request(names: Sequence[str]) -> Any:
@@ -139,7 +140,7 @@ class ClusterGroups(GroupCoordinators):
         of_partition = of_topic.OffsetDeleteRequestPartition
         topics = [
             of_topic(name=topic, partitions=[of_partition(partition_index=number) for number in numbers])
-            for topic, numbers in _by_topic(partitions)
+            for topic, numbers in by_topic(partitions).items()
         ]
         return self._order_to_group(
             "delete offsets", "Delete", group, partitions,
@@ -170,10 +171,3 @@ def _listed(answer: Any) -> Any:
     if isinstance(answer, KafkaError):
         return Failure(answer, heard=False)
     return Failure.of(answer.error_code) if answer.error_code else answer.groups
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[Tuple[str, List[int]]]:
-    topics: Dict[str, List[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return topics.items()

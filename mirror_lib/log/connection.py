@@ -261,3 +261,11 @@ def is_retriable(code: int) -> bool:
 def name_of(partition: Partition) -> str:
     """`topic-0`, as Kafka prints a partition."""
     return f"{partition[0]}-{partition[1]}"
+
+
+def by_topic(partitions: Iterable[Partition]) -> Dict[str, List[int]]:
+    """Partition numbers by topic."""
+    topics: Dict[str, List[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return topics

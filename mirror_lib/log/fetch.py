@@ -21,7 +21,7 @@ from typing import (
     Union,
 )
 
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
+from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, by_topic, name_of
 from mirror_lib.log.fetch_answer import BY_TOPIC_ID, FetchAnswer, FetchRequestOfViews
 from mirror_lib.log.fetch_session import Asked, FetchSession
 from mirror_lib.log.gaps import Gaps
@@ -104,11 +104,9 @@ def _part(number: int, position: int, max_bytes: int) -> Any:
 
 
 def _forgotten(partitions: Iterable[Partition], ids: Mapping[str, uuid.UUID]) -> List[Any]:
-    topics: Dict[str, List[int]] = {}
-    for topic, number in partitions:
-        topics.setdefault(topic, []).append(number)
     kind = FetchRequestOfViews.ForgottenTopic
-    return [kind(topic=name, topic_id=ids.get(name), partitions=numbers) for name, numbers in topics.items()]
+    topics = by_topic(partitions).items()
+    return [kind(topic=name, topic_id=ids.get(name), partitions=numbers) for name, numbers in topics]
 
 
 def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = {}) -> Dict[Partition, Fetched]:

@@ -6,7 +6,15 @@ import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.log.connection import REQUEST_TIMEOUT_MS, Disconnected, LogClient, Partition, error_name, is_retriable
+from mirror_lib.log.connection import (
+    REQUEST_TIMEOUT_MS,
+    Disconnected,
+    LogClient,
+    Partition,
+    error_name,
+    is_retriable,
+    name_of,
+)
 from mirror_lib.log.fetch import MAX_WAIT_MS, Fetched, fetch_request, fetched, says_nothing
 from mirror_lib.log.offsets import EARLIEST, list_offsets_request, local_start
 from mirror_lib.log.visible import Entry, entries
@@ -82,13 +90,13 @@ class LogEntries(Iterator[Entry]):
         until, found = time.monotonic() + STORE_SECONDS, self._ask(0)
         while not len(found.data) and self._position < min(found.end, local_start(self._client, self._partition)):
             if time.monotonic() > until:
-                at = f"{self._partition[0]}-{self._partition[1]} at offset {self._position}"
+                at = f"{name_of(self._partition)} at offset {self._position}"
                 raise Disconnected(f"{self._client.alias}: tiered storage gives nothing of {at}")
             found = self._ask(MAX_WAIT_MS)
         return found
 
     def _ask(self, max_wait_ms: int) -> Fetched:
-        client, name = self._client, f"{self._partition[0]}-{self._partition[1]}"
+        client, name = self._client, name_of(self._partition)
         node = client.leader(self._partition)
         if node is None:
             raise Disconnected(f"{client.alias}: {name} has no leader")

@@ -83,11 +83,11 @@ class MixedPass:
     def _made_ready(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> Ready:
         """The pass's lanes, fenced. Until it is whole nobody knows what lies behind its beginning."""
         self._lanes = {lane: LaneState(producer=state.producer) for lane, state in lanes.items()}
-        ready = made_ready(self._plan(planned, lanes))
-        self._lanes = {lane: LaneState(producer=producer) for lane, producer in ready.plan.producers.items()}
-        while self._own.learn(ready.plan):
-            ready = made_ready(self._plan(planned, self._lanes))
-            self._lanes = {lane: LaneState(producer=producer) for lane, producer in ready.plan.producers.items()}
+        while True:
+            ready = made_ready(self._plan(planned, lanes))
+            self._lanes = lanes = {lane: LaneState(producer=each) for lane, each in ready.plan.producers.items()}
+            if not self._own.learn(ready.plan):
+                break
         for part in ready.reports:
             raise RefusedError(f"{self._flow.name}: {part.stopped}")
         return ready

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError
-from mirror_lib.log.connection import Disconnected, LogClient, Network
+from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.offsets import log_ends
@@ -21,7 +21,7 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
 from mirror_lib.log.tail import glances
 from mirror_lib.records.rows import Partition
-from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, by_topic, lane_of
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
 from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
 from mirror_lib.replicate.recovery import may_hold_records, stop_at_lost_tails

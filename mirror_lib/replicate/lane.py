@@ -13,14 +13,14 @@ from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.log.append import Appender
-from mirror_lib.log.connection import Disconnected, LogClient, Network, name_of
+from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import ISOLATION, Fetcher
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import HeldLane, refresh
 from mirror_lib.replicate.gate import Gate
-from mirror_lib.replicate.lanes import TaskPlan, TaskReport, by_topic, nothing_copied
+from mirror_lib.replicate.lanes import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
 from mirror_lib.replicate.recovery import Recovery, stop_at_lost_tails
 from mirror_lib.replicate.reporting import Teller

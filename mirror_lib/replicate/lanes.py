@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, FrozenSet, Mapping, Optional, Tuple
 
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates
@@ -207,11 +207,3 @@ def transactional_id(name: str, flow: str, lane: int) -> str:
 def nothing_copied(task: int, fenced: bool = False) -> TaskReport:
     """What a task reports that moved no partition."""
     return TaskReport(task, {}, fenced, (), (), 0, 0, 0, 0, 0.0)
-
-
-def by_topic(remotes: Iterable[RemotePartition]) -> Dict[str, List[int]]:
-    """Partition numbers by topic."""
-    partitions: Dict[str, List[int]] = {}
-    for topic, number in remotes:
-        partitions.setdefault(topic, []).append(number)
-    return partitions

@@ -104,10 +104,6 @@ class FlowTranslation:
             if writer is not None:
                 writer.close()
 
-    def prepare(self) -> None:
-        """Make the table of moves, which takes long in a JVM that never wrote one. Thread-safe. StateError."""
-        self._mover.prepare()
-
     def read_anew(self) -> None:
         """Read what others may have changed: the last moves now; ledger and groups at the next look."""
         self._maps = None

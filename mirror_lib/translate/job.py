@@ -17,6 +17,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.flow_life import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
+from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
@@ -92,7 +93,7 @@ class TranslationRun(FlowLife):
     def _once(self, translation: FlowTranslation) -> None:
         if self._flow.sync_group_offsets_interval is not None:
             # While the ledger is read. Nobody asks what became of it: the first move needs the table, and would say.
-            UnderWay(f"{self._flow.name} moves", translation.prepare)
+            UnderWay(f"{self._flow.name} moves", GroupOffsetTable(self._spark, self._config.state).make)
         if self._copied is not None:
             remember(translation, self._flow)
             self.looked.set()

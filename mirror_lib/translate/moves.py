@@ -35,10 +35,6 @@ class GroupMover:
         """Read the last moves again: other runs may have made some."""
         self.last = dict(self._table.latest(self._flow))
 
-    def prepare(self) -> None:
-        """Make the table that moves are written to. StateError."""
-        self._table.make()
-
     def is_written(self, move: GroupOffset) -> bool:
         """Whether the last row says this very move, and it may not have been made yet."""
         return self.last.get(move.key) == move and move.key not in self._made

@@ -85,7 +85,7 @@ def pass_told(committed: Mapping[TopicPartition, CommittedOffset]) -> Optional[R
         for note in remotes.values()
         for partition, at in enumerate(note.remotes)
     ]
-    return RowPass(number, (*sources, *rows))
+    return RowPass(number, (*sources, *rows), told=True)
 
 
 def last_pass(

@@ -10,7 +10,7 @@ from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.replicate.ranges import left_the_log
 from mirror_lib.replicate.starts import Start
 from mirror_lib.replicate.topics import CopiedPartition
-from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
+from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, SOURCE, PassRow, RowPass
 
 Identity = Tuple[str, str, int]
 
@@ -74,7 +74,12 @@ def next_pass(
         _check(at, log, each.source)
         starts[own] = (at, max(at, log.end if ends is None else ends.get(each.source, at)))
     number = 0 if last is None else last.number + 1
-    return RowPass(number, (*_ranges(starts, offsets), *remotes))
+    return RowPass(number, (*_ranges(starts, offsets), *remotes, *_others(last)))
+
+
+def _others(last: Optional[RowPass]) -> Sequence[PassRow]:
+    """A word on passes that are in another process's table only."""
+    return [PassRow(ELSEWHERE, "", "", 0, last.number)] if last is not None and last.told else []
 
 
 def _check_new(last: Optional[RowPass], partitions: Sequence[CopiedPartition]) -> None:

@@ -5,7 +5,7 @@ Rows are only ever added. The last pass of a flow is the one that may be half do
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Iterator, Optional, Tuple
@@ -22,25 +22,29 @@ ROW_PASSES = TableSchema(
     columns=(
         Column("flow", "string", "A->B"),
         Column("pass", "bigint", "counts the passes of the flow from 0"),
-        Column("side", "string", "source or remote"),
+        Column("side", "string", "source, remote, or elsewhere: another ledger has the passes before this one"),
         Column("topic", "string", "topic on that side"),
         Column("topic_id", "string", "Kafka's id of the topic, empty where brokers have none"),
         Column("partition", "int", "partition of the topic"),
-        Column("from_offset", "bigint", "source: first offset of the range; remote: where its first record belongs"),
-        Column("until_offset", "bigint", "source: end of the range, exclusive; remote: null"),
+        Column(
+            "from_offset",
+            "bigint",
+            "source: first offset of the range; remote: where its first record belongs; elsewhere: the pass before",
+        ),
+        Column("until_offset", "bigint", "source: end of the range, exclusive; otherwise null"),
         Column("run_id", "string", "the driver's life that planned it, see the table runs"),
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
 )
-SOURCE, REMOTE = "source", "remote"
+SOURCE, REMOTE, ELSEWHERE = "source", "remote", "elsewhere"
 # The columns of a `PassRow`.
 _PASS_ROW = ("side", "topic", "topic_id", "partition", "from_offset", "until_offset")
 
 
 @dataclass(frozen=True)
 class PassRow:
-    """One partition of a pass. `until_offset` is `None` on the remote side."""
+    """One partition of a pass. `until_offset` is there on the side of the source only."""
 
     side: str
     topic: str
@@ -62,10 +66,11 @@ class PassRow:
 
 @dataclass(frozen=True)
 class RowPass:
-    """Pass `number` of a flow."""
+    """Pass `number` of a flow. `told`: a group told of it, and it may be in another process's table only."""
 
     number: int
     rows: Tuple[PassRow, ...]
+    told: bool = field(default=False, compare=False)
 
     def of(self, side: str) -> Tuple[PassRow, ...]:
         """The partitions of one side."""
@@ -98,7 +103,7 @@ class RowPassTable:
             own = rows.where((F.col("flow") == flow) & (F.col("pass") > number)).select("pass", *_PASS_ROW)
             copied = "side = 'source' and until_offset > from_offset"
             last = own.agg(F.max("pass").alias("last"))
-            stood = own.where("side = 'remote'").groupBy(*_PASS_ROW).agg(F.min("pass").alias("pass"))
+            stood = own.where("side != 'source'").groupBy(*_PASS_ROW).agg(F.min("pass").alias("pass"))
             whole = own.join(F.broadcast(last), own["pass"] == last["last"]).where(f"not ({copied})").drop("last")
             found = own.where(copied).unionByName(stood).unionByName(whole).orderBy("pass")
             # One by one: a flow that goes on for months has millions of them.

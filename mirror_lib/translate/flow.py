@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.record_change import KEY
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
@@ -90,7 +91,7 @@ class FlowTranslation:
         self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
         self._ahead = PositionsAhead()
         # Upstream no offset stands for one of theirs: records of several partitions lie in one.
-        placed = flow.places_anew and direction == TO_DOWNSTREAM
+        placed = (flow.places_anew or flow.counts_differ == KEY) and direction == TO_DOWNSTREAM
         self._placed = PlacedLook(spark, config.state, flow) if placed else None
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
@@ -131,7 +132,7 @@ class FlowTranslation:
         if self._placed is not None:
             self._placed.refresh()
         topics = self._source.topics()
-        self._pairs = self._listed_pairs(topics, None if self._placed is not None else selection.topic)
+        self._pairs = self._listed_pairs(topics, selection.topic)
         found = survey(self._pairs, self._group_names(selection.group), self._here, self._there)
         return found if self._placed is None else self._placed.with_logs(found, topics, self._target, selection.topic)
 
@@ -199,6 +200,8 @@ class FlowTranslation:
 
     def _listed_pairs(self, topics: Topics, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
         found = pairs_of(self.flow, self._flows, topics, self._target.topics(), self._direction)
+        if self._placed is not None:
+            return self._placed.pairs(found, topics, topic)
         return {here: pair for here, pair in found.items() if topic in (None, here[0], pair.there[0])}
 
     def _group_names(self, wanted: Optional[str]) -> Sequence[str]:

@@ -12,7 +12,7 @@ from typing import Collection, Iterator, List, Mapping, Optional, Sequence, Tupl
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import UNTOLD, Decision, Known, is_told
-from mirror_lib.translate.partition_map import BEYOND, GAP, Place
+from mirror_lib.translate.partition_map import BEFORE, BEYOND, GAP, Place
 from mirror_lib.translate.placed_history import PassHistory, ReadPasses
 from mirror_lib.translate.survey import Survey
 from mirror_lib.translate.verdicts import GroupPosition, Translation, translate_to, untranslatable
@@ -96,8 +96,14 @@ def placed_at(
     if log is None:
         return "the other cluster's partition has no leader now"
     stands, furthest = _between(remote, read.values(), log, history)
+    before = [at for at in sorted(read) if read[at].before]
+    first = history.stood(remote, -1)
+    if before and not (history.complete and first is not None and first <= log.log_start):
+        # Others may have copied what it has not read, to before the first place.
+        topic, number = before[0]
+        return f"the group has not read all that lies before what this ledger knows of {topic}-{number}"
     beyond_by = max(each.beyond_by for each in read.values())
-    return Place(BEYOND if beyond_by else GAP, stands, furthest, stands, beyond_by)
+    return Place(BEYOND if beyond_by else BEFORE if before else GAP, stands, furthest, stands, beyond_by)
 
 
 def _between(

@@ -6,12 +6,12 @@ The records of a pass lie on a remote log between where that log stood before th
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, Optional, Sequence, Tuple
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Dict, Optional, Sequence
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.state.row_passes import RowPass
+from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, SOURCE, PassRow, RowPass
 
 if TYPE_CHECKING:
     Numbers = array[int]
@@ -19,12 +19,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadPasses:
-    """How far somebody has read a source partition, in passes: all of its records in passes before `whole`, and none of
-    those from `none` on. `beyond_by`: offsets that were read and are not in any pass yet."""
+    """How far somebody has read a partition, in passes: all of its records in passes before `whole`, and none of those
+    from `none` on. `beyond_by`: offsets that were read and are not in any pass yet. `before`: the first pass that is
+    known begins behind the place."""
 
     whole: int
     none: int
     beyond_by: int = 0
+    before: bool = False
+
+
+def _column() -> Numbers:
+    return array("q")
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    """Of a source partition the passes that copy something of it."""
+
+    numbers: Numbers = field(default_factory=_column)
+    starts: Numbers = field(default_factory=_column)
+    ends: Numbers = field(default_factory=_column)
+
+    def cut(self, offset: int) -> None:
+        """Forget what is said of offsets from `offset` on."""
+        while self.starts and self.starts[-1] >= offset:
+            for column in (self.numbers, self.starts, self.ends):
+                column.pop()
+        if self.ends and self.ends[-1] > offset:
+            self.ends[-1] = offset
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Of a remote partition the passes before which it had moved, and where it stood then."""
+
+    numbers: Numbers = field(default_factory=_column)
+    offsets: Numbers = field(default_factory=_column)
 
 
 class PassHistory:
@@ -32,41 +63,67 @@ class PassHistory:
 
     def __init__(self) -> None:
         self.last = -1
-        # Of a source partition the passes that copy something of it: number, end of the range. Of a remote one the
-        # passes before which it had moved: number, offset.
-        self._sources: Dict[TopicPartition, Tuple[Numbers, Numbers, Numbers]] = {}
+        # The last pass that does not follow the one before it.
+        self._known_from = -1
+        self._numbers: Numbers = _column()
+        self._sources: Dict[TopicPartition, _Ranges] = {}
         self._ends: Dict[TopicPartition, int] = {}
-        self._remotes: Dict[TopicPartition, Tuple[Numbers, Numbers]] = {}
+        self._remotes: Dict[TopicPartition, _Places] = {}
         self._ids: Dict[str, str] = {}
         self._last_empty = True
 
-    def add(self, planned: RowPass) -> None:
-        """The next pass. One that is known changes nothing."""
+    def add(self, planned: RowPass) -> bool:
+        """The next pass. One that is known changes nothing. False where it begins before the end of another: some of
+        those that are known were never done so, or are one by now (`state.pass_thinning`)."""
         if planned.number <= self.last:
-            return
+            return True
         self.last, self._last_empty = planned.number, planned.empty
-        for row in planned.rows:
-            self._ids[row.topic if row.until_offset is not None else _remote(row.topic)] = row.topic_id
-            if row.until_offset is None:
-                self._moved(row.place, planned.number, row.from_offset)
-                continue
-            self._ends[row.place] = row.until_offset
-            if row.until_offset > row.from_offset:
-                numbers, starts, ends = self._sources.setdefault(row.place, (array("q"), array("q"), array("q")))
-                numbers.append(planned.number)
-                starts.append(row.from_offset)
-                ends.append(row.until_offset)
+        self._numbers.append(planned.number)
+        for row in planned.of(REMOTE):
+            self._ids[_remote(row.topic)] = row.topic_id
+            self._moved(row.place, planned.number, row.from_offset)
+        if planned.of(ELSEWHERE):
+            self._known_from = planned.number
+        return all([self._copies(row, planned.number) for row in planned.of(SOURCE)])
+
+    def _copies(self, row: PassRow, number: int) -> bool:
+        known = self._ends.get(row.place, row.from_offset)
+        if known < row.from_offset:
+            self._known_from = number
+        self._ids[row.topic] = row.topic_id
+        self._ends[row.place] = row.stands
+        own = self._sources.get(row.place)
+        if own is not None:
+            own.cut(row.from_offset)
+        if row.stands > row.from_offset:
+            own = self._sources.setdefault(row.place, _Ranges())
+            own.numbers.append(number)
+            own.starts.append(row.from_offset)
+            own.ends.append(row.stands)
+        return known <= row.from_offset
 
     def _moved(self, remote: TopicPartition, number: int, offset: int) -> None:
-        numbers, offsets = self._remotes.setdefault(remote, (array("q"), array("q")))
-        if not offsets or offsets[-1] != offset:
-            numbers.append(number)
-            offsets.append(offset)
+        own = self._remotes.setdefault(remote, _Places())
+        while own.offsets and own.offsets[-1] > offset:
+            own.numbers.pop()
+            own.offsets.pop()
+        if not own.offsets or own.offsets[-1] != offset:
+            own.numbers.append(number)
+            own.offsets.append(offset)
 
-    def knows(self, source: Optional[Tuple[str, str]] = None, remote: Optional[Tuple[str, str]] = None) -> bool:
-        """Whether the passes are of the topic with this name and id."""
+    @property
+    def complete(self) -> bool:
+        """Whether no pass in between, or before, is in another process's ledger only."""
+        return self._known_from < 0
+
+    def knows(self, source: Optional[Sequence[str]] = None, remote: Optional[Sequence[str]] = None) -> bool:
+        """Whether the passes are of the topic with this name and id; of a source topic, or they know none so called."""
         of_source = source is None or self._ids.get(source[0], source[1]) == source[1]
         return of_source and (remote is None or self._ids.get(_remote(remote[0])) == remote[1])
+
+    def copies(self, name: str, topic_id: str) -> bool:
+        """Whether the passes are of the source topic with this name and id."""
+        return self._ids.get(name) == topic_id
 
     @property
     def remotes(self) -> Sequence[TopicPartition]:
@@ -74,8 +131,8 @@ class PassHistory:
         return sorted(self._remotes)
 
     def copied(self, source: TopicPartition) -> bool:
-        """Whether any pass copies something of the partition."""
-        return source in self._sources
+        """Whether any pass copies something of the partition, as far as can be told."""
+        return source in self._sources or (not self.complete and self.end(source) > 0)
 
     def end(self, source: TopicPartition) -> int:
         """Up to where passes go."""
@@ -83,22 +140,29 @@ class PassHistory:
 
     def read(self, source: TopicPartition, offset: int) -> ReadPasses:
         """What somebody has read whose next record of `source` is the one at `offset`."""
-        beyond_by = max(0, offset - self.end(source))
-        numbers, starts, ends = self._sources.get(source, (array("q"), array("q"), array("q")))
-        at = bisect_right(ends, offset)
-        none = numbers[at - 1] + 1 if at else 0
-        if at == len(ends):
+        end, own = self.end(source), self._sources.get(source, _Ranges())
+        at = bisect_right(own.ends, offset)
+        # The last pass that has a record before the offset is read to some part, or whole.
+        begun = bisect_left(own.starts, offset)
+        none = own.numbers[begun - 1] + 1 if begun else 0
+        if at == len(own.ends) and offset >= end:
             # The last pass may not be written whole, unless it is empty.
-            return ReadPasses(self.last if self._last_empty else self.last + 1, none, beyond_by)
-        return ReadPasses(numbers[at], numbers[at] + 1 if offset > starts[at] else none)
+            return ReadPasses(self.last if self._last_empty else self.last + 1, none, offset - end)
+        known = at < len(own.ends)
+        start = own.starts[at] if known else end
+        if offset < start and (not at or own.ends[at - 1] < start):
+            # Another process's passes, or none at all, lie before what is known next.
+            behind = own.numbers[at] if known else self.last + 1
+            return ReadPasses(own.numbers[at - 1] + 1 if at else 0, behind if at else 0, before=not at)
+        return ReadPasses(own.numbers[at], none)
 
     def stood(self, remote: TopicPartition, number: int) -> Optional[int]:
         """Where the remote log stood before pass `number`; for passes before it was there its first known place, and
         `None` behind the last pass."""
         if number > self.last:
             return None
-        numbers, offsets = self._remotes[remote]
-        return offsets[max(0, bisect_right(numbers, number) - 1)]
+        own = self._remotes[remote]
+        return own.offsets[max(0, bisect_right(own.numbers, number) - 1)]
 
 
 def _remote(topic: str) -> str:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from mirror_lib.cluster import clusters_of
 from mirror_lib.commands.verify import verify_command
 from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.translate.flow import FlowTranslation, Selection
+from mirror_lib.translate.verdicts import TranslationRules
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.group_lab import commit
 from tests.lab.java_producer import produce_by_java
 from tests.lab.mm1_lab import Mm1Lab, config_of
+from tests.lab.moving_group import work
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
 
@@ -148,3 +154,45 @@ def test_topic_that_appears_with_another_count_is_copied_while_others_are_tailed
     said = capsys.readouterr()
     assert f"{late} is not compared: its records go by their keys" in said.err
     assert [line.split()[-1] for line in said.out.splitlines() if line.startswith(lab.topic)] == ["equal"]
+
+
+def moved(lab: Mm1Lab, group: str) -> Dict[str, int]:
+    """Move the group to the target; by topic how many records it may read again there."""
+    config = config_of(*lab.arguments("state"))
+    config = replace(config, flows=tuple(replace(each, topics=(f"{lab.topic}.*",)) for each in config.flows))
+    with clusters_of(config.flows[0]) as (source, target):
+        translation = FlowTranslation(config, config.flows[0], lab.spark, source, target)
+        decisions = translation.decide(translation.look(Selection(group)), TranslationRules())
+        assert {each.done for each in translation.execute(decisions)} == {"committed"}
+        translation.close()
+    again: Dict[str, int] = {}
+    for each in decisions:
+        again[each.there[0]] = again.get(each.there[0], 0) + (each.translation.reread or 0)
+    return again
+
+
+def test_group_of_a_flow_like_mirrormaker_1_goes_on_behind_nothing_that_it_has_not_read(lab: Mm1Lab) -> None:
+    same = lab.source.create_topic(f"{lab.topic}-same", SOURCE_PARTITIONS)
+    group, topics = f"{lab.topic}-readers", [lab.topic, same]
+    arguments = listed(lab.arguments("state"), *topics)
+
+    def pass_over(first: int) -> None:
+        for topic in topics:
+            write(lab.source, topic, first, 60)
+        assert [each.error for each in lab.run_with(arguments)] == [None]
+
+    pass_over(0)
+    read = Counter(record for log in work(lab.source, group, topics).values() for record in log)
+    pass_over(60)
+    for name in topics:
+        read += Counter(record for log in work(lab.source, group, [name], 40).values() for record in log)
+    pass_over(120)
+    again = moved(lab, group)
+    # Where counts are equal whole batches are copied, and positions are exact; where keys decide it is within a pass.
+    assert again[same] == 0 < again[lab.topic] <= 2 * 60 * SOURCE_PARTITIONS
+    rest = Counter(record for log in work(lab.target, group, topics).values() for record in log)
+    every = Counter(
+        record for name in topics for log in read_topic(lab.source, name).values() for record in log.values()
+    )
+    assert every - read <= rest and rest <= every
+    assert sum(rest.values()) - (sum(every.values()) - sum(read.values())) <= sum(again.values())

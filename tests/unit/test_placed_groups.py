@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
 from hypothesis import given
@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
+from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, SOURCE, PassRow, RowPass
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known
 from mirror_lib.translate.maps import FlowMaps
-from mirror_lib.translate.placed import decide_placed
+from mirror_lib.translate.partition_map import Place
+from mirror_lib.translate.placed import decide_placed, placed_at
 from mirror_lib.translate.placed_history import PassHistory
 from mirror_lib.translate.placed_look import feeds_of
 from mirror_lib.translate.survey import Survey
@@ -27,19 +28,34 @@ Logs = Dict[TopicPartition, List[Record]]
 
 
 def passes_of(
-    batches: Sequence[Sequence[int]], partitions: int, salt: int, ends_empty: bool
+    batches: Sequence[Sequence[int]],
+    partitions: int,
+    salt: int,
+    ends_empty: bool,
+    elsewhere: Collection[int] = (),
+    born: Sequence[int] = (0, 0, 0),
 ) -> Tuple[PassHistory, Logs, List[int]]:
-    """So many records of each source partition in each pass, spread over both remote partitions by their offsets."""
+    """So many records of each source partition in each pass, spread over both remote partitions by their offsets.
+
+    The passes `elsewhere` are in another process's table. A partition is there from pass `born` on.
+    """
     history, ends = PassHistory(), [0] * partitions
     logs: Logs = {at: [] for at in REMOTES}
+    others: List[PassRow] = []
     for number, counts in enumerate([*batches, *([[0] * partitions] if ends_empty else [])]):
         rows = [PassRow(REMOTE, topic, "r", n, len(logs[topic, n])) for topic, n in REMOTES]
         for n, count in enumerate(counts):
+            if number < born[n]:
+                continue
             rows.append(PassRow(SOURCE, "orders", "s", n, ends[n], ends[n] + count))
             for offset in range(ends[n], ends[n] + count):
                 logs["all", (offset * 7 + n + salt) % 2].append((n, offset))
             ends[n] += count
-        history.add(RowPass(number, tuple(rows)))
+        if number in elsewhere:
+            others = [PassRow(ELSEWHERE, "", "", 0, number)]
+            continue
+        history.add(RowPass(number, (*rows, *others)))
+        others = []
     return history, logs, ends
 
 
@@ -82,6 +98,67 @@ def test_nothing_unread_is_passed_over_and_no_more_is_read_again_than_is_told(
         assert all(read[:place])
         assert sum(read[place:]) <= (each.translation.reread or 0)
         assert each.translation.verdict in ("exact", "clamped")
+
+
+@given(
+    batches=COUNTS,
+    salt=st.integers(0, 1),
+    elsewhere=st.sets(st.integers(0, 5)),
+    born=st.tuples(*[st.integers(0, 3)] * 3),
+    cuts=st.tuples(*[st.floats(0, 1)] * 3),
+    without=st.sets(st.integers(0, 2), max_size=1),
+)
+def test_nothing_unread_is_passed_over_where_another_process_did_some_of_the_passes(
+    batches: List[List[int]],
+    salt: int,
+    elsewhere: Set[int],
+    born: Tuple[int, int, int],
+    cuts: Tuple[float, float, float],
+    without: Set[int],
+) -> None:
+    history, logs, ends = passes_of(batches, 3, salt, True, elsewhere & set(range(len(batches))), born)
+    at = {n: round(cut * ends[n]) for n, cut in enumerate(cuts) if n not in without}
+    for each in decided(history, logs, at, 3):
+        place, log = each.translation.new_offset, logs[each.there]
+        if place is not None:
+            read = [offset < at.get(n, 0) for n, offset in log]
+            assert all(read[:place])
+            assert sum(read[place:]) <= (each.translation.reread or 0)
+
+
+def test_position_between_two_passes_of_this_table_is_behind_the_first_where_another_process_did_more() -> None:
+    history, logs, _ = passes_of([[4, 0, 0]] * 4, 3, 0, True, elsewhere=[1, 2])
+    (first, _) = decided(history, logs, {0: 10}, 3)
+    assert (first.translation.new_offset, first.translation.verdict) == (0, "clamped")
+    (first, _) = decided(history, logs, {0: 12}, 3)
+    assert (first.translation.new_offset, first.translation.reread) == (6, 0)
+    # The table of the other one, which does not know what came before.
+    history, logs, _ = passes_of([[4, 0, 0]] * 3, 3, 0, True, elsewhere=[0])
+    (first, _) = decided(history, logs, {0: 3}, 3)
+    assert first.translation.verdict == (
+        "untranslatable: the group has not read all that lies before what this ledger knows of orders-0"
+    )
+
+
+def test_group_before_the_first_copied_record_is_told_so_unless_others_had_written_there_before() -> None:
+    begun = RowPass(0, (PassRow(SOURCE, "orders", "s", 0, 30, 40), PassRow(REMOTE, "all", "r", 0, 500)))
+    done = RowPass(1, (PassRow(SOURCE, "orders", "s", 0, 40, 40), PassRow(REMOTE, "all", "r", 0, 510)))
+    history = PassHistory()
+    assert history.add(begun) and history.add(done)
+    for log_start, verdict in ((500, "before first copied record"), (0, "untranslatable")):
+        named = flow(change=RecordChange(partitioner=KEY, rename=((".*", ("all",)),)))
+        feeds = feeds_of(
+            named,
+            history,
+            {"orders": TopicDescription("orders", "s", 1)},
+            {"all": TopicDescription("all", "r", 1)},
+            ["orders"],
+        )
+        read = {("orders", 0): history.read(("orders", 0), 10)}
+        place = placed_at(("all", 0), read, OffsetRange(log_start, 510), history, feeds)
+        assert isinstance(place, str) == (verdict == "untranslatable")
+        if isinstance(place, Place):
+            assert (place.kind, place.offset) == ("before", 500)
 
 
 def test_group_that_is_where_a_pass_ended_in_each_partition_reads_nothing_again() -> None:

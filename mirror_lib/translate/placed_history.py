@@ -142,9 +142,7 @@ class PassHistory:
         """What somebody has read whose next record of `source` is the one at `offset`."""
         end, own = self.end(source), self._sources.get(source, _Ranges())
         at = bisect_right(own.ends, offset)
-        # The last pass that has a record before the offset is read to some part, or whole.
-        begun = bisect_left(own.starts, offset)
-        none = own.numbers[begun - 1] + 1 if begun else 0
+        none = self._none_from(own, offset)
         if at == len(own.ends) and offset >= end:
             # The last pass may not be written whole, unless it is empty.
             return ReadPasses(self.last if self._last_empty else self.last + 1, none, offset - end)
@@ -155,6 +153,18 @@ class PassHistory:
             behind = own.numbers[at] if known else self.last + 1
             return ReadPasses(own.numbers[at - 1] + 1 if at else 0, behind if at else 0, before=not at)
         return ReadPasses(own.numbers[at], none)
+
+    def _none_from(self, own: _Ranges, offset: int) -> int:
+        """The next pass known behind the last one that has a record before the offset."""
+        begun = bisect_left(own.starts, offset)
+        none = self._behind(own.numbers[begun - 1]) if begun else 0
+        # Where another process copied what lies before the offset, it did so before the last pass that tells of such.
+        told = begun > 0 and own.ends[begun - 1] >= offset
+        return none if told else max(none, self._known_from)
+
+    def _behind(self, number: int) -> int:
+        at = bisect_right(self._numbers, number)
+        return self._numbers[at] if at < len(self._numbers) else self.last + 1
 
     def stood(self, remote: TopicPartition, number: int) -> Optional[int]:
         """Where the remote log stood before pass `number`; for passes before it was there its first known place, and

@@ -151,6 +151,11 @@ class ReplicationFlow:
         return self.change is not None and self.change.places_anew
 
     @property
+    def may_place_anew(self) -> bool:
+        """Whether that is so of all of its topics, or of some, as partition counts differ."""
+        return self.places_anew or self.counts_differ == KEY
+
+    @property
     def one_to_one(self) -> bool:
         """Whether each topic has one remote topic, which is no other's."""
         return self.change is None or self.change.one_to_one

@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.record_change import KEY
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
@@ -30,8 +29,8 @@ from mirror_lib.translate.mm2_format import Checkpoint
 from mirror_lib.translate.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.translate.moves import GroupMover
 from mirror_lib.translate.partition_map import PartitionMap
-from mirror_lib.translate.placed_look import PlacedLook, Topics
-from mirror_lib.translate.survey import Pair, Survey, group_names, pairs_of, survey
+from mirror_lib.translate.placed_look import PlacedLook
+from mirror_lib.translate.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.translate.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
 from mirror_lib.under_way import UnderWay
 
@@ -90,9 +89,7 @@ class FlowTranslation:
         self._pairs: Mapping[TopicPartition, Pair] = {}
         self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
         self._ahead = PositionsAhead()
-        # Upstream no offset stands for one of theirs: records of several partitions lie in one.
-        placed = (flow.places_anew or flow.counts_differ == KEY) and direction == TO_DOWNSTREAM
-        self._placed = PlacedLook(spark, config.state, flow) if placed else None
+        self._placed = PlacedLook(spark, config.state, flow, direction) if flow.may_place_anew else None
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
@@ -131,10 +128,9 @@ class FlowTranslation:
         self._ledger_maps()
         if self._placed is not None:
             self._placed.refresh()
-        topics = self._source.topics()
-        self._pairs = self._listed_pairs(topics, selection.topic)
+        self._pairs = self._listed_pairs(selection.topic)
         found = survey(self._pairs, self._group_names(selection.group), self._here, self._there)
-        return found if self._placed is None else self._placed.with_logs(found, topics, self._target, selection.topic)
+        return found if self._placed is None else self._placed.with_logs(found, self._there, selection.topic)
 
     def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""
@@ -198,11 +194,10 @@ class FlowTranslation:
         }
         return self._offset_syncs.write(maps)
 
-    def _listed_pairs(self, topics: Topics, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
-        found = pairs_of(self.flow, self._flows, topics, self._target.topics(), self._direction)
-        if self._placed is not None:
-            return self._placed.pairs(found, topics, topic)
-        return {here: pair for here, pair in found.items() if topic in (None, here[0], pair.there[0])}
+    def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
+        source, target = self._source.topics(), self._target.topics()
+        found = pairs_of(self.flow, self._flows, source, target, self._direction)
+        return of_topic(found, topic) if self._placed is None else self._placed.pairs(found, source, target, topic)
 
     def _group_names(self, wanted: Optional[str]) -> Sequence[str]:
         interval, now = self.flow.refresh_groups_interval, time.monotonic()

@@ -7,7 +7,7 @@ group has not read; some that it has read lie there too, at most those of the pa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Collection, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.translate.ahead import PositionsAhead
@@ -18,6 +18,7 @@ from mirror_lib.translate.survey import Survey
 from mirror_lib.translate.verdicts import GroupPosition, Translation, translate_to, untranslatable
 
 Positions = Mapping[TopicPartition, CommittedOffset]
+NO_LEADER = "the other cluster's partition has no leader now"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,15 @@ class Feeds:
 
     sources: Mapping[TopicPartition, Sequence[TopicPartition]]
     faults: Mapping[TopicPartition, str]
+
+    @property
+    def remotes(self) -> Mapping[TopicPartition, Sequence[TopicPartition]]:
+        """The same by source partition."""
+        found: Dict[TopicPartition, List[TopicPartition]] = {}
+        for remote, sources in sorted(self.sources.items()):
+            for at in sources:
+                found.setdefault(at, []).append(remote)
+        return found
 
 
 def decide_placed(
@@ -44,38 +54,43 @@ def _decisions(
             for at, position in found.positions[group].items()
         }
         for remote in sorted(feeds.sources):
-            read = [at for at in feeds.sources[remote] if at in own]
+            read = {at: history.read(at, own[at].offset) for at in feeds.sources[remote] if at in own}
             if read:
-                yield _decision(group, remote, {at: own[at] for at in read}, found, known, history, feeds)
+                place = placed_at(remote, read, found.logs.get(remote), history, feeds)
+                yield decision_at(group, (furthest_behind(read), remote), own, place, found, known)
 
 
-def _decision(
+def furthest_behind(read: Mapping[TopicPartition, ReadPasses]) -> TopicPartition:
+    """The partition that holds the others back. It stands for them in tables and in the audit."""
+    return min(sorted(read), key=lambda at: read[at].whole)
+
+
+def decision_at(
     group: str,
-    remote: TopicPartition,
+    ends: Tuple[TopicPartition, TopicPartition],
     own: Positions,
+    place: Union[Place, str],
     found: Survey,
     known: Known,
-    history: PassHistory,
-    feeds: Feeds,
 ) -> Decision:
-    read = {at: history.read(at, position.offset) for at, position in own.items()}
-    # The one that holds the others back stands for them in tables and in the audit.
-    here = min(sorted(read), key=lambda at: read[at].whole)
-    present = found.present.get(group, {}).get(remote)
-    place = placed_at(remote, read, found.logs.get(remote), history, feeds) if is_told(group, found) else UNTOLD
-    last = known.moves.get((known.cluster, group, *remote))
+    """The decision on a group whose positions are `own`, from the first of `ends` to `place` on the second, or a phrase
+    on why there is none."""
+    here, there = ends
+    present = found.present.get(group, {}).get(there)
+    last = known.moves.get((known.cluster, group, *there))
     facts = GroupPosition(
         position=own[here],
         direction=known.direction,
         map="",
-        log=found.logs.get(remote),
+        log=found.logs.get(there),
         present=present,
         group=found.groups.get(group),
         ours=None if last is None else last.new_offset,
         ours_before=None if last is None else last.previous_offset,
     )
-    made = Translation(untranslatable(place)) if isinstance(place, str) else translate_to(place, facts, known.rules)
-    return Decision(group, here, remote, own[here], present, made)
+    why_not = UNTOLD if not is_told(group, found) else place if isinstance(place, str) else None
+    made = Translation(untranslatable(why_not)) if why_not else translate_to(cast(Place, place), facts, known.rules)
+    return Decision(group, here, there, own[here], present, made)
 
 
 def placed_at(
@@ -92,9 +107,9 @@ def placed_at(
     without = [at for at in feeds.sources[remote] if at not in read and history.copied(at)]
     if without:
         topic, number = without[0]
-        return f"the group has no position on {topic}-{number}, whose records lie there too"
+        return f"there is no position on {topic}-{number}, whose records lie there too"
     if log is None:
-        return "the other cluster's partition has no leader now"
+        return NO_LEADER
     stands, furthest = _between(remote, read.values(), log, history)
     before = [at for at in sorted(read) if read[at].before]
     first = history.stood(remote, -1)

@@ -134,6 +134,10 @@ class PassHistory:
         """Whether any pass copies something of the partition, as far as can be told."""
         return source in self._sources or (not self.complete and self.end(source) > 0)
 
+    def received(self, remote: TopicPartition) -> bool:
+        """Whether any pass may have brought the remote partition something, as far as can be told."""
+        return not (self.complete and self._last_empty and len(self._remotes[remote].offsets) == 1)
+
     def end(self, source: TopicPartition) -> int:
         """Up to where passes go."""
         return self._ends.get(source, 0)
@@ -153,6 +157,33 @@ class PassHistory:
             behind = own.numbers[at] if known else self.last + 1
             return ReadPasses(own.numbers[at - 1] + 1 if at else 0, behind if at else 0, before=not at)
         return ReadPasses(own.numbers[at], none)
+
+    def read_remote(self, remote: TopicPartition, offset: int) -> ReadPasses:
+        """What somebody has read of the records on `remote` whose next one there is the one at `offset`."""
+        own = self._remotes[remote]
+        at = bisect_right(own.offsets, offset)
+        if not at:
+            return ReadPasses(0, 0, before=True)
+        # Up to the pass that brought what lies behind the offset. What lies behind the last place is of the last pass,
+        # or of nobody: passes are looked up after positions.
+        whole = self.last if at == len(own.offsets) else self._numbers[bisect_left(self._numbers, own.numbers[at]) - 1]
+        unread = bisect_left(own.offsets, offset)
+        return ReadPasses(whole, own.numbers[unread] if unread < len(own.offsets) else self.last + 1)
+
+    def begins(self, source: TopicPartition, number: int) -> int:
+        """Where the first range of `source` begins that is known of pass `number` or a later one; the end of all where
+        there is none."""
+        own = self._sources.get(source, _Ranges())
+        at = bisect_left(own.numbers, number)
+        return own.starts[at] if at < len(own.starts) else self.end(source)
+
+    def ended(self, source: TopicPartition, number: int) -> Optional[int]:
+        """Up to where `source` is surely copied by passes before `number`; `None` where that is not known."""
+        if number >= self._known_from:
+            return self.begins(source, number)
+        own = self._sources.get(source, _Ranges())
+        at = bisect_left(own.numbers, number)
+        return own.ends[at - 1] if at else None
 
     def _none_from(self, own: _Ranges, offset: int) -> int:
         """The next pass known behind the last one that has a record before the offset."""

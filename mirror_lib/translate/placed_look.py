@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -15,26 +15,32 @@ from mirror_lib.topics.naming import remote_topics
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known, decide
 from mirror_lib.translate.placed import Feeds, decide_placed
+from mirror_lib.translate.placed_back import decide_back
 from mirror_lib.translate.placed_history import PassHistory
-from mirror_lib.translate.survey import Committed, Pair, Survey
+from mirror_lib.translate.survey import Committed, Pair, Survey, of_topic
+from mirror_lib.translate.verdicts import TO_DOWNSTREAM
 
 Topics = Mapping[str, TopicDescription]
 Pairs = Mapping[TopicPartition, Pair]
 
 
 class PlacedLook:
-    """One flow's, in one driver's life. Reads the passes anew by `refresh`, those that it does not know.
+    """One flow's in one direction, in one driver's life. Reads the passes anew by `refresh`, those that it does not
+    know.
 
     Of a flow that keeps the partitions of some topics (`partition.counts.differ: key`) it looks after the others, and
     decides on all of them.
     """
 
-    def __init__(self, spark: SparkSession, state: str, flow: ReplicationFlow) -> None:
+    def __init__(self, spark: SparkSession, state: str, flow: ReplicationFlow, direction: str = TO_DOWNSTREAM) -> None:
         self._flow, self._all = (flow, True) if flow.places_anew else (flow.placing(), False)
+        self._back = direction != TO_DOWNSTREAM
         self._table = RowPassTable(spark, state)
         self._history = PassHistory()
         self._feeds = Feeds({}, {})
-        self._own: Mapping[TopicPartition, Pair] = {}
+        self._own: Pairs = {}
+        self._there: Collection[TopicPartition] = ()
+        self._topics: Tuple[Topics, Topics, Sequence[str]] = ({}, {}, ())
 
     def refresh(self) -> None:
         """Read the passes that came since. Raises StateError."""
@@ -44,40 +50,47 @@ class PlacedLook:
             for planned in self._table.since(self._flow.name, -1):
                 self._history.add(planned)
 
-    def pairs(self, kept: Pairs, source: Topics, topic: Optional[str]) -> Pairs:
-        """Those that positions are wanted of: `kept`, which `topic` bounds where it is given, and the flow's own."""
+    def pairs(self, kept: Pairs, source: Topics, target: Topics, topic: Optional[str] = None) -> Pairs:
+        """Those that positions are wanted of: of `kept` those that are, of `topic` where it is given, and all of the
+        flow's own: records of other topics may lie where those of this one do."""
         names = sorted({pair.key.source_topic for pair in kept.values()})
         own = [each for each in names if self._all or self._history.copies(each, source[each].topic_id)]
-        self._own = {(each, n): _alone(each, n) for each in own for n in range(source[each].partitions)}
-        others = {here: pair for here, pair in kept.items() if pair.key.source_topic not in own}
-        return {
-            **{here: pair for here, pair in others.items() if topic in (None, here[0], pair.there[0])},
-            **self._own,
-        }
+        self._topics = source, target, own
+        read = [(each, n) for each in own for n in range(source[each].partitions)]
+        if self._back:
+            read = sorted(feeds_of(self._flow, self._history, *self._topics).sources)
+        self._own = {at: Pair(at, at, PartitionKey("", "", *at), "its records are placed anew") for at in read}
+        others = {at: pair for at, pair in kept.items() if pair.key.source_topic not in own}
+        return {**of_topic(others, topic), **self._own}
 
-    def with_logs(self, found: Survey, source: Topics, target: Cluster, topic: Optional[str]) -> Survey:
-        """`found` with the logs of all remote partitions that the groups may have to do with; only those of `topic`,
-        on either side, where it is given."""
-        feeds = feeds_of(self._flow, self._history, source, target.topics(), sorted({at[0] for at in self._own}))
-        chosen = {
-            remote: sources
-            for remote, sources in feeds.sources.items()
-            if topic in (None, remote[0], *(name for name, _ in sources))
-        }
-        self._feeds = Feeds(chosen, feeds.faults)
-        return replace(found, logs={**found.logs, **target.offsets(sorted(chosen), "read_uncommitted")})
+    def owns(self, at: TopicPartition) -> bool:
+        """Whether a position on this partition is for it to translate."""
+        return at in self._own
+
+    def leads(self, at: TopicPartition) -> bool:
+        """Whether a position on this partition is one of those that some place hangs on."""
+        return at in (self._feeds.sources if self._back else self._feeds.remotes)
+
+    def with_logs(self, found: Survey, there: Cluster, topic: Optional[str]) -> Survey:
+        """`found` with the logs of all partitions that the groups may go to. Decided on is only what has to do with
+        `topic`, on either side, where it is given."""
+        if self._back:
+            # What a group has read of, some pass has written down before.
+            self.refresh()
+        self._feeds = feeds_of(self._flow, self._history, *self._topics)
+        to = self._feeds.remotes if self._back else self._feeds.sources
+        self._there = {at for at in to if topic in (None, at[0], *(name for name, _ in to[at]))}
+        return replace(found, logs={**found.logs, **there.offsets(sorted(self._there), "read_uncommitted")})
 
     def decide(self, found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
-        """A decision for each group and remote partition."""
+        """A decision for each group and partition that it may go to."""
         kept = replace(found, positions=_only(found.positions, lambda at: at not in self._own))
         placed = replace(found, positions=_only(found.positions, lambda at: at in self._own))
-        return [*decide(kept, known, ahead), *decide_placed(placed, known, self._history, self._feeds, ahead)]
-
-
-def _alone(topic: str, number: int) -> Pair:
-    """A partition that no other stands for."""
-    at = (topic, number)
-    return Pair(at, at, PartitionKey("", "", topic, number), "its records are placed anew")
+        if self._back:
+            decisions = decide_back(placed, known, self._history, self._feeds)
+        else:
+            decisions = decide_placed(placed, known, self._history, self._feeds, ahead)
+        return [*decide(kept, known, ahead), *(each for each in decisions if each.there in self._there)]
 
 
 def _only(positions: Committed, chosen: Callable[[TopicPartition], bool]) -> Committed:

@@ -22,13 +22,14 @@ from mirror_lib.translate.position_input import (
     spark_positions,
 )
 
-_FIELDS = ("topic", "partition", "offset", "remote_topic", "remote_offset", "verdict")
+_FIELDS = ("topic", "partition", "offset", "remote_topic", "remote_partition", "remote_offset", "verdict")
 
 
 @dataclass(frozen=True)
 class TranslatedPosition:
     """A position and where it lies on the other cluster. `translated` is `None` where that is not known; `verdict` says
-    how good the answer is, or why there is none."""
+    how good the answer is, or why there is none. `other` is the partition there, `None` where it has the same number.
+    """
 
     topic: str
     partition: int
@@ -36,6 +37,12 @@ class TranslatedPosition:
     remote_topic: str
     translated: Optional[int]
     verdict: str
+    other: Optional[int] = None
+
+    @property
+    def remote_partition(self) -> int:
+        """The partition's number on the other cluster."""
+        return self.partition if self.other is None else self.other
 
 
 def unchanged(position: TopicPosition, remote_topic: str) -> TranslatedPosition:
@@ -72,7 +79,7 @@ def table_lines(answers: Sequence[TranslatedPosition]) -> List[str]:
     """A header and one line for each answer; `-` where the translation is not known."""
     header = [name.upper().replace("_", "-") for name in _FIELDS]
     rows = [["-" if value is None else str(value) for value in _values(answer)] for answer in answers]
-    return aligned([header, *rows], right=(1, 2, 4))
+    return aligned([header, *rows], right=(1, 2, 4, 5))
 
 
 def csv_text(answers: Sequence[TranslatedPosition]) -> str:
@@ -93,12 +100,13 @@ def spark_json(answers: Sequence[TranslatedPosition]) -> str:
     offsets: Dict[str, Dict[str, Optional[int]]] = {}
     for answer in answers:
         partitions = offsets.setdefault(answer.remote_topic, {})
-        if str(answer.partition) in partitions:
+        number = str(answer.remote_partition)
+        if number in partitions:
             raise RefusedError(
-                f"{answer.remote_topic}-{answer.partition} is the copy of two of the partitions given",
+                f"{answer.remote_topic}-{number} is the copy of two of the partitions given",
                 "translate the topics one by one and decide which position is meant",
             )
-        partitions[str(answer.partition)] = answer.translated
+        partitions[number] = answer.translated
     return _json(offsets)
 
 
@@ -118,6 +126,11 @@ def _refuse_untranslated(answers: Sequence[TranslatedPosition]) -> None:
 def _spark_offsets_file(lines: Sequence[str], answers: Sequence[TranslatedPosition]) -> str:
     # Checked for all sources together, so that the sentence counts them all.
     _refuse_untranslated(answers)
+    if any(answer.other is not None for answer in answers):
+        raise RefusedError(
+            "in a file of offsets each position has one answer, and records of this flow are placed anew",
+            "give the offset JSON of each source by itself",
+        )
     by_position = {(answer.topic, answer.partition, answer.offset): answer for answer in answers}
     return "\n".join([*lines[:2], *(_source_line(line, by_position) for line in lines[2:])])
 
@@ -130,7 +143,7 @@ def _source_line(line: str, answers: Mapping[Tuple[str, int, int], TranslatedPos
 
 
 def _values(answer: TranslatedPosition) -> Tuple[object, ...]:
-    where = (answer.topic, answer.partition, answer.offset, answer.remote_topic)
+    where = (answer.topic, answer.partition, answer.offset, answer.remote_topic, answer.remote_partition)
     return (*where, answer.translated, answer.verdict)
 
 

@@ -15,6 +15,8 @@ from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.takeovers import TakeoverTable
 from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.placed_look import PlacedLook
+from mirror_lib.translate.placed_positions import placed_positions
 from mirror_lib.translate.position_input import TopicPosition
 from mirror_lib.translate.position_output import TranslatedPosition, unchanged
 from mirror_lib.translate.survey import Pair, pairs_of
@@ -30,20 +32,28 @@ def translate_positions(
 ) -> List[TranslatedPosition]:
     """Where whoever reads `positions` next on the source goes on on the remote topics; with `reverse` the other way.
 
-    An answer for each position, in their order. Changes nothing. Raises ClusterError, StateError.
+    An answer for each position, in their order. Of topics whose records are placed anew all positions are taken for one
+    reader's, and behind the others there is an answer for each partition that it goes on at. Changes nothing. Raises
+    ClusterError, StateError, RefusedError.
     """
     direction = TO_UPSTREAM if reverse else TO_DOWNSTREAM
+    placed = PlacedLook(spark, config.state, flow, direction) if flow.may_place_anew else None
     with clusters_of(flow) as (source, target):
-        pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), direction)
+        topics = source.topics(), target.topics()
+        pairs, there = pairs_of(flow, config.flows, *topics, direction), source if reverse else target
+        answers: List[TranslatedPosition] = []
+        if placed is not None:
+            placed.refresh()
+            pairs = placed.pairs(pairs, *topics)
+            own = [position for position in positions if placed.owns((position.topic, position.partition))]
+            answers = placed_positions(placed, own, there, direction)
+            positions = [position for position in positions if position not in own]
         asked = [pairs[at] for at in {(p.topic, p.partition) for p in positions} if at in pairs]
-        there = source if reverse else target
         logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
     maps = FlowMaps(OffsetSyncTable(spark, config.state).triples(flow.name), incomplete, flow.places_anew)
-    return [
-        _translated(position, pairs.get((position.topic, position.partition)), maps, direction, logs)
-        for position in positions
-    ]
+    kept = [_translated(each, pairs.get((each.topic, each.partition)), maps, direction, logs) for each in positions]
+    return [*kept, *answers]
 
 
 def _translated(

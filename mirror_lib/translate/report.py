@@ -39,7 +39,9 @@ def _cells(move: PlannedMove) -> List[str]:
     present = None if decision.present is None else decision.present.offset
     numbers = (translation.new_offset, present, translation.reread)
     new, at_present, reread = ("-" if number is None else str(number) for number in numbers)
-    where = [decision.here[0], str(decision.here[1]), str(decision.position.offset), decision.there[0]]
+    topic, number = decision.there
+    there = topic if number == decision.here[1] else f"{topic}-{number}"
+    where = [decision.here[0], str(decision.here[1]), str(decision.position.offset), there]
     return [decision.group, *where, new, at_present, reread, translation.verdict, move.action]
 
 
@@ -53,6 +55,7 @@ def plan_json(move: PlannedMove) -> Dict[str, object]:
         "partition": decision.here[1],
         "offset": decision.position.offset,
         "to_topic": decision.there[0],
+        "to_partition": decision.there[1],
         "to_offset": translation.new_offset,
         "present_offset": present,
         "re_read": translation.reread,

@@ -78,6 +78,11 @@ def pairs_of(
     return pairs
 
 
+def of_topic(pairs: Mapping[TopicPartition, Pair], topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
+    """Those of `topic`, a name on either side; all where none is given."""
+    return {here: pair for here, pair in pairs.items() if topic in (None, here[0], pair.there[0])}
+
+
 def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str] = None) -> List[str]:
     """The groups of `here` that `flow` translates, sorted; only `wanted` where it is given."""
     chosen = group_filter_for(flow)

@@ -122,6 +122,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
         "partition": 0,
         "offset": 30,
         "to_topic": remote,
+        "to_partition": 0,
         "to_offset": place,
         "present_offset": None,
         "re_read": 0,

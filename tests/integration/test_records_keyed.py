@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -14,10 +14,14 @@ from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
 from mirror_lib.errors import RefusedError
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass, RowPassTable
+from mirror_lib.translate.decisions import Decision
 from mirror_lib.translate.flow import FlowTranslation, Selection
-from mirror_lib.translate.verdicts import TranslationRules
+from mirror_lib.translate.position_input import TopicPosition
+from mirror_lib.translate.positions import translate_positions
+from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
+from tests.lab.group_lab import committed
 from tests.lab.moving_group import work
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.readers import LogRecord, read_topic
@@ -116,28 +120,70 @@ def planned(flow: OneFlow, spark: SparkSession, offsets: int) -> None:
     table.add(config.flows[0].name, RowPass(0, (*ours, *theirs)), run_id="dead")
 
 
-def translated(spark: SparkSession, flow: OneFlow, group: str) -> int:
-    """Move the group to the target; how many records it may read again there."""
+def translated(spark: SparkSession, flow: OneFlow, group: str, direction: str = TO_DOWNSTREAM) -> List[Decision]:
+    """Move the group to the other cluster."""
     config = load(str(flow.config))
     with clusters_of(config.flows[0]) as (source, target):
-        translation = FlowTranslation(config, config.flows[0], spark, source, target)
-        decisions = translation.decide(translation.look(Selection(group)), TranslationRules())
-        assert {each.done for each in translation.execute(decisions)} == {"committed"}
+        translation = FlowTranslation(config, config.flows[0], spark, source, target, direction)
+        rules = TranslationRules(allow_rewind=direction == TO_UPSTREAM)
+        decisions = translation.decide(translation.look(Selection(group)), rules)
+        assert {each.done for each in translation.execute(decisions)} <= {"committed", "stands there already"}
         translation.close()
     assert {each.translation.verdict for each in decisions} <= {"exact", "clamped"}
-    return sum(each.translation.reread or 0 for each in decisions)
+    return decisions
 
 
-def test_group_goes_on_behind_nothing_that_it_has_not_read(spark: SparkSession, flow: OneFlow) -> None:
-    group = f"{flow.topic}-readers"
+def told_apart(records: Iterable[LogRecord]) -> Counter[LogRecord]:
+    """Those with a value: no two of them are alike."""
+    return Counter(record for record in records if record.value is not None)
+
+
+def positions(broker: KafkaBroker, group: str, topic: str, partitions: int) -> List[TopicPosition]:
+    """What the group has committed."""
+    found = committed(broker, group, {topic: partitions})
+    return [TopicPosition(*at, offset) for at, (offset, _) in sorted(found.items())]
+
+
+def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before_nothing(
+    spark: SparkSession, flow: OneFlow
+) -> None:
+    group, config = f"{flow.topic}-readers", load(str(flow.config))
+
+    def worked(broker: KafkaBroker, topic: str, most: Optional[int] = None) -> Counter[LogRecord]:
+        return told_apart(record for log in work(broker, group, [topic], most).values() for record in log)
+
     assert flow.run(spark).error is None
-    read = [record for records in work(flow.source, group, [flow.topic]).values() for record in records]
+    read = worked(flow.source, flow.topic)
     flow.fill(100)
     assert flow.run(spark).error is None
-    read += [record for log in work(flow.source, group, [flow.topic], 50).values() for record in log]
-    again = translated(spark, flow, group)
-    rest = [record for log in work(flow.target, group, [flow.remote_topic]).values() for record in log]
-    every = [record for log in flow.original().values() for record in log.values()]
-    assert Counter(every) - Counter(read) <= Counter(rest)
+    read += worked(flow.source, flow.topic, 50)
+    there = translated(spark, flow, group)
+    # Programs that keep offsets elsewhere are told the same places.
+    answers = translate_positions(
+        spark, config, config.flows[0], positions(flow.source, group, flow.topic, flow.partitions)
+    )
+    assert [(a.remote_topic, a.remote_partition, a.translated) for a in answers] == [
+        (*each.there, each.translation.new_offset) for each in there
+    ]
     # It was in the second pass, and reads no more than that again: its records, and a marker behind old ones each.
-    assert len(rest) - (len(every) - len(read)) <= again <= 300 + 2 * REMOTE_PARTITIONS
+    assert 0 < sum(each.translation.reread or 0 for each in there) <= 300 + 2 * REMOTE_PARTITIONS
+    flow.fill(100)
+    assert flow.run(spark).error is None
+    found = worked(flow.target, flow.remote_topic, 200)
+    home = translated(spark, flow, group, TO_UPSTREAM)
+    back = translate_positions(
+        spark,
+        config,
+        config.flows[0],
+        positions(flow.target, group, flow.remote_topic, REMOTE_PARTITIONS),
+        reverse=True,
+    )
+    assert [(a.remote_topic, a.remote_partition, a.translated) for a in back] == [
+        (*each.there, each.translation.new_offset) for each in home
+    ]
+    every = told_apart(record for log in flow.original().values() for record in log.values())
+    rest = worked(flow.source, flow.topic)
+    assert every - read - found <= rest
+    # No more was read again than was told.
+    again = sum(each.translation.reread or 0 for each in [*there, *home])
+    assert sum(rest.values()) - sum((every - read - found).values()) <= again

@@ -16,9 +16,11 @@ from mirror_lib.translate.decisions import Decision, Known
 from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.partition_map import Place
 from mirror_lib.translate.placed import decide_placed, placed_at
+from mirror_lib.translate.placed_back import decide_back
 from mirror_lib.translate.placed_history import PassHistory
 from mirror_lib.translate.placed_look import feeds_of
 from mirror_lib.translate.survey import Survey
+from mirror_lib.translate.verdicts import TO_UPSTREAM
 from tests.unit.test_plan import flow
 
 REMOTES = [("all", 0), ("all", 1)]
@@ -161,6 +163,75 @@ def test_group_before_the_first_copied_record_is_told_so_unless_others_had_writt
             assert (place.kind, place.offset) == ("before", 500)
 
 
+def decided_back(history: PassHistory, at: Mapping[int, int], ends: Sequence[int]) -> List[Decision]:
+    """Where a group goes on on the source that stands so on the remote partitions."""
+    named = flow(change=RecordChange(rename=((".*", ("all",)),), partitioner=KEY))
+    source = {"orders": TopicDescription("orders", "s", len(ends))}
+    feeds = feeds_of(named, history, source, {"all": TopicDescription("all", "r", 2)}, ["orders"])
+    found = Survey(
+        pairs={},
+        positions={"g": {("all", n): CommittedOffset(offset) for n, offset in at.items()}},
+        present={"g": {}},
+        groups={},
+        logs={("orders", n): OffsetRange(0, end) for n, end in enumerate(ends)},
+    )
+    return decide_back(found, Known(FlowMaps({}), {}, "A", TO_UPSTREAM), history, feeds)
+
+
+@given(
+    batches=COUNTS,
+    salt=st.integers(0, 1),
+    ends_empty=st.booleans(),
+    elsewhere=st.sets(st.integers(0, 5)),
+    born=st.tuples(*[st.integers(0, 3)] * 3),
+    cuts=st.tuples(*[st.floats(0, 1)] * 2),
+    without=st.sets(st.integers(0, 1), max_size=1),
+)
+def test_on_the_way_back_nothing_unread_lies_before_the_place_and_no_more_is_read_again_than_is_told(
+    batches: List[List[int]],
+    salt: int,
+    ends_empty: bool,
+    elsewhere: Set[int],
+    born: Tuple[int, int, int],
+    cuts: Tuple[float, float],
+    without: Set[int],
+) -> None:
+    others = elsewhere & set(range(len(batches)))
+    history, logs, ends = passes_of(batches, 3, salt, ends_empty or bool(others), others, born)
+    at = {n: round(cut * len(logs["all", n])) for n, cut in enumerate(cuts) if n not in without}
+    read = {record for n, place in at.items() for record in logs["all", n][:place]}
+    for each in decided_back(history, at, ends):
+        offset, (_, number) = each.translation.new_offset, each.there
+        if offset is not None:
+            assert all((number, before) in read for before in range(offset))
+            assert sum((number, behind) in read for behind in range(offset, ends[number])) <= (
+                each.translation.reread or 0
+            )
+
+
+def test_group_that_has_read_a_remote_topic_up_to_the_end_of_a_pass_comes_home_exactly() -> None:
+    history, _, ends = passes_of([[3, 2, 0], [1, 0, 4]], 3, 0, ends_empty=True)
+    for passes, at in ((1, [3, 2, 0]), (2, ends)):
+        place = {n: history.stood(("all", n), passes) or 0 for n in (0, 1)}
+        found = decided_back(history, place, ends)
+        assert [(each.translation.new_offset, each.translation.verdict) for each in found] == [
+            (offset, "exact") for offset in at
+        ]
+    # Read to its end and beyond, where markers or another's records lie.
+    assert {each.translation.verdict for each in decided_back(history, {0: 99, 1: 99}, ends)} == {"exact"}
+
+
+def test_on_the_way_back_a_remote_partition_that_was_not_read_keeps_all_of_the_pass() -> None:
+    history, logs, ends = passes_of([[2, 2, 2]] * 3, 3, 0, ends_empty=True)
+    middle = history.stood(("all", 0), 1)
+    assert middle is not None
+    found = decided_back(history, {0: middle, 1: len(logs["all", 1])}, ends)
+    assert [(each.translation.new_offset, each.here) for each in found] == [(2, ("all", 0))] * 3
+    assert {each.translation.verdict for each in found} == {"clamped"}
+    (first, *_) = decided_back(history, {0: middle}, ends)
+    assert first.translation.verdict == "untranslatable: there is no position on all-1, where its records may lie too"
+
+
 def test_group_that_is_where_a_pass_ended_in_each_partition_reads_nothing_again() -> None:
     history, logs, ends = passes_of([[3, 2, 0], [1, 0, 4]], 3, 0, ends_empty=True)
     for at in ({0: 3, 1: 2, 2: 0}, dict(enumerate(ends))):
@@ -182,7 +253,7 @@ def test_group_ahead_of_the_passes_is_held_and_one_without_a_position_is_not_gue
     assert first.translation.verdict == "held: ahead of the mirror by 3"
     (first, _) = decided(history, logs, {0: 2, 2: 2}, 3)
     assert first.translation.verdict == (
-        "untranslatable: the group has no position on orders-1, whose records lie there too"
+        "untranslatable: there is no position on orders-1, whose records lie there too"
     )
     assert first.translation.new_offset is None
 

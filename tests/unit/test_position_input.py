@@ -79,8 +79,8 @@ def test_a_position_of_the_command_line_is_answered_by_a_table() -> None:
 
     assert given == PositionInput(TABLE, (TopicPosition("orders", 3, 4711),))
     assert render(given, answers(given)).split("\n") == [
-        "TOPIC   PARTITION  OFFSET  REMOTE-TOPIC    REMOTE-OFFSET  VERDICT",
-        "orders          3    4711  primary.orders           5711  exact",
+        "TOPIC   PARTITION  OFFSET  REMOTE-TOPIC    REMOTE-PARTITION  REMOTE-OFFSET  VERDICT",
+        "orders          3    4711  primary.orders                 3           5711  exact",
     ]
     assert render(given, unknown(given, 3)).endswith("  -  held: ahead of the mirror by 5")
 
@@ -91,14 +91,21 @@ def test_json_csv_and_lines_are_answered_in_kind_and_say_what_is_not_known() -> 
         found = json.loads(render(given, unknown(given, 0)))
         assert (found[0] if given.form == JSON else found) == {
             **{"topic": "orders", "partition": 0, "offset": 10, "remote_topic": "primary.orders"},
-            **{"remote_offset": None, "verdict": "held: ahead of the mirror by 5"},
+            **{"remote_partition": 0, "remote_offset": None, "verdict": "held: ahead of the mirror by 5"},
         }
     given = read_positions("topic,partition,offset\norders,0,10\norders,1,20", "file")
     assert render(given, unknown(given, 1)).split("\n") == [
-        "topic,partition,offset,remote_topic,remote_offset,verdict",
-        "orders,0,10,primary.orders,1010,exact",
-        "orders,1,20,primary.orders,,held: ahead of the mirror by 5",
+        "topic,partition,offset,remote_topic,remote_partition,remote_offset,verdict",
+        "orders,0,10,primary.orders,0,1010,exact",
+        "orders,1,20,primary.orders,1,,held: ahead of the mirror by 5",
     ]
+
+
+def test_reader_of_records_that_are_placed_anew_gets_the_partitions_of_the_other_cluster() -> None:
+    answered = [TranslatedPosition("orders", 0, 10, "all", 7 + n, "clamped", n) for n in (4, 5)]
+    assert render(read_positions('{"orders":{"0":10}}', "file"), answered) == '{"all":{"4":11,"5":12}}'
+    with pytest.raises(RefusedError, match="each position has one answer"):
+        render(read_positions('v1\n{}\n{"orders":{"0":10}}', "file"), answered)
 
 
 def test_spark_offset_json_comes_back_as_spark_offset_json_of_the_remote_topics() -> None:

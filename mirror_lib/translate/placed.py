@@ -126,8 +126,7 @@ def _between(
 ) -> Tuple[int, int]:
     """Behind the first all lies that was not read, before the second all that was."""
     whole, none = min(each.whole for each in read), max(each.none for each in read)
-    # Where nobody knows where the log stood behind the last pass, it is read again from its beginning.
-    stands = history.stood(remote, min(whole, history.last))
+    stands = history.stood(remote, whole)
     furthest = history.stood(remote, none)
     assert stands is not None
     return stands, max(stands, log.end if furthest is None else furthest)

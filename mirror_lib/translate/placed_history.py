@@ -148,8 +148,8 @@ class PassHistory:
         at = bisect_right(own.ends, offset)
         none = self._none_from(own, offset)
         if at == len(own.ends) and offset >= end:
-            # The last pass may not be written whole, unless it is empty.
-            return ReadPasses(self.last if self._last_empty else self.last + 1, none, offset - end)
+            # Where the logs stand behind the last pass nobody knows.
+            return ReadPasses(self.last, none, offset - end)
         known = at < len(own.ends)
         start = own.starts[at] if known else end
         if offset < start and (not at or own.ends[at - 1] < start):

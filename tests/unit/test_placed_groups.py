@@ -16,7 +16,7 @@ from mirror_lib.translate.decisions import Decision, Known
 from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.partition_map import Place
 from mirror_lib.translate.placed import decide_placed, placed_at
-from mirror_lib.translate.placed_back import decide_back
+from mirror_lib.translate.placed_back import decide_back, place_back
 from mirror_lib.translate.placed_history import PassHistory
 from mirror_lib.translate.placed_look import feeds_of
 from mirror_lib.translate.survey import Survey
@@ -161,6 +161,11 @@ def test_group_before_the_first_copied_record_is_told_so_unless_others_had_writt
         assert isinstance(place, str) == (verdict == "untranslatable")
         if isinstance(place, Place):
             assert (place.kind, place.offset) == ("before", 500)
+    # On the way back, too, what lies before may be copies of what it has not read.
+    for offset, found in ((499, "all-0 was not read up to where this ledger begins"), (500, 30), (510, 40)):
+        through = {("all", 0): history.read_remote(("all", 0), offset)}
+        back = place_back(("orders", 0), through, OffsetRange(0, 40), history, feeds)
+        assert found == (back if isinstance(back, str) else back.offset)
 
 
 def decided_back(history: PassHistory, at: Mapping[int, int], ends: Sequence[int]) -> List[Decision]:

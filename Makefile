@@ -2,6 +2,7 @@
 #   SPARK=3.5   the second Spark line this project is tested with (default 4.0)
 #   PYTHON=...  the Python to build the environment with (3.9 or newer; 3.11 is what is used here)
 #   KEEP=1      `make demo` leaves both clusters running and prints their addresses
+#   PORTS="9092 9192"   `make clusters` starts them there
 #   ROUNDS=5    `make bench-mm2` copies each topic so often with each engine
 #   CASES="far small"         ... these topics alone
 #   ENGINES="mirror tuned"    ... with these engines alone
@@ -10,15 +11,16 @@
 SHELL := bash
 SPARK ?= 4.0
 KEEP ?=
+PORTS ?= 9092 9192
 VENV := $(if $(filter 4.0,$(SPARK)),.venv,.venv-spark$(SPARK))
 PY := $(VENV)/bin/python
 
 # What is started from here uses this environment, whatever the caller's shell points at.
-export SPARK VENV KEEP
+export SPARK VENV KEEP PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo test check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
+.PHONY: help setup demo clusters test check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
 
 help:
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/make \1	\2/p' Makefile
@@ -28,6 +30,9 @@ setup: ## the Python environment, Spark's connectors and Kafka brokers, all insi
 
 demo: setup ## two real clusters, a hard data set, one mirror run, a proof that the copy is exact
 	@$(PY) -m tests.lab.demo
+
+clusters: setup ## two clusters to try things on, where conf/mirror.yaml looks for them, until Ctrl-C: PORTS=
+	@$(PY) -m tests.lab.two_clusters
 
 check: setup ## lint, types, import rules, syntax floor
 	@$(PY) -m ruff check .

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from typing import Any, Callable, Optional, Sequence
 
@@ -20,7 +21,7 @@ from mirror_lib.commands.mm1 import add_mm1
 from mirror_lib.commands.output import print_error
 from mirror_lib.commands.plan import plan_command
 from mirror_lib.commands.position import translate_position_command
-from mirror_lib.commands.run import EXIT_STOPPED, run_command
+from mirror_lib.commands.run import EXIT_STOPPED, UNTIL_HELP, run_command
 from mirror_lib.commands.takeover import COMPARE, takeover_command
 from mirror_lib.commands.translate import translate_command
 from mirror_lib.commands.verify import verify_command
@@ -38,27 +39,46 @@ exit codes:
   {EXIT_REFUSED}    refused for safety: going on could lose or double records
   {EXIT_STOPPED}  stopped by SIGTERM or Ctrl-C before it was done; the next run goes on from there
 """
+# What platforms with a Spark of their own bring, and `pip install .` leaves out.
+SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas")
 _CONFIG = "YAML, a MirrorMaker 2 .properties file as it is, or the JSON files of Kafka Connect's Mirror… connectors"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Run one command and return its exit code. Errors become one line on standard error."""
+    """Run one command and return its exit code. Errors, and a Ctrl-C, become one line on standard error."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     # Every attempt to reach a broker is a line of the client's; what came of them is told in one sentence.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     arguments = _parser().parse_args(argv)
     try:
-        if "without_config" in arguments:
-            own: Callable[[argparse.Namespace], int] = arguments.without_config
-            return own(arguments)
-        config = arguments.read(arguments)
-        for warning in config.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
-        command: Callable[[argparse.Namespace, MirrorConfig], int] = arguments.command
-        return command(arguments, config)
+        return _run(arguments)
     except MirrorError as error:
         print_error(error)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package not in SPARKS_PACKAGES:
+            raise
+        print_error(f"the Python package {package} is missing (pip install '.[spark]', or start by spark-submit.sh)")
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print_error("stopped by Ctrl-C")
+        return EXIT_STOPPED
+    except BrokenPipeError:
+        # Who was reading has seen enough, as in `| head`. Python would write what is left once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if "without_config" in arguments:
+        own: Callable[[argparse.Namespace], int] = arguments.without_config
+        return own(arguments)
+    config = arguments.read(arguments)
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    command: Callable[[argparse.Namespace, MirrorConfig], int] = arguments.command
+    return command(arguments, config)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     run = _command(commands, "run", run_command, "copy, once or continuously as `trigger` says")
     run.add_argument("--once", action="store_true", help="one run to the present end, whatever `trigger` says")
-    run.add_argument("--until", metavar="END", help="end there and copy nothing beyond: caught-up, a time, or offsets")
+    run.add_argument("--until", metavar="END", help=UNTIL_HELP)
     plan = _command(commands, "plan", plan_command, "show as a diff what a run would change; changes nothing itself")
     plan.add_argument("--all", action="store_true", help="list also what stays as it is, and every skip by its name")
     _explain(commands)
@@ -90,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 def _explain(commands: Any) -> None:
     explain = _command(commands, "explain", explain_command, "say which rule decides about a topic or a group")
     explain.usage = "mirror explain [OPTION ...] CONFIG [CONFIG ...] (TOPIC | --group GROUP)"
+    explain.epilog = f"TOPIC is the last word: a topic of the source, which need not exist.\n\n{EXIT_CODES}"
     explain.add_argument("--group", metavar="GROUP", help="a consumer group instead of a topic of the source")
     explain.set_defaults(read=read_explained)
 
@@ -117,8 +138,8 @@ def _position(commands: Any) -> None:
     position = _command(
         commands, "translate-position", translate_position_command, "translate positions that are kept outside Kafka"
     )
-    position.add_argument("--topic", metavar="TOPIC")
-    position.add_argument("--partition", metavar="N", type=int)
+    position.add_argument("--topic", metavar="TOPIC", help="of the source; of the target with --reverse")
+    position.add_argument("--partition", metavar="N", type=int, help="its partition")
     position.add_argument("--offset", metavar="N", type=int, help="the next offset to be read")
     position.add_argument("--file", metavar="FILE", help="many: JSON, CSV, or a Spark checkpoint's offsets; - is stdin")
     position.add_argument("--reverse", action="store_true", help="from the remote topics back to the source")
@@ -148,7 +169,7 @@ def _takeover(commands: Any) -> None:
         metavar="N",
         type=int,
         default=COMPARE,
-        help=f"records before a kept position to compare as well (default {COMPARE}); groups older than that are held",
+        help=f"records before a kept position to compare as well (default {COMPARE}); groups that stand before these are not moved",
     )
     takeover.add_argument("--execute", action="store_true", help="write the ledger; stop the other tool first")
 
@@ -161,7 +182,7 @@ def _command(
     )
     parser.add_argument("config", metavar="CONFIG", nargs="+", help=_CONFIG)
     if flow:
-        parser.add_argument("--flow", metavar="A->B", help="only this flow of the file")
+        parser.add_argument("--flow", metavar="A->B", help="only this flow of the file; quote it, > is the shell's too")
         parser.add_argument("--clusters", metavar="ALIAS", nargs="+", help="only flows into these clusters")
     parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")
     parser.set_defaults(command=command, read=lambda arguments: load(arguments.config))

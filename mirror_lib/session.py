@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,6 +86,15 @@ def connector_settings(spark_version: str, environ: Mapping[str, str], checkout:
     return {"spark.jars": ",".join(jars)}
 
 
+def require_java(environ: Mapping[str, str]) -> None:
+    """Raise `ConfigError` where Spark would find no Java; PySpark's own words for it are a stack trace."""
+    home = environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    if shutil.which(java, path=environ.get("PATH")) is None:
+        place = f"in JAVA_HOME={home}" if home else "on the PATH"
+        raise ConfigError(f"Spark needs Java, and there is none {place}", "install Java 17, or set JAVA_HOME")
+
+
 def open_session(name: str) -> SparkSession:
     """The active Spark session, or a local one. Under spark-submit its settings are the ones that count."""
     import pyspark  # late: `--help` and `plan` must not wait for it
@@ -94,6 +104,7 @@ def open_session(name: str) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
         # Workers are started by name: without this the PATH decides, and its Python may not be this one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        require_java(os.environ)
         java = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {FIRST_COMPILER}"
         quiet = {"spark.driver.extraJavaOptions": java}
         connectors = connector_settings(pyspark.__version__, os.environ)

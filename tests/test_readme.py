@@ -16,6 +16,7 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.progress import ProgressSnapshot, status_line
 from mirror_lib.state.records import Incident
+from tests.lab.two_clusters import NAMES, wanted_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "conf").rglob("*.md")])
@@ -198,6 +199,14 @@ def test_readme_shows_the_smallest_example_file(tmp_path: Path) -> None:
     example = tmp_path / "mirror.yaml"
     example.write_text(next(body for language, body in page_named("README.md").blocks if language == "yaml"))
     assert load(str(example), {}) == load(str(ROOT / "conf/mirror.yaml"), {})
+
+
+def test_clusters_to_try_things_on_are_where_the_example_file_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PORTS", raising=False)
+    (flow,) = load(str(ROOT / "conf/mirror.yaml"), {}).flows
+    servers = [cluster.bootstrap_servers for cluster in (flow.source, flow.target)]
+    assert servers == [f"localhost:{port}" for port in wanted_ports()]
+    assert [cluster.alias for cluster in (flow.source, flow.target)] == list(NAMES)
 
 
 def test_readme_shows_the_status_line_that_is_printed() -> None:

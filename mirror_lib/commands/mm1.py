@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from typing import Any, Dict, Mapping
 
 from mirror_lib.commands.convert import STDOUT, write_conversion
-from mirror_lib.commands.run import run_command
+from mirror_lib.commands.run import UNTIL_HELP, run_command
 from mirror_lib.config.convert import convert_document
 from mirror_lib.config.entries import Document
 from mirror_lib.config.loader import config_of, with_values
@@ -17,6 +18,11 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_OK
 
 TEXT = "copy with MirrorMaker 1's options and client files"
+ABOUT = (
+    f"{TEXT}: topics keep their names, and records their partitions; where a topic is there with another partition "
+    "count, records go by their keys. Progress is committed to the consumer's group. Of several processes of a group "
+    "one copies, with --num.streams tasks, and the others stand by"
+)
 
 
 def add_mm1(commands: Any, epilog: str) -> None:
@@ -24,9 +30,7 @@ def add_mm1(commands: Any, epilog: str) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "mm1",
         help=TEXT,
-        description=f"{TEXT}: topics keep their names, and their partitions too; records go by their keys where a "
-        "topic is there with another partition count. Progress is committed to the consumer's group. Of several "
-        "processes of a group one copies, with --num.streams tasks, and the others stand by",
+        description=textwrap.fill(ABOUT, 79),
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -35,7 +39,7 @@ def add_mm1(commands: Any, epilog: str) -> None:
         _add(parser, option)
     parser.add_argument("--state", metavar="DIR", help="folder of the ledger (default ./mirror-state)")
     parser.add_argument("--once", action="store_true", help="one run to the present end, instead of going on for ever")
-    parser.add_argument("--until", metavar="END", help="end there: caught-up, a time, or offsets")
+    parser.add_argument("--until", metavar="END", help=UNTIL_HELP)
     parser.add_argument("--convert", metavar="FILE", help="start nothing, write the same as YAML; - is standard output")
     parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")
     parser.set_defaults(command=mm1_command, read=mm1_config, flow=None)

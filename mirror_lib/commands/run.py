@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mirror_lib.replicate.job import FlowOutcome
 
 EXIT_STOPPED = 143
+UNTIL_HELP = "end there and copy nothing beyond: caught-up, a time (2026-01-01T00:00:00Z), or offsets (orders:0=100)"
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -75,7 +75,7 @@ def unread(
 
 def lag_lines(rows: Sequence[GroupLag]) -> List[str]:
     """A header and one line a row, `-` for what is not known. Whole seconds: the column is for the eye and for awk."""
-    return aligned([_HEADER, *(_cells(row) for row in rows)])
+    return aligned([_HEADER, *(_cells(row) for row in rows)], right=(2, 3, 4, 5, 9))
 
 
 def lag_json(row: GroupLag) -> Dict[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,9 +12,10 @@ from typing import TYPE_CHECKING, Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.checkout import ROOT, LabError
+from tests.lab.checkout import CACHE, ROOT, LabError
 from tests.lab.ports import free_ports
 
 if TYPE_CHECKING:
@@ -77,6 +80,20 @@ def test_broker_dies_with_a_starter_that_is_killed(tmp_path: Path) -> None:
         broker_pid = int(starter.stdout.readline())
         starter.kill()
     assert ends(broker_pid)
+
+
+def test_clusters_to_try_things_on_are_filled_and_end_with_ctrl_c() -> None:
+    ports, kept = free_ports(2), set(CACHE.glob("clusters-*"))
+    environ = {**os.environ, "PORTS": f"{ports[0]} {ports[1]}"}
+    command = [sys.executable, "-m", "tests.lab.two_clusters"]
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as lab:
+        assert lab.stdout is not None
+        assert lab.stdout.readline().startswith(f"localhost:{ports[0]}: primary, with orders")
+        topics = AdminClient({"bootstrap.servers": f"localhost:{ports[0]}"}).list_topics(timeout=30).topics
+        assert {"orders", "payments.card"} <= set(topics)
+        lab.send_signal(signal.SIGINT)
+    assert lab.returncode == 0
+    assert set(CACHE.glob("clusters-*")) == kept
 
 
 def test_spark_reads_a_topic_and_writes_a_delta_table(

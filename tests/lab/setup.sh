@@ -140,6 +140,7 @@ if [[ -e $newest_jar && -d $connect_jars && -d $kerby_jars && -d $spark_jars && 
 
 if [[ -e $ready ]]; then require_disk 200; else require_disk 2500; fi
 started=$SECONDS
+echo "setup: the Python environment and jars are fetched, 1.2 GB: this takes minutes" >&2
 PYTHON=$(find_python)
 if [[ ! -e $ready || $(<"$ready") != "$stamp" ]]; then
     rm -f "$ready"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +145,34 @@ def test_job_for_spark_submit_takes_the_arguments_of_run(tmp_path: Path) -> None
     )
     assert done.returncode == 2
     assert "none.yaml" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_command_with_one_line(config: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        file = Path(config)
+        file.write_text(file.read_text().replace("127.0.0.1:1", f"127.0.0.1:{silent.getsockname()[1]}"))
+        command = [sys.executable, "-m", "mirror_lib.cli", "plan", config]
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as plan:
+            silent.accept()
+            plan.send_signal(signal.SIGINT)
+            assert plan.communicate()[1] == "error: stopped by Ctrl-C\n"
+    assert plan.returncode == 143
+
+
+def test_reader_that_has_seen_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "mirror_lib.cli", "convert", "conf/mm2.properties"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as convert:
+        assert convert.stdout is not None and convert.stderr is not None
+        convert.stdout.close()
+        assert convert.stderr.read() == ""
+
+
+def test_missing_spark_is_named_with_what_to_do(config: str) -> None:
+    code = "import sys; sys.modules['pyspark'] = None; from mirror_lib.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", code, "run", config], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "the Python package pyspark is missing (pip install '.[spark]'" in done.stderr
 
 
 def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:

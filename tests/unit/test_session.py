@@ -8,7 +8,7 @@ from typing import Any, Dict
 import pytest
 
 from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
-from mirror_lib.session import SETTINGS, connector_settings, packages, refuse_settings
+from mirror_lib.session import SETTINGS, connector_settings, packages, refuse_settings, require_java
 
 
 def test_connectors_follow_the_spark_that_runs() -> None:
@@ -50,6 +50,16 @@ def test_without_a_folder_ivy_is_asked_and_its_noise_is_announced(
 ) -> None:
     assert connector_settings("4.0.0", {}, tmp_path) == {"spark.jars.packages": ",".join(packages("4.0.0"))}
     assert "MIRROR_JARS_DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "place"), [("PATH", "on the PATH"), ("JAVA_HOME", "in JAVA_HOME=")])
+def test_missing_java_is_named_with_what_to_do(name: str, place: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"Spark needs Java, and there is none {place}.*install Java 17"):
+        require_java({name: str(tmp_path)})
+    java = tmp_path / ("java" if name == "PATH" else "bin/java")
+    java.parent.mkdir(exist_ok=True)
+    java.touch(0o755)
+    require_java({name: str(tmp_path)})
 
 
 class Session:

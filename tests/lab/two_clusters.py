@@ -1,0 +1,96 @@
+"""`make clusters`: two real clusters where conf/mirror.yaml looks for them, with records and a group, until Ctrl-C.
+
+PORTS="9092 9192" are the ports of primary and backup. What they hold goes with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import List
+
+from tests.lab.brokers import JARS, KafkaBroker
+from tests.lab.checkout import CACHE, ROOT, LabError
+from tests.lab.dataset import flushed, producer_of
+from tests.lab.moving_group import work
+from tests.lab.ports import free_ports
+
+NAMES = ("primary", "backup")
+GROUP, GROUP_READ = "billing", 300
+ORDERS, PAYMENTS = 1000, 200
+
+NEXT = """\
+{primary}: primary, with orders (2 partitions, {orders} records) and payments.card ({payments} records);
+                the group {group} has read {read} orders
+{backup}: backup, empty
+
+In another terminal:
+  .venv/bin/mirror plan conf/mirror.yaml
+To write orders, one a line, and to read their copies:
+  java -cp '{jars}/*' org.apache.kafka.tools.ConsoleProducer --bootstrap-server {primary} --topic orders
+  java -cp '{jars}/*' org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server {backup} \\
+      --topic primary.orders --from-beginning
+Ctrl-C ends both and removes their data. Then remove ./mirror-state too: it speaks of these clusters."""
+
+
+def wanted_ports() -> List[int]:
+    """The two ports of PORTS. Raises LabError."""
+    words = os.environ.get("PORTS", "").split() or ["9092", "9192"]
+    if len(words) != 2 or not all(word.isdigit() for word in words):
+        raise LabError(f'PORTS="{" ".join(words)}" is not two ports, as in PORTS="9092 9192"')
+    return [int(word) for word in words]
+
+
+def start(directory: Path) -> List[KafkaBroker]:
+    """Both clusters, with their data under `directory`; they end with this process."""
+    if not any(JARS.glob("kafka_*.jar")):
+        raise LabError(f"no Kafka in {JARS}: run `make setup`")
+    ports = zip(NAMES, wanted_ports(), free_ports(2))
+    brokers = [KafkaBroker(name, directory / name, port, controller) for name, port, controller in ports]
+    for broker in brokers:
+        broker.start(wait=False)
+    return [broker.wait_ready() for broker in brokers]
+
+
+def fill(broker: KafkaBroker) -> None:
+    """Orders and payments of now, and a group that has read a part of the orders."""
+    producer = producer_of(broker)
+    for topic, partitions, count in (("orders", 2, ORDERS), ("payments.card", 1, PAYMENTS)):
+        broker.create_topic(topic, partitions)
+        for n in range(count):
+            producer.produce(topic, json.dumps({"id": n}).encode(), b"customer-%d" % (n % 50))
+    flushed(producer)
+    work(broker, GROUP, ["orders"], GROUP_READ)
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    CACHE.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="clusters-", dir=CACHE))
+    brokers: List[KafkaBroker] = []
+    try:
+        brokers = start(directory)
+        fill(brokers[0])
+        where = {broker.name: broker.bootstrap.replace("127.0.0.1", "localhost") for broker in brokers}
+        counts = {"orders": ORDERS, "payments": PAYMENTS, "group": GROUP, "read": GROUP_READ}
+        print(NEXT.format(**where, **counts, jars=os.path.relpath(JARS, ROOT)), flush=True)
+        signal.pause()
+    except KeyboardInterrupt:
+        print("\nboth clusters have ended", file=sys.stderr)
+    except LabError as error:
+        print(f"clusters: {error}", file=sys.stderr)
+        return 1
+    finally:
+        for broker in brokers:
+            broker.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -169,7 +169,7 @@ def _takeover(commands: Any) -> None:
         metavar="N",
         type=int,
         default=COMPARE,
-        help=f"records before a kept position to compare as well (default {COMPARE}); groups that stand before these are not moved",
+        help=f"records before a kept position to compare too (default {COMPARE}); groups further back are not moved",
     )
     takeover.add_argument("--execute", action="store_true", help="write the ledger; stop the other tool first")
 

@@ -6,12 +6,13 @@ Retriable errors are retried here, up to one deadline; everything else leaves as
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from kafka import KafkaAdminClient
-from kafka.errors import AuthorizationError, KafkaError, NodeNotReadyError, UnknownBrokerIdError
+from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, NodeNotReadyError, UnknownBrokerIdError
 
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
@@ -33,6 +34,8 @@ ANSWER_SECONDS = 60.0
 LONGEST_BACKOFF_MS = 1000
 # 10 000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
 LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
+# Who waits longer than this for a cluster is told what for.
+NOTICE_SECONDS = 4.0
 LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 
 
@@ -124,6 +127,10 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
         return made[0]
 
     place = f"the cluster {config.alias} at {config.bootstrap_servers}"
+    patience = options["bootstrap_timeout_ms"] / 1000
+    notice = threading.Timer(NOTICE_SECONDS, log.warning, ("no answer yet from %s; tried for %.0f s", place, patience))
+    notice.daemon = True
+    notice.start()
     try:
         return KafkaAdminClient(**options, kafka_client=connections)
     except KafkaError as error:
@@ -134,11 +141,14 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
         if isinstance(error, LoginRefused):
             raise ClusterError(f"cannot log in to {place}: {error.args[0]}", LOGIN_HINT) from error
         last = made[0]._manager.last_failure if made else ""
-        reason = type(error).__name__ + (f"; the last attempt: {last}" if last else "")
+        reason = f"no answer in {patience:.0f} s" if isinstance(error, KafkaTimeoutError) else type(error).__name__
+        reason += f"; the last attempt: {last}" if last else ""
         raise ClusterError(
             f"cannot reach {place}: {reason}",
             "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
         ) from error
+    finally:
+        notice.cancel()
 
 
 @contextmanager

@@ -21,5 +21,6 @@ def nearest(key: str, names: Iterable[str], cutoff: float = 0.6) -> Optional[str
 def unknown_cluster(alias: str, aliases: Sequence[str], written: str, place: str) -> ConfigError:
     """The error for a flow or key that names a cluster which the file does not define."""
     like = nearest(alias, aliases)
-    advice = f"did you mean {like}?" if like else f"the clusters are {', '.join(aliases) or 'not given'}"
+    known = f"the clusters are {', '.join(aliases)}" if aliases else "the file has no clusters"
+    advice = f"did you mean {like}?" if like else known
     return config_error(f"{written} names an unknown cluster, {alias}; {advice}", place)

@@ -65,7 +65,7 @@ class _Reader:
         if node is None or node.tag == _NULL:
             return
         if not isinstance(node, yaml.MappingNode):
-            raise config_error(f"{section} must be a map", self._place(node.start_mark.line))
+            raise config_error(f"{section} must be a map, `key: value` on each line", self._place(node.start_mark.line))
         seen: Dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line

@@ -69,7 +69,8 @@ def fill(broker: KafkaBroker) -> None:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell's background job ignores it
+        signal.signal(number, signal.default_int_handler)
     CACHE.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="clusters-", dir=CACHE))
     brokers: List[KafkaBroker] = []

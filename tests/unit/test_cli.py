@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import signal
@@ -152,7 +153,9 @@ def test_ctrl_c_ends_a_command_with_one_line(config: str) -> None:
         file = Path(config)
         file.write_text(file.read_text().replace("127.0.0.1:1", f"127.0.0.1:{silent.getsockname()[1]}"))
         command = [sys.executable, "-m", "mirror_lib.cli", "plan", config]
-        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as plan:
+        # A shell's background job ignores Ctrl-C, and so would its children.
+        heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as plan:
             silent.accept()
             plan.send_signal(signal.SIGINT)
             assert plan.communicate()[1] == "error: stopped by Ctrl-C\n"

@@ -116,7 +116,7 @@ def test_our_own_settings_are_read(tmp_path: Path) -> None:
         (BASE + "    trigger: availableNow\n", "trigger is for the whole file"),
         (BASE.replace("A: {", "A: {tasks.max: 2, "), "it is not a setting of a cluster; write A->B.tasks.max"),
         (BASE + "x: [\n", "not valid YAML"),
-        ("clusters: [A, B]\n", "clusters must be a map (mirror.yaml:1)"),
+        ("clusters: [A, B]\n", "clusters must be a map, `key: value` on each line (mirror.yaml:1)"),
         ("just text", "the file must be a map"),
         ("", "no flow is enabled; list A->B under flows (mirror.yaml)"),
         (BASE.replace('{bootstrap.servers: "a:9092"}', ""), "cluster A has no bootstrap.servers"),

@@ -33,11 +33,12 @@ ERROR_HEADER = "mirror.error"
 _NAMES = "map<string, array<struct<topic: string, partitions: int>>>"
 # Columns of our own on the way. No column of Kafka's or of a user's is likely to have a blank in its name.
 _NEW, _MADE, _NAMED, _TO = "`mirror new`", "`mirror made`", "`mirror named`", "`mirror to`"
-# Why no record can be made of the new parts, where that is so.
-_UNUSABLE = (
-    f"case when {_MADE}.timestamp is null then 'timestamp is null' end",
-    f"case when exists({_MADE}.headers, header -> header.key is null) then 'a header has no key' end",
-)
+# Why no record can be made of new parts, where that is so. Kafka's own are never so, and Spark runs what stands behind
+# `exists` row by row.
+_UNUSABLE = {
+    "timestamp": f"case when {_MADE}.timestamp is null then 'timestamp is null' end",
+    "headers": f"case when exists({_MADE}.headers, header -> header.key is null) then 'a header has no key' end",
+}
 
 
 def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataFrame:
@@ -50,8 +51,9 @@ def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataF
     taken = transformed(rows, change)
     kept = _kept(taken, change)
     parts = outputs(kept, change)
-    made = _made(kept, change, parts)
-    return _addressed(made, change, remote, any(part.name == REMOTE_TOPIC for part in parts))
+    # Columns as they came cannot fail; those of a `transform` may, once Spark has put both together.
+    new = [part for part in parts if change.transform is not None or not part.as_it_came]
+    return _addressed(_made(kept, change, parts, new), change, remote, [part.name for part in new])
 
 
 def no_rows(spark: SparkSession) -> DataFrame:
@@ -75,10 +77,8 @@ def _kept(rows: DataFrame, change: RecordChange) -> DataFrame:
     return taken.withColumn(FAILURE, F.coalesce(F.col(FAILURE), failed))
 
 
-def _made(rows: DataFrame, change: RecordChange, parts: List[Output]) -> DataFrame:
+def _made(rows: DataFrame, change: RecordChange, parts: List[Output], new: List[Output]) -> DataFrame:
     """Add the record's parts as one struct, and the reason where some cannot be computed: then none of them counts."""
-    # Columns as they came cannot fail; those of a `transform` may, once Spark has put both together.
-    new = [part for part in parts if change.transform is not None or not part.as_it_came]
     if change.select is None or not new:
         return rows.withColumn(_bare(_MADE), F.struct(*(part.column.alias(part.name) for part in parts)))
     spark = rows.sparkSession
@@ -103,14 +103,14 @@ def _whole() -> Column:
     return F.col(FAILURE).isNull() & (F.col("offset") >= 0)
 
 
-def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, chooses: bool) -> DataFrame:
-    """Add where each record goes, and why those fail that can go nowhere."""
+def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, new: List[str]) -> DataFrame:
+    """Add where each record goes, and why those fail that can go nowhere; the parts `new` were given by the change."""
+    chooses = REMOTE_TOPIC in new
     # Spark makes a constant of the map, once for each pass.
     names = f"from_json('{remote.as_json()}', '{_NAMES}')[topic]"
     named = f"filter({names}, name -> name.topic = {_MADE}.{REMOTE_TOPIC})" if chooses else names
-    faults = [f"case when coalesce(size({_NAMED}), 0) < 1 then {_nowhere(chooses)} end"]
-    if change.select or change.transform:
-        faults = [*_UNUSABLE, *faults]
+    unusable = [why for name, why in _UNUSABLE.items() if name in new]
+    faults = [*unusable, f"case when coalesce(size({_NAMED}), 0) < 1 then {_nowhere(chooses)} end"]
     place = f"case when {FAILURE} is null then {_NAMED} else {_dead(change, remote)} end"
     # Most flows have one remote topic for each: then nothing has to be spread out.
     to = f"({place})[0]" if remote.one_each or chooses else f"explode_outer({place})"

@@ -28,7 +28,7 @@ from mirror_lib.log.varint import SIGNED, SMALL, SMALL_VARINTS, decode_varint, e
 __all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records", "same_records"]
 
 # What a record may have beside its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
-_RECORD_OVERHEAD = 21
+RECORD_OVERHEAD = 21
 # A piece compresses worse than the whole; aiming lower saves a second split.
 _SPLIT_MARGIN = 0.9
 _FAR = 1 << 62
@@ -106,7 +106,7 @@ def build_batches(
         piece = waiting.pop()
         data = _build(piece, codec, producer_id, producer_epoch, base_sequence)
         if len(data) <= max_bytes:
-            built.append(Built(data, len(piece), _runs(piece)))
+            built.append(Built(data, len(piece), runs_of([record.offset for record in piece])))
             base_sequence = next_sequence(base_sequence, len(piece))
         elif len(piece) == 1:
             raise RecordTooLarge(piece[0].offset, len(data), max_bytes)
@@ -204,7 +204,7 @@ def _encode(records: Sequence[Record]) -> bytes:
 
 
 def _plain_size(records: Sequence[Record]) -> int:
-    return sum(map(len, map(_BODY, records))) + _RECORD_OVERHEAD * len(records)
+    return sum(map(len, map(_BODY, records))) + RECORD_OVERHEAD * len(records)
 
 
 def cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]]:
@@ -216,7 +216,7 @@ def cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]
         return [records]
     pieces, start, size = [], 0, 0
     for index, record in enumerate(records):
-        needs = len(record.body) + _RECORD_OVERHEAD
+        needs = len(record.body) + RECORD_OVERHEAD
         if size + needs > room and index > start:
             pieces.append(records[start:index])
             start, size = index, 0
@@ -224,9 +224,10 @@ def cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]
     return [*pieces, records[start:]]
 
 
-def _runs(records: Sequence[Record]) -> Tuple[Tuple[int, int], ...]:
-    first, count = records[0].offset, len(records)
-    if records[-1].offset - first + 1 == count:
+def runs_of(offsets: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
+    """Ascending offsets as `(first, count)` of each stretch without a gap."""
+    first, count = offsets[0], len(offsets)
+    if offsets[-1] - first + 1 == count:
         return ((first, count),)
-    starts = [0, *(i for i in range(1, count) if records[i].offset != records[i - 1].offset + 1)]
-    return tuple((records[a].offset, b - a) for a, b in zip(starts, [*starts[1:], count]))
+    starts = [0, *(i for i in range(1, count) if offsets[i] != offsets[i - 1] + 1)]
+    return tuple((offsets[a], b - a) for a, b in zip(starts, [*starts[1:], count]))

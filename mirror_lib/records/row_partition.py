@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import FrozenSet, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.log.batch import Record, next_sequence, read_header
+from mirror_lib.log.batch import HEADER_SIZE, Record, header_of, next_sequence, read_header
 from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.offsets import log_ends
@@ -17,6 +17,7 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge, build_batches, cut
 from mirror_lib.log.tail import LostTail, log_entries
 from mirror_lib.records.remainder import Remainder
+from mirror_lib.records.row_columns import RowColumns
 from mirror_lib.records.rows import Partition, Stretch
 from mirror_lib.replicate.encode import Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
@@ -47,6 +48,7 @@ class RowPartition:
         self._mixed = mixed
         self._rank = 0
         self._sequence = self.copy.sequence
+        self._room = task.max_message_bytes - HEADER_SIZE
         self._remainder: Optional[Remainder] = None
         self._last: Tuple[Partition, int] = (("", -1), -1)
         self._ended = False
@@ -90,10 +92,10 @@ class RowPartition:
             if self._mixed:
                 stretch = self._ranked(stretch)
             if stretch.failures and not self._skips:
-                self._stop_at(stretch.records, *stretch.failures[0])
+                self._stop_at(stretch.rows, *stretch.failures[0])
                 return
             self.copy.incidents += [self._skipped(*each) for each in stretch.failures]
-            self._queue(self._compared(stretch.records))
+            self._append(stretch.rows)
         except RefusedError as error:
             self.copy.refuse(str(error))
 
@@ -116,35 +118,28 @@ class RowPartition:
         position = self._end if self._ended and not broken and copy.stopped is None else copy.acknowledged
         return replace(part, position=position, sequence=None if broken or left else part.sequence)
 
-    def _compared(self, records: Sequence[Record]) -> Sequence[Record]:
-        if self._remainder is None or not self._remainder.left:
-            return records
-        return self._started(self._remainder.compare(records))
-
     def _started(self, rest: List[Record]) -> List[Record]:
         if self._remainder is not None and not self._remainder.left:
             self.copy.start(self._producer)  # from behind what was there
         return rest
 
-    def _stop_at(self, records: Sequence[Record], offset: int, reason: str) -> None:
-        self._queue(self._compared([each for each in records if each.offset < offset]))
+    def _stop_at(self, rows: RowColumns, offset: int, reason: str) -> None:
+        self._append(rows.before(offset))
         self.end()
         self.copy.reject(offset, reason)
 
     def _ranked(self, stretch: Stretch) -> Stretch:
-        first, new = self._rank, tuple.__new__
-        self._rank += len(stretch.records)
-        records = [new(Record, (first + i, *each[1:])) for i, each in enumerate(stretch.records)]
-        return stretch._replace(records=records)
+        first = self._rank
+        self._rank += len(stretch.rows)
+        return stretch._replace(rows=stretch.rows.numbered(first))
 
     def _check_order(self, stretch: Stretch) -> None:
         source, last = self._last
         begins = last if source == stretch.source else -1
-        offsets = [begins, *(record.offset for record in stretch.records)]
-        bad = next((after for before, after in zip(offsets, offsets[1:]) if after <= before), None)
-        self._last = (stretch.source, offsets[-1])
+        bad, ends = stretch.rows.out_of_order(begins), stretch.rows.last if len(stretch.rows) else begins
+        self._last = (stretch.source, ends)
         if bad is None and stretch.source < source:
-            bad = offsets[-1]
+            bad = ends
         if bad is not None:
             raise RefusedError(
                 f"{name_of(stretch.source)} at offset {bad}: the flow gives more than one record of it for "
@@ -154,8 +149,8 @@ class RowPartition:
         self._check_range(stretch)
 
     def _check_range(self, stretch: Stretch) -> None:
-        start, end = self._task.upstream_offset, self._task.end
-        strange = [each.offset for each in stretch.records[:1] + stretch.records[-1:] if not start <= each.offset < end]
+        start, end, rows = self._task.upstream_offset, self._task.end, stretch.rows
+        strange = [offset for offset in ((rows.first, rows.last) if rows else ()) if not start <= offset < end]
         if strange and not self._mixed:
             raise RefusedError(
                 f"{name_of(stretch.source)} at offset {strange[0]}: the flow gives a record of it, and was given "
@@ -166,7 +161,28 @@ class RowPartition:
     def _skipped(self, offset: int, reason: str) -> Incident:
         return Incident(OFFSETS_SKIPPED, *self._task.source, offset, offset + 1, reason)
 
+    def _append(self, rows: RowColumns) -> None:
+        if self._remainder is not None and self._remainder.left:
+            self._queue(self._started(self._remainder.compare(rows.records())))
+        elif rows and (rows.first < self._task.isolate_until or rows.widest > self._room):
+            self._queue(rows.records())
+        else:
+            for piece in rows.cut(BATCH_BYTES):
+                for part in piece.cut(self._room):
+                    self._put(part)
+
+    def _put(self, rows: RowColumns) -> None:
+        """Queue one batch. It has the bytes that `build_batches` would give it."""
+        producer, count, newest = self._producer, len(rows), rows.newest
+        oldest, payload = rows.timestamps[0].as_py(), rows.payload()
+        head = header_of(
+            NO_CODEC, count, oldest, newest, producer.producer_id, producer.epoch, self._sequence, payload
+        )
+        self._sequence = next_sequence(self._sequence, count)
+        self.copy.put(Outgoing((head, payload), count, rows.runs(), rows.last + 1, newest, True))
+
     def _queue(self, records: Sequence[Record]) -> None:
+        """The same row by row, where one may be too large, or has to go alone."""
         alone = sum(record.offset < self._task.isolate_until for record in records)
         pieces = [[record] for record in records[:alone]] + cut(records[alone:], BATCH_BYTES)
         try:

@@ -19,6 +19,9 @@ FETCH = {
     "kafka.max.poll.records": "5000",
     "kafka.receive.buffer.bytes": str(1024 * 1024),
 }
+# Formats that Spark reads through its older interface, Kafka among them by default: there each of Spark's own rows becomes
+# one of Java objects, and one of Spark's own again.
+_READ_THE_OLD_WAY = "spark.sql.sources.useV1SourceList"
 
 
 def source_rows(spark: SparkSession, flow: ReplicationFlow, tasks: Iterable[PartitionTask]) -> DataFrame:
@@ -45,4 +48,6 @@ def source_rows(spark: SparkSession, flow: ReplicationFlow, tasks: Iterable[Part
         "failOnDataLoss": "true",
         "groupIdPrefix": f"mirror-{flow.source.alias}-{flow.target.alias}",
     }
+    old = spark.conf.get(_READ_THE_OLD_WAY) or ""
+    spark.conf.set(_READ_THE_OLD_WAY, ",".join(name for name in old.split(",") if name.strip() != "kafka"))
     return spark.read.format("kafka").options(**options).load()

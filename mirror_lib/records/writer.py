@@ -129,8 +129,8 @@ class RowWriter:
         place = stretch.remote if self._given.mixed else stretch.source
         to, known = stretch.remote, self._tasks.get(place, []) if place is not None else []
         tasks = [task for task in known if to is None or task.remote == to]
-        if stretch.records and not tasks:
-            self._failed.append((stretch.source, stretch.records[0].offset, NO_SUCH_PLACE))
+        if stretch.rows and not tasks:
+            self._failed.append((stretch.source, stretch.rows.first, NO_SUCH_PLACE))
         for task in tasks:
             self._partition(task).take(stretch)
 

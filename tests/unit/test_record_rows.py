@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from mirror_lib.log.reencode import build_batches
-from mirror_lib.records.rows import Stretch, records_of, stretches
+from mirror_lib.log.batch import HEADER_SIZE
+from mirror_lib.log.reencode import build_batches, cut
+from mirror_lib.log.varint import SMALL
+from mirror_lib.records.row_columns import columns_of
+from mirror_lib.records.rows import Stretch, stretches
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -55,7 +58,7 @@ def rows_of(
 def read_back(stretch: Stretch) -> List[Tuple[int, Content]]:
     """What kafka-python finds in the batches, with the upstream offsets that were told for them."""
     found: List[Tuple[int, Content]] = []
-    for built in build_batches(stretch.records, 0, 7, 1, 0, 1 << 20):
+    for built in build_batches(stretch.rows.records(), 0, 7, 1, 0, 1 << 20):
         offsets = (start + i for start, count in built.runs for i in range(count))
         for batch in MemoryRecords(built.data):
             assert batch.validate_crc()
@@ -79,13 +82,52 @@ def test_every_record_is_read_back_as_it_was(
     assert found == wanted
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.lists(CONTENTS, min_size=1, max_size=40), st.integers(0, 3), st.integers(50, 30_000))
+def test_whole_columns_make_the_bytes_that_single_records_make(
+    contents: List[Content], gap: int, room: int
+) -> None:
+    rows = rows_of([("a", 0, "x", 0)] * len(contents), contents)
+    offsets = pa.array([5 + n * (1 + gap) for n in range(len(contents))], pa.int64())
+    found = columns_of(rows.set_column(2, "source_offset", offsets))
+    wanted = cut(found.records(), room)
+    parts = list(found.cut(room))
+    assert [(part.payload(), part.runs(), part.newest) for part in parts] == [
+        (plain.data[HEADER_SIZE:], plain.runs, max(record.timestamp for record in piece))
+        for piece in wanted
+        for plain in build_batches(piece, 0, 7, 1, 0, 1 << 30)
+    ]
+
+
+def test_a_batch_of_more_records_than_two_bytes_count_is_numbered_on() -> None:
+    count = 2 * SMALL
+    rows = rows_of([("a", 0, "x", 0)] * count, [(n * 5, None, b"", ()) for n in range(count)])
+    found = columns_of(rows)
+    (plain,) = build_batches(found.records(), 0, 7, 1, 0, 1 << 30)
+    assert found.payload() == plain.data[HEADER_SIZE:]
+
+
+@pytest.mark.parametrize("offsets, bad", [([4, 5, 9], None), ([3, 4], 3), ([4, 6, 6], 6), ([7, 5, 6], 5), ([], None)])
+def test_the_first_row_that_does_not_come_behind_the_one_before_is_found(
+    offsets: List[int], bad: Optional[int]
+) -> None:
+    rows = rows_of([("a", 0, "x", 0)] * len(offsets), [(1, None, b"", ())] * len(offsets))
+    found = columns_of(rows.set_column(2, "source_offset", pa.array(offsets, pa.int64())))
+    assert found.out_of_order(3) == bad
+
+
+def test_rows_before_one_that_failed_are_all_those_before_it() -> None:
+    rows = columns_of(rows_of([("a", 0, "x", 0)] * 4, [(1, None, b"", ())] * 4))
+    assert [len(rows.before(end)) for end in (0, 3, 9)] == [0, 3, 4]
+
+
 def test_rows_that_failed_are_told_and_not_sent() -> None:
     rows = rows_of([("a", 0, "x", 0)] * 4, [(1, None, b"%d" % n, ()) for n in range(4)])
     failure = pa.array([None, "not a number", None, "too long"], pa.string())
     places = pa.array(["x", None, "x", None], pa.string()), pa.array([0, None, 0, None], pa.int32())
     rows = rows.set_column(3, "remote_topic", places[0]).set_column(4, "remote_partition", places[1])
     (found,) = stretches(rows.set_column(9, "failure", failure))
-    assert [record.offset for record in found.records] == [0, 2]
+    assert [record.offset for record in found.rows.records()] == [0, 2]
     assert found.failures == [(1, "not a number"), (3, "too long")]
 
 
@@ -102,11 +144,11 @@ def test_rows_that_failed_have_no_place_or_are_dead_letters() -> None:
 def test_rows_that_go_on_in_another_partition_stay_in_order() -> None:
     edges = [("a", 0, "x", 0), ("a", 0, "x", 0), ("a", 1, "x", 0), ("b", 0, "x", 0)]
     found = list(stretches(rows_of(edges, [(1, None, b"", ())] * 4)))
-    assert [(each.source, len(each.records)) for each in found] == [(("a", 0), 2), (("a", 1), 1), (("b", 0), 1)]
+    assert [(each.source, len(each.rows)) for each in found] == [(("a", 0), 2), (("a", 1), 1), (("b", 0), 1)]
 
 
 def test_header_without_a_name_is_refused() -> None:
     rows = rows_of([("a", 0, "x", 0)], [(1, None, None, ())])
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
     with pytest.raises(ValueError, match="without a name"):
-        records_of(rows.set_column(8, "headers", headers))
+        columns_of(rows.set_column(8, "headers", headers))

@@ -19,8 +19,8 @@ FETCH = {
     "kafka.max.poll.records": "5000",
     "kafka.receive.buffer.bytes": str(1024 * 1024),
 }
-# Formats that Spark reads through its older interface, Kafka among them by default: there each of Spark's own rows becomes
-# one of Java objects, and one of Spark's own again.
+# Formats that Spark reads through its older interface, Kafka among them by default: there each of its own rows becomes
+# one of Java objects, and one of its own again.
 _READ_THE_OLD_WAY = "spark.sql.sources.useV1SourceList"
 
 

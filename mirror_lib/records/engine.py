@@ -37,11 +37,12 @@ FEWEST_ROWS, MOST_ROWS, ROWS_AT_FIRST = 64, 10_000, 500
 
 class Changed(NamedTuple):
     """The rows of a pass as they are to be written, in the columns of `CHANGED_DDL`. `repeatable` says whether they are
-    the same each time, else `reason` why not."""
+    the same each time, else `reason` why not. A task that keeps partitions can do without the columns `needless`."""
 
     rows: DataFrame
     repeatable: bool
     reason: str = ""
+    needless: Tuple[str, ...] = ()
 
 
 class Change(Protocol):
@@ -88,7 +89,7 @@ class RecordEngine:
         changed = self._changed(source_rows(spark, self._flow, plan.tasks), plan.tasks)
         spark.conf.set(ARROW_ROWS, str(self._arrow_rows))
         # Narrow: the rows of a source partition stay together and in order.
-        rows = changed.rows.coalesce(self._flow.tasks_max)
+        rows = changed.rows.drop(*changed.needless).coalesce(self._flow.tasks_max)
         found = append_rows(rows, RowsPlan(plan, changed.repeatable, self._flow.on_error == "skip"))
         for (topic, number), offset, reason in (failed for each in found for failed in each.failed):
             hint = "`transform` must leave topic, partition and offset as they are"

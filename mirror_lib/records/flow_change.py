@@ -17,6 +17,7 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster
 from mirror_lib.records.engine import Changed
+from mirror_lib.records.narrow_rows import needless
 from mirror_lib.replicate.lanes import PartitionTask
 
 
@@ -54,7 +55,7 @@ class FlowChange:
             names[topic] = (*names.get(topic, ()), remote)
         found = changed(rows, self._change, self._remote(names))
         repeatable, reason = is_deterministic(found, self._change.deterministic)
-        return Changed(found, repeatable, reason)
+        return Changed(found, repeatable, reason, needless(self._change, tasks))
 
     def _remote(self, names: Mapping[str, Tuple[str, ...]]) -> RemoteNames:
         dead = self._change.dead_letter_topic

@@ -18,7 +18,8 @@ Partition = Tuple[str, int]
 
 
 class Stretch(NamedTuple):
-    """Rows of one source partition that go to one remote partition, in order; `remote` is None where there are none.
+    """Rows of one source partition that go to one remote partition, in order; `remote` is None where there are none, or
+    the source partition has only one.
 
     `failures` are the rows of the source partition that became no record: upstream offset, and what is wrong. `dead`
     are those of them that go to the dead letter topic, as they came, and `dead_letters` is where.
@@ -33,8 +34,9 @@ class Stretch(NamedTuple):
 
 
 def stretches(rows: pa.RecordBatch) -> Iterator[Stretch]:
-    """The rows of `CHANGED_DDL`, those of each source and remote partition together. Order within a remote partition
-    is kept where the rows of one source partition lie together, and within each source partition always."""
+    """The rows of `CHANGED_DDL`, perhaps without REMOTE, those of each source and remote partition together. Order
+    within a remote partition is kept where the rows of one source partition lie together, and within each source
+    partition always."""
     failed = pc.is_valid(rows.column("failure"))
     if not pc.any(failed).as_py():
         yield from _good(rows, {})
@@ -48,15 +50,16 @@ def stretches(rows: pa.RecordBatch) -> Iterator[Stretch]:
 
 
 def _good(rows: pa.RecordBatch, bad: Mapping[Partition, Stretch]) -> Iterator[Stretch]:
-    for part in _parts(rows, (*SOURCE, *REMOTE)):
+    told = REMOTE[0] in rows.schema.names
+    for part in _parts(rows, (*SOURCE, *REMOTE) if told else SOURCE):
         source = _place(part, SOURCE)
         also = bad.get(source, Stretch(source, None))
-        yield also._replace(remote=_place(part, REMOTE), rows=columns_of(part))
+        yield also._replace(remote=_place(part, REMOTE) if told else None, rows=columns_of(part))
 
 
 def _failures(rows: pa.RecordBatch) -> Stretch:
     failures = list(zip(rows.column("source_offset").to_pylist(), rows.column("failure").to_pylist()))
-    if rows.column("remote_topic").null_count:
+    if REMOTE[0] not in rows.schema.names or rows.column(REMOTE[0]).null_count:
         return Stretch(_place(rows, SOURCE), None, failures=failures)
     dead = columns_of(rows).records()
     return Stretch(_place(rows, SOURCE), None, dead=dead, dead_letters=_place(rows, REMOTE))

@@ -16,6 +16,7 @@ import pyarrow as pa
 from mirror_lib.errors import FencedError
 from mirror_lib.log.connection import Disconnected, LogClient, Network
 from mirror_lib.records.dead_letters import DeadLetter
+from mirror_lib.records.narrow_rows import widened
 from mirror_lib.records.row_partition import RowPartition
 from mirror_lib.records.rows import SOURCE, Partition, Stretch, stretches
 from mirror_lib.records.sending import PATIENCE_SECONDS, Sending
@@ -86,7 +87,7 @@ class RowWriter:
         """Append until there are no more rows. A broken connection ends it early: the driver then fences and looks."""
         started, fenced, broken = time.monotonic(), False, False
         try:
-            for batch in batches:
+            for batch in (widened(each, self._plan.tasks[0].topic) for each in batches):
                 for stretch in stretches(batch):
                     self._bury(stretch)
                     self._take(stretch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 import pyarrow as pa
 import pytest
@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.log.batch import HEADER_SIZE
 from mirror_lib.log.reencode import build_batches, cut
 from mirror_lib.log.varint import SMALL
+from mirror_lib.records.narrow_rows import needless, widened
 from mirror_lib.records.row_columns import columns_of
-from mirror_lib.records.rows import Stretch, stretches
+from mirror_lib.records.rows import REMOTE, Stretch, stretches
+from mirror_lib.replicate.lanes import PartitionTask
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -152,3 +155,44 @@ def test_header_without_a_name_is_refused() -> None:
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
     with pytest.raises(ValueError, match="without a name"):
         columns_of(rows.set_column(8, "headers", headers))
+
+
+def task_of(topic: str, number: int, remote: str) -> PartitionTask:
+    return PartitionTask(topic, remote, number, 0, 0, 10, None, 1000)
+
+
+@pytest.mark.parametrize(
+    "change, remotes, kept",
+    [
+        (RecordChange(), [("a", "x")], {"source_partition"}),
+        (RecordChange(select="*"), [("a", "x"), ("b", "y")], {"source_partition", "source_topic"}),
+        (RecordChange(where="true"), [("a", "x")], {"source_partition", "failure"}),
+        (RecordChange(select="*, null as key"), [("a", "x")], {"source_partition", "failure"}),
+        (RecordChange(), [("a", "x"), ("a", "y")], {"source_partition", *REMOTE}),
+        (RecordChange(transform="m:f"), [("a", "x")], {"source_partition", "source_topic", "failure"}),
+        (RecordChange(where="true", dead_letter_topic="dead"), [("a", "x")], {"source_partition", *REMOTE, "failure"}),
+    ],
+)
+def test_a_row_comes_with_what_a_task_cannot_tell_without_it(
+    change: RecordChange, remotes: List[Tuple[str, str]], kept: Set[str]
+) -> None:
+    gone = needless(change, [task_of(topic, 0, remote) for topic, remote in remotes])
+    assert {"source_topic", "source_partition", "failure", *REMOTE} - set(gone) == kept
+
+
+def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
+    edges = [("a", number, "x", number) for number in (0, 0, 1)]
+    rows = rows_of(edges, [(1, None, b"%d" % n, ()) for n in range(3)])
+    few = rows.select([name for name in SCHEMA.names if name not in (*REMOTE, "source_topic", "failure")])
+    whole = list(stretches(rows))
+    told = list(stretches(widened(few, "a")))
+    assert [(each.source, each.remote, each.rows.records()) for each in told] == [
+        (each.source, None, each.rows.records()) for each in whole
+    ]
+
+
+def test_a_row_that_failed_is_told_where_remote_partitions_are_not() -> None:
+    rows = rows_of([("a", 0, "x", 0)] * 2, [(1, None, b"", ())] * 2)
+    rows = rows.set_column(9, "failure", pa.array([None, "not a number"], pa.string()))
+    (found,) = stretches(rows.select([name for name in SCHEMA.names if name not in REMOTE]))
+    assert (found.failures, found.dead, len(found.rows)) == ([(1, "not a number")], (), 1)

@@ -132,6 +132,7 @@ class MixingMirror:
             # says where they begin.
             self._journal.begun()
             self._passes.add(self.flow.name, planned, run_id=self._journal.run_id)
+            self._journal.passed()
             self._last, self._done = planned, planned.empty
             self._progress.planned(planned, self._remote_topics())
             if planned.empty:

@@ -8,12 +8,14 @@ from typing import FrozenSet, Mapping, Optional, Sequence, Tuple
 from pyspark.sql import SparkSession
 
 from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.lane_producers import LaneProducerTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.pass_thinning import PassThinning
 from mirror_lib.state.records import Incident, LedgerRow, MirrorRun, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
-from mirror_lib.state.upkeep import LedgerUpkeep
+from mirror_lib.state.upkeep import Upkeep
 from mirror_lib.under_way import UnderWay
 
 
@@ -38,7 +40,8 @@ class Journal:
         self._ledger = OffsetSyncTable(spark, state)
         self._incidents = IncidentTable(spark, state)
         self._producers = LaneProducerTable(spark, state)
-        self._upkeep = LedgerUpkeep(spark, state, flow)
+        self._upkeep = Upkeep(flow, LedgerCompaction(spark, state, flow))
+        self._pass_upkeep = Upkeep(flow, PassThinning(spark, state, flow))
         self._appends = 0
         self.wrote = False  # whether a row of the ledger is written
         self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
@@ -81,8 +84,13 @@ class Journal:
         self._upkeep.committed()
 
     def await_upkeep(self, seconds: float) -> None:
-        """Let the ledger's upkeep, if it is at work, come to its end."""
+        """Let the upkeep of tables, where it is at work, come to its end, for so long each."""
         self._upkeep.wait(seconds)
+        self._pass_upkeep.wait(seconds)
+
+    def passed(self) -> None:
+        """A pass that places records anew was written down."""
+        self._pass_upkeep.committed()
 
     def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
         """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""

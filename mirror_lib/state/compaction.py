@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import List, Optional, Sequence
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -80,19 +79,24 @@ class LedgerCompaction:
     """The rows of one flow in the ledger of a `state:` folder."""
 
     def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
-        self._spark = spark
         self._table = StateTable(spark, state, OFFSET_SYNCS)
         self._flow = flow
 
     def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
         """What is worth merging, if it is in `enough` files. StateError where the ledger cannot be read."""
-        # The cheap questions first: most of the time there is nothing to do.
-        rows = self._table.rows() if self._table.entries() > enough else None
+        rows = self._table.rows_in_files(enough)
+        if rows is None:
+            return None
         with self._table.explained("look through"):
-            if rows is None or len(rows.inputFiles()) < enough:
-                return None
             found = chosen(self._files(rows))
         return found if found is not None and found.files >= enough else None
+
+    def tidy(self, enough: int) -> bool:
+        """Merge what is worth it, if it is in `enough` files; whether anything was. StateError."""
+        found = self.due(enough)
+        if found is not None:
+            self.merge(found)
+        return found is not None
 
     def merge(self, found: Choice) -> None:
         """Put merged rows in the place of those that are chosen, in one commit, which `LedgerStream` passes over.
@@ -103,7 +107,7 @@ class LedgerCompaction:
         rows = self._table.rows()
         if rows is None:
             return
-        since = f"flow = {_text(self._flow)} AND committed_at >= {_timestamp(found.since)}"
+        since = f"flow = {text_literal(self._flow)} AND committed_at >= {_timestamp(found.since)}"
         # Delta reads and replaces at one and the same version, and refuses where others wrote in the meantime.
         options = {"replaceWhere": since, COMMIT_NAME: f"{self._flow} compaction"}
         with self._table.explained("merge"):
@@ -115,9 +119,7 @@ class LedgerCompaction:
 
     def drop_replaced_files(self) -> None:
         """Delete the files that no version of the last days needs any more. StateError."""
-        with self._table.explained("clean"):
-            if DeltaTable.isDeltaTable(self._spark, self._table.path):
-                self._table.delta().vacuum()
+        self._table.drop_replaced_files()
 
     def _files(self, rows: DataFrame) -> List[LedgerFile]:
         at = F.expr("unix_micros(committed_at)")
@@ -137,6 +139,7 @@ def _timestamp(micros: int) -> str:
     return f"TIMESTAMP '{_EPOCH + timedelta(microseconds=micros)}'"
 
 
-def _text(value: str) -> str:
+def text_literal(value: str) -> str:
+    """A text in Spark SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -1,6 +1,7 @@
 """The table of passes whose rows are spread over partitions anew: what each is to copy, written before it begins.
 
-Rows are only ever added. The last pass of a flow is the one that may be half done; an empty one says that none is.
+Older ones are merged in time (`pass_thinning`). The last pass of a flow is the one that may be half done; an empty one
+says that none is.
 """
 
 from __future__ import annotations

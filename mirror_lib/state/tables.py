@@ -103,6 +103,8 @@ class StateTable:
         at last, is a StateError.
         """
         with self.explained("change rows of"):
+            with self._alone:
+                pass  # a change that was refused once goes first
             if self._made(make):
                 return
             # Held until the end: an append that was let in between would get in the way of the next attempt as well.
@@ -127,6 +129,19 @@ class StateTable:
         with self.explained("list"):
             folder = jvm.org.apache.hadoop.fs.Path(self.path)
             return len(folder.getFileSystem(jsc.hadoopConfiguration()).listStatus(folder))
+
+    def rows_in_files(self, enough: int) -> Optional[DataFrame]:
+        """The table as it is now, where it is in `enough` files, else `None`. StateError."""
+        # The cheap questions first: most of the time there is nothing to do.
+        rows = self.rows() if self.entries() > enough else None
+        with self.explained("look through"):
+            return rows if rows is not None and len(rows.inputFiles()) >= enough else None
+
+    def drop_replaced_files(self) -> None:
+        """Delete the files that no version of the last days needs any more. StateError."""
+        with self.explained("clean"):
+            if DeltaTable.isDeltaTable(self._spark, self.path):
+                self.delta().vacuum()
 
     def append(self, rows: Sequence[Tuple[object, ...]], options: Mapping[str, str]) -> None:
         """Add `rows` in one commit and one file; values in the order of the columns, without the stamp.

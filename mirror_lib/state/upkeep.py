@@ -1,6 +1,6 @@
-"""When the ledger is made small again: a commit of a flow in, now and then a compaction beside the copy.
+"""When the ledger, or the table of passes, is made small again: a flow's commit in, a compaction beside the copy out.
 
-Whatever goes wrong with it is told and left: a ledger that is not merged is slower, and as true.
+Whatever goes wrong with it is told and left: a table that is not merged is slower, and as true.
 """
 
 from __future__ import annotations
@@ -8,12 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Optional
-
-from pyspark.sql import SparkSession
+from typing import Optional, Protocol
 
 from mirror_lib.errors import MirrorError
-from mirror_lib.state.compaction import FILES_TO_MERGE, LedgerCompaction
+from mirror_lib.state.compaction import FILES_TO_MERGE
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +32,22 @@ def files_to_merge(commits: int) -> Optional[int]:
     return OVERDUE_FILES if commits == 1 else FILES_TO_MERGE
 
 
-class LedgerUpkeep:
+class Tidied(Protocol):
+    """One flow's rows in a table. Both may raise StateError; then nothing was done, and nothing is wrong."""
+
+    def tidy(self, enough: int) -> bool:
+        """Merge what is worth it, where it is in `enough` files; whether anything was."""
+
+    def drop_replaced_files(self) -> None:
+        """Delete the files that no version of the last days needs any more."""
+
+
+class Upkeep:
     """The upkeep of one flow's rows in one driver's life. Call it from one thread."""
 
-    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
+    def __init__(self, flow: str, rows: Tidied) -> None:
         self._flow = flow
-        self._compaction = LedgerCompaction(spark, state, flow)
+        self._rows = rows
         self._commits = 0
         self._cleaned_at: Optional[float] = None
         self._thread: Optional[threading.Thread] = None
@@ -60,16 +68,14 @@ class LedgerUpkeep:
 
     def _look(self, enough: int) -> None:
         try:
-            found = self._compaction.due(enough)
-            if found is not None:
-                self._compaction.merge(found)
+            if self._rows.tidy(enough):
                 self._clean()
         except MirrorError as error:
             # Another process merged or cut the same rows, or the driver ends. There is a next time.
-            log.info("%s: the ledger was not merged: %s", self._flow, error)
+            log.info("%s: a table was not merged: %s", self._flow, error)
 
     def _clean(self) -> None:
         now = time.monotonic()
         if self._cleaned_at is None or now - self._cleaned_at > SECONDS_TO_A_CLEANING:
             self._cleaned_at = now
-            self._compaction.drop_replaced_files()
+            self._rows.drop_replaced_files()

@@ -28,7 +28,7 @@ from mirror_lib.session import JARS_DIR, open_session
 from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, Position
-from mirror_lib.state.upkeep import LedgerUpkeep
+from mirror_lib.state.upkeep import Upkeep
 from tests.bench.aged_log import age
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 
@@ -191,7 +191,7 @@ def timed(name: str, ask: Callable[[], Any]) -> Tuple[Dict[str, float], Any]:
 
 def commits(spark: SparkSession, state: str, count: int, before: int) -> Mapping[str, object]:
     """Real commits of rows that mostly continue the rows before, with the upkeep that a run has."""
-    table, upkeep = OffsetSyncTable(spark, state), LedgerUpkeep(spark, state, FLOW)
+    table, upkeep = OffsetSyncTable(spark, state), Upkeep(FLOW, LedgerCompaction(spark, state, FLOW))
     run_id, figures = uuid.uuid4().hex, []
     took: List[float] = []
     first_rows = [first_row(each) for each in range(COMMITTED_PARTITIONS)]

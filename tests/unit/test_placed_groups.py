@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.state.pass_thinning import KEPT_WHOLE, SHARE, merged_into
 from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, SOURCE, PassRow, RowPass
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known
@@ -36,12 +38,14 @@ def passes_of(
     ends_empty: bool,
     elsewhere: Collection[int] = (),
     born: Sequence[int] = (0, 0, 0),
+    thinned: bool = False,
 ) -> Tuple[PassHistory, Logs, List[int]]:
     """So many records of each source partition in each pass, spread over both remote partitions by their offsets.
 
-    The passes `elsewhere` are in another process's table. A partition is there from pass `born` on.
+    The passes `elsewhere` are in another process's table. A partition is there from pass `born` on. With `thinned` the
+    table was made small before it is read.
     """
-    history, ends = PassHistory(), [0] * partitions
+    ends, own = [0] * partitions, []
     logs: Logs = {at: [] for at in REMOTES}
     others: List[PassRow] = []
     for number, counts in enumerate([*batches, *([[0] * partitions] if ends_empty else [])]):
@@ -56,9 +60,28 @@ def passes_of(
         if number in elsewhere:
             others = [PassRow(ELSEWHERE, "", "", 0, number)]
             continue
-        history.add(RowPass(number, (*rows, *others)))
+        own.append(RowPass(number, (*rows, *others)))
         others = []
+    history = PassHistory()
+    assert all(history.add(each) for each in (merged(own, 2, 1) if thinned else own))
     return history, logs, ends
+
+
+def merged(passes: Sequence[RowPass], whole: int, share: int) -> List[RowPass]:
+    """What `PassThinning` makes of them; the last one is left alone."""
+    borders = [each.number for each in passes if each.of(ELSEWHERE)]
+    into = merged_into([each.number for each in passes], borders, whole, share)
+    found: Dict[int, Dict[Tuple[str, str, str, int], PassRow]] = {}
+    for each in passes:
+        rows = found.setdefault(into[each.number], {})
+        for row in each.rows:
+            first = rows.setdefault((row.side, row.topic, row.topic_id, row.partition), row)
+            rows[row.side, row.topic, row.topic_id, row.partition] = replace(
+                first,
+                from_offset=min(first.from_offset, row.from_offset),
+                until_offset=max(first.until_offset or 0, row.until_offset) if row.until_offset is not None else None,
+            )
+    return [RowPass(number, tuple(rows.values())) for number, rows in sorted(found.items())]
 
 
 def decided(
@@ -82,7 +105,7 @@ def decided(
     return decide_placed(found, Known(FlowMaps({}), {}, "B"), history, feeds, PositionsAhead())
 
 
-COUNTS = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=6)
+COUNTS = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=9)
 
 
 @given(batches=COUNTS, salt=st.integers(0, 1), ends_empty=st.booleans(), cuts=st.tuples(*[st.floats(0, 1)] * 3))
@@ -105,20 +128,22 @@ def test_nothing_unread_is_passed_over_and_no_more_is_read_again_than_is_told(
 @given(
     batches=COUNTS,
     salt=st.integers(0, 1),
-    elsewhere=st.sets(st.integers(0, 5)),
-    born=st.tuples(*[st.integers(0, 3)] * 3),
+    elsewhere=st.sets(st.integers(0, 8), max_size=3),
+    born=st.tuples(*[st.integers(0, 5)] * 3),
     cuts=st.tuples(*[st.floats(0, 1)] * 3),
     without=st.sets(st.integers(0, 2), max_size=1),
+    thinned=st.booleans(),
 )
-def test_nothing_unread_is_passed_over_where_another_process_did_some_of_the_passes(
+def test_nothing_unread_is_passed_over_where_others_did_some_of_the_passes_or_old_ones_were_merged(
     batches: List[List[int]],
     salt: int,
     elsewhere: Set[int],
     born: Tuple[int, int, int],
     cuts: Tuple[float, float, float],
     without: Set[int],
+    thinned: bool,
 ) -> None:
-    history, logs, ends = passes_of(batches, 3, salt, True, elsewhere & set(range(len(batches))), born)
+    history, logs, ends = passes_of(batches, 3, salt, True, elsewhere & set(range(len(batches))), born, thinned)
     at = {n: round(cut * ends[n]) for n, cut in enumerate(cuts) if n not in without}
     for each in decided(history, logs, at, 3):
         place, log = each.translation.new_offset, logs[each.there]
@@ -187,10 +212,11 @@ def decided_back(history: PassHistory, at: Mapping[int, int], ends: Sequence[int
     batches=COUNTS,
     salt=st.integers(0, 1),
     ends_empty=st.booleans(),
-    elsewhere=st.sets(st.integers(0, 5)),
-    born=st.tuples(*[st.integers(0, 3)] * 3),
+    elsewhere=st.sets(st.integers(0, 8), max_size=3),
+    born=st.tuples(*[st.integers(0, 5)] * 3),
     cuts=st.tuples(*[st.floats(0, 1)] * 2),
     without=st.sets(st.integers(0, 1), max_size=1),
+    thinned=st.booleans(),
 )
 def test_on_the_way_back_nothing_unread_lies_before_the_place_and_no_more_is_read_again_than_is_told(
     batches: List[List[int]],
@@ -200,9 +226,10 @@ def test_on_the_way_back_nothing_unread_lies_before_the_place_and_no_more_is_rea
     born: Tuple[int, int, int],
     cuts: Tuple[float, float],
     without: Set[int],
+    thinned: bool,
 ) -> None:
     others = elsewhere & set(range(len(batches)))
-    history, logs, ends = passes_of(batches, 3, salt, ends_empty or bool(others), others, born)
+    history, logs, ends = passes_of(batches, 3, salt, ends_empty or bool(others), others, born, thinned)
     at = {n: round(cut * len(logs["all", n])) for n, cut in enumerate(cuts) if n not in without}
     read = {record for n, place in at.items() for record in logs["all", n][:place]}
     for each in decided_back(history, at, ends):
@@ -235,6 +262,24 @@ def test_on_the_way_back_a_remote_partition_that_was_not_read_keeps_all_of_the_p
     assert {each.translation.verdict for each in found} == {"clamped"}
     (first, *_) = decided_back(history, {0: middle}, ends)
     assert first.translation.verdict == "untranslatable: there is no position on all-1, where its records may lie too"
+
+
+def test_old_passes_become_few_and_what_a_group_reads_again_stays_a_small_share_of_what_it_is_behind() -> None:
+    into: Dict[int, int] = {}
+    for count in range(0, 30_000, 700):
+        # Merged again and again, as more come.
+        left = sorted(set(into.values()))
+        again = merged_into([*left, *range(count, count + 700)], ())
+        into = {number: again[into.get(number, number)] for number in range(count + 700)}
+        assert into[count + 699 - KEPT_WHOLE + 1] == count + 699 - KEPT_WHOLE + 1
+    last = max(into)
+    first = {into[number]: number for number in reversed(range(last + 1))}
+    assert len(first) <= KEPT_WHOLE + SHARE * (last // KEPT_WHOLE).bit_length()
+    assert all(end - begin < max(1, (last - begin) / SHARE) for end, begin in first.items())
+
+
+def test_passes_of_two_processes_stay_apart() -> None:
+    assert merged_into(range(9), [3], 1, 1)[2] == 2 and merged_into(range(9), [], 1, 1)[2] == 3
 
 
 def test_group_that_is_where_a_pass_ended_in_each_partition_reads_nothing_again() -> None:

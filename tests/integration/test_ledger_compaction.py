@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import uuid
+from dataclasses import astuple
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, Iterable, List, Sequence
 
 import pytest
 from delta.tables import DeltaTable
@@ -16,9 +17,14 @@ from mirror_lib.errors import StateError
 from mirror_lib.state.compaction import Choice, LedgerCompaction
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.pass_thinning import PassThinning
 from mirror_lib.state.records import LedgerRow, PartitionKey, Position
+from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, ROW_PASSES, SOURCE, PassRow, RowPass, RowPassTable
+from mirror_lib.state.tables import StateTable
+from mirror_lib.translate.placed_history import PassHistory
 from tests.lab.crash import driver
 from tests.lab.one_flow import until
+from tests.unit.test_placed_groups import merged
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
@@ -200,3 +206,51 @@ def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_mer
     ledger.merge()
     assert ledger.facts() == before
     assert ledger.rows().count() == 200
+
+
+def pass_over(number: int) -> RowPass:
+    """Pass 7 + n copies n records of one partition or the other, into both remote ones in turn."""
+    at = [sum(each for each in range(number) if each % 2 == n) for n in (0, 1)]
+    grown = [at[n] + (number if number % 2 == n else 0) for n in (0, 1)]
+    sources = [PassRow(SOURCE, "orders", "s", n, at[n], grown[n]) for n in (0, 1)]
+    remotes = [PassRow(REMOTE, "all", "r", n, sum(at) // 2 + n) for n in (0, 1)]
+    others = [PassRow(ELSEWHERE, "", "", 0, 20)] if number == 30 else []
+    return RowPass(7 + number, (*sources, *remotes, *others))
+
+
+def history_of(passes: Iterable[RowPass]) -> List[object]:
+    """All that a translation hears of them."""
+    history = PassHistory()
+    assert all(history.add(each) for each in passes)
+    ends = {("orders", n): history.end(("orders", n)) for n in (0, 1)}
+    heard: List[object] = [history.last, history.complete, history.remotes, ends]
+    heard += [history.read(at, offset) for at, end in ends.items() for offset in range(0, end, 5)]
+    heard += [history.read_remote(at, offset) for at in history.remotes for offset in range(0, 900, 5)]
+    return [*heard, *(history.stood(at, number) for at in history.remotes for number in range(0, history.last, 3))]
+
+
+def test_old_passes_become_few_beside_a_driver_that_goes_on_and_translations_hear_no_less(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    state, passes = str(tmp_path / "state"), [pass_over(number) for number in range(41)]
+    table, stored = RowPassTable(spark, state), StateTable(spark, state, ROW_PASSES)
+    for some in (passes[:20], passes[20:39], [passes[39]]):
+        rows = [(each.number, row) for each in some for row in each.rows]
+        stored.append([(FLOW, number, *astuple(row), "run") for number, row in rows], {})
+    table.add(OTHER, passes[3], run_id="other")
+    assert history_of(table.since(FLOW, -1)) == history_of(passes[:40])
+    thinning, tidied = PassThinning(spark, state, FLOW, whole=8, share=2), []
+    beside = threading.Thread(target=lambda: tidied.append(thinning.tidy(2)))
+    beside.start()
+    table.add(FLOW, passes[40], run_id="mine")
+    beside.join(60)
+    assert tidied == [True]
+
+    # Some of what was known is one by now: less is told apart of what is old, and no more than by these rules.
+    left = merged(passes[:40], 8, 2)
+    assert len(left) < 25
+    assert history_of(table.since(FLOW, -1)) == history_of([*left, passes[40]]) != history_of(passes)
+    assert [each.number for each in table.since(FLOW, 45)] == [46, 47]
+    latest, theirs = table.latest(FLOW), table.latest(OTHER)
+    assert latest is not None and theirs is not None
+    assert (sorted(map(astuple, latest.rows)), theirs.number) == (sorted(map(astuple, passes[40].rows)), 10)

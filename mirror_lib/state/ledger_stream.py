@@ -26,6 +26,10 @@ class LedgerStream:
         """Whether anything was ever written. StateError where that cannot be found out."""
         return self._table.rows() is not None
 
+    def make(self) -> None:
+        """Make it, empty, where it is not there yet. StateError."""
+        self._table.make()
+
     def added(self, flow: str) -> DataFrame:
         """A streaming DataFrame of the flow's rows, in the columns of `LedgerRow`, from now on. It must exist."""
         with self._table.explained("read"):

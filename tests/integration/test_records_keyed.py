@@ -16,12 +16,14 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass, RowPassTable
 from mirror_lib.translate.decisions import Decision
 from mirror_lib.translate.flow import FlowTranslation, Selection
+from mirror_lib.translate.job import run_translations
 from mirror_lib.translate.position_input import TopicPosition
 from mirror_lib.translate.positions import translate_positions
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.group_lab import committed
+from tests.lab.meanwhile import meanwhile
 from tests.lab.moving_group import work
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.readers import LogRecord, read_topic
@@ -187,3 +189,18 @@ def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before
     # No more was read again than was told.
     again = sum(each.translation.reread or 0 for each in [*there, *home])
     assert sum(rest.values()) - sum((every - read - found).values()) <= again
+
+    # A job that goes on keeps the group in step, though such a flow has no rows in the ledger.
+    flow.settings.update({"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": 1})
+    flow.trigger = "1 second"
+    config, at = load(str(flow.config)), positions(flow.source, group, flow.topic, flow.partitions)
+    ends = [answer.translated or 0 for answer in translate_positions(spark, config, config.flows[0], at)]
+
+    def in_step() -> bool:
+        stands = positions(flow.target, group, flow.remote_topic, REMOTE_PARTITIONS)
+        return all(each.offset >= end for each, end in zip(stands, ends))
+
+    assert not in_step()
+    with meanwhile(lambda stop: run_translations(config, config.flows, spark, lambda _: None, stop)) as failed:
+        until(in_step)
+    assert not failed

@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from mirror_lib.cluster import clusters_of
 from mirror_lib.commands.verify import verify_command
 from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.records.pass_notes import LONGEST_NOTE, last_pass, notes_of
+from mirror_lib.state.row_passes import SOURCE, RowPass
 from mirror_lib.translate.flow import FlowTranslation, Selection
 from mirror_lib.translate.verdicts import TranslationRules
 from tests.integration.conftest import Ground
@@ -24,6 +26,7 @@ from tests.lab.mm1_lab import Mm1Lab, config_of
 from tests.lab.moving_group import work
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
+from tests.unit.test_pass_notes import wide
 
 SOURCE_PARTITIONS, REMOTE_PARTITIONS = 3, 5
 KEYS = [f"key {number}" for number in range(40)]
@@ -196,3 +199,18 @@ def test_group_of_a_flow_like_mirrormaker_1_goes_on_behind_nothing_that_it_has_n
     )
     assert every - read <= rest and rest <= every
     assert sum(rest.values()) - (sum(every.values()) - sum(read.values())) <= sum(again.values())
+
+
+def test_broker_takes_the_notes_of_a_pass_into_a_thousand_partitions_and_they_are_read_back(lab: Mm1Lab) -> None:
+    places = [(lab.topic, number) for number in range(SOURCE_PARTITIONS)]
+    (flow,) = config_of(*lab.arguments("state")).flows
+    for step, parts in ((5_000, 1), (10**9, SOURCE_PARTITIONS)):
+        made = wide(4, 1_450, step, SOURCE_PARTITIONS)
+        rows = [replace(row, topic=lab.topic) if row.side == SOURCE else row for row in made.rows]
+        begun = RowPass(4, tuple(rows))
+        told = notes_of(begun, dict.fromkeys(places, ["A.a"]))
+        assert all(f"of {parts} " in at.metadata and len(at.metadata) > 0.7 * LONGEST_NOTE for at in told.values())
+        with clusters_of(flow) as (source, _):
+            assert set(source.commit_offsets(lab.group, told).values()) == {None}
+            found = source.committed_offsets([lab.group])[lab.group]
+        assert last_pass(None, found, lab.group) == begun

@@ -208,7 +208,7 @@ def test_broker_takes_the_notes_of_a_pass_into_a_thousand_partitions_and_they_ar
         made = wide(4, 1_450, step, SOURCE_PARTITIONS)
         rows = [replace(row, topic=lab.topic) if row.side == SOURCE else row for row in made.rows]
         begun = RowPass(4, tuple(rows))
-        told = notes_of(begun, dict.fromkeys(places, ["A.a"]))
+        told = notes_of(begun, {place: ["A.a"] for place in places})
         assert all(f"of {parts} " in at.metadata and len(at.metadata) > 0.7 * LONGEST_NOTE for at in told.values())
         with clusters_of(flow) as (source, _):
             assert set(source.commit_offsets(lab.group, told).values()) == {None}

@@ -22,6 +22,7 @@ from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import Incident, LedgerRow, PartitionKey
 from mirror_lib.state.takeovers import TakeoverTable
+from mirror_lib.topics.plan import select_topics
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known, decide
 from mirror_lib.translate.maps import FlowMaps
@@ -197,7 +198,9 @@ class FlowTranslation:
     def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
         source, target = self._source.topics(), self._target.topics()
         found = pairs_of(self.flow, self._flows, source, target, self._direction)
-        return of_topic(found, topic) if self._placed is None else self._placed.pairs(found, source, target, topic)
+        if self._placed is None:
+            return of_topic(found, topic)
+        return self._placed.pairs(found, select_topics(self.flow, source, self._flows)[0], source, target, topic)
 
     def _group_names(self, wanted: Optional[str]) -> Sequence[str]:
         interval, now = self.flow.refresh_groups_interval, time.monotonic()

@@ -41,9 +41,11 @@ def place_back(
 ) -> Union[Place, str]:
     """The last place on the source's log before which all was read, or a phrase on why there is none.
 
-    A record of a source partition may lie on any of its remote ones, so the one that is furthest behind decides.
+    In a remote topic a record of a source partition may lie on any partition, so the one that is furthest behind
+    decides. A remote topic of which the group reads nothing has none of its own: each has all records.
     """
-    remotes = feeds.remotes[source]
+    topics = {topic for topic, _ in read}
+    remotes = [at for at in feeds.remotes[source] if at[0] in topics]
     faults = [feeds.faults[at] for at in remotes if at in feeds.faults]
     if faults:
         return faults[0]

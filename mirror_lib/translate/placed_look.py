@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -50,10 +50,12 @@ class PlacedLook:
             for planned in self._table.since(self._flow.name, -1):
                 self._history.add(planned)
 
-    def pairs(self, kept: Pairs, source: Topics, target: Topics, topic: Optional[str] = None) -> Pairs:
-        """Those that positions are wanted of: of `kept` those that are, of `topic` where it is given, and all of the
-        flow's own: records of other topics may lie where those of this one do."""
-        names = sorted({pair.key.source_topic for pair in kept.values()})
+    def pairs(
+        self, kept: Pairs, selected: Iterable[str], source: Topics, target: Topics, topic: Optional[str] = None
+    ) -> Pairs:
+        """Those that positions are wanted of: of `kept` those that are, of `topic` where it is given, and all of its
+        own of the topics `selected`: records of other topics may lie where those of this one do."""
+        names = sorted(selected)
         own = [each for each in names if self._all or self._history.copies(each, source[each].topic_id)]
         self._topics = source, target, own
         read = [(each, n) for each in own for n in range(source[each].partitions)]

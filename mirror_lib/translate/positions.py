@@ -14,6 +14,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.takeovers import TakeoverTable
+from mirror_lib.topics.plan import select_topics
 from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.placed_look import PlacedLook
 from mirror_lib.translate.placed_positions import placed_positions
@@ -44,7 +45,7 @@ def translate_positions(
         answers: List[TranslatedPosition] = []
         if placed is not None:
             placed.refresh()
-            pairs = placed.pairs(pairs, *topics)
+            pairs = placed.pairs(pairs, select_topics(flow, topics[0], config.flows)[0], *topics)
             own = [position for position in positions if placed.owns((position.topic, position.partition))]
             answers = placed_positions(placed, own, there, direction)
             positions = [position for position in positions if position not in own]

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Callable, Dict, List
 import pytest
 
 from mirror_lib.cli import main
+from mirror_lib.cluster import clusters_of
+from mirror_lib.config.loader import load
+from mirror_lib.translate.position_input import TopicPosition
+from mirror_lib.translate.positions import translate_positions
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.one_flow import OneFlow
@@ -63,6 +67,19 @@ def test_topics_in_several_remote_topics_are_exact_after_driver_died_mid_pass(
         assert sorted(remote_log) == [0, 1, 2]
         assert_once_and_in_order([each.original() for each in topics], remote_log)
     assert main(["verify", str(first.config)]) == 0
+
+    # A reader of one of the remote topics that has read it all has read all of both topics.
+    config, places = load(str(first.config)), [(f"{first.topic}-all", number) for number in one]
+    with clusters_of(config.flows[0]) as (_, target):
+        ends = {place: log.end for place, log in target.offsets(places, "read_uncommitted").items()}
+    at_ends = [TopicPosition(*place, end) for place, end in ends.items()]
+    back = translate_positions(spark, config, config.flows[0], at_ends, reverse=True)
+    originals = {(each.topic, n): max(log) + 1 for each in topics for n, log in each.original().items()}
+    assert {(a.remote_topic, a.remote_partition): a.translated for a in back} == originals
+    there = [TopicPosition(*at, end) for at, end in originals.items()]
+    found = translate_positions(spark, config, config.flows[0], there)
+    assert [a.remote_topic for a in found] == [f"{first.topic}-all"] * 3 + [f"{first.topic}-also"] * 3
+    assert {(a.remote_topic, a.remote_partition): a.translated for a in found[:3]} == ends
 
 
 def test_judge_sees_a_record_that_is_lost_doubled_or_out_of_order() -> None:

@@ -167,6 +167,15 @@ def test_position_between_two_passes_of_this_table_is_behind_the_first_where_ano
     )
 
 
+def test_what_only_another_process_copied_counts_as_copied_and_as_read() -> None:
+    history, _, _ = passes_of([[0, 0, 1], [1, 0, 0]], 3, 0, True, elsewhere=[0])
+    (first, _) = decided(history, {at: [] for at in REMOTES}, {0: 1}, 3)
+    assert first.translation.verdict == "untranslatable: there is no position on orders-2, whose records lie there too"
+    history, logs, _ = passes_of([[0, 0, 1], [1, 0, 0]], 3, 0, True, elsewhere=[1])
+    (first, _) = decided(history, logs, {0: 1, 1: 0, 2: 0}, 3)
+    assert (first.translation.new_offset, first.translation.reread) == (0, len(logs["all", 0]))
+
+
 def test_group_before_the_first_copied_record_is_told_so_unless_others_had_written_there_before() -> None:
     begun = RowPass(0, (PassRow(SOURCE, "orders", "s", 0, 30, 40), PassRow(REMOTE, "all", "r", 0, 500)))
     done = RowPass(1, (PassRow(SOURCE, "orders", "s", 0, 40, 40), PassRow(REMOTE, "all", "r", 0, 510)))

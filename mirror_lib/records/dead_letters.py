@@ -25,8 +25,8 @@ from mirror_lib.records.rows import Partition, headers_of
 from mirror_lib.records.sending import Sending
 from mirror_lib.replicate.encode import Outgoing
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan
+from mirror_lib.replicate.log_records import Records
 from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.reconcile import Records
 
 # The broker says what is too large.
 MAX_BYTES = 2**31 - 1

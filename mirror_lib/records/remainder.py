@@ -10,8 +10,8 @@ from typing import Deque, List, Optional, Protocol, Sequence
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
+from mirror_lib.replicate.log_records import Records, equal
 from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.reconcile import Records, equal
 from mirror_lib.state.records import COPIED_AGAIN, Incident
 
 

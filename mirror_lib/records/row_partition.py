@@ -21,8 +21,8 @@ from mirror_lib.records.row_columns import RowColumns
 from mirror_lib.records.rows import Partition, Stretch
 from mirror_lib.replicate.encode import Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
+from mirror_lib.replicate.log_records import Records
 from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.reconcile import Records
 from mirror_lib.replicate.recovery import own_entries
 from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 

@@ -10,7 +10,7 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
-from mirror_lib.replicate.reconcile import Match, Records, equal
+from mirror_lib.replicate.log_records import Match, Records, equal
 from mirror_lib.state.records import Position
 
 # How many of the source's first records must lie on the remote log in a row, as far as that goes.

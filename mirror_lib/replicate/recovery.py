@@ -5,6 +5,7 @@ lost what was acknowledged.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Callable, Collection, FrozenSet, Iterator, Optional, Sequence
 
 from mirror_lib.errors import RefusedError
@@ -13,10 +14,11 @@ from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.tail import LogEntries, LostTail, glances, log_entries
 from mirror_lib.log.visible import Entry, entries
+from mirror_lib.replicate.log_records import Records
 from mirror_lib.replicate.loss import settle
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
-from mirror_lib.replicate.reconcile import Records, reconcile
+from mirror_lib.replicate.reconcile import reconcile
 from mirror_lib.state.records import Position
 
 Own = Optional[FrozenSet[int]]
@@ -65,12 +67,19 @@ class Recovery:
 
     def _compare(self, copy: PartitionCopy, own: Own, source: LogEntries, remote: LogEntries) -> None:
         found, name, written = self.records, _name(copy), Records(own_entries(remote, own), copy.downstream)
-        for match in reconcile(Records(source, copy.acknowledged), written, name, copy.downstream):
+        start = Position(copy.acknowledged, copy.downstream)
+        ours, lost = Records(source, copy.acknowledged), partial(self._lost, copy)
+        for match in reconcile(ours, written, name, start, lambda: source.end, lost):
             copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
             self.records += match.record_count
         if self.records == found:
             _refuse_expired(remote, copy)
         copy.downstream = remote.end
+
+    def _lost(self, copy: PartitionCopy, on_at: int, reason: str) -> None:
+        if not self._passes_loss:
+            raise RefusedError(reason, CONTINUE_HINT)
+        copy.lose(on_at, on_at, reason)
 
     def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own) -> None:
         """Move `copy` to the start of the source's log, from an offset that is gone there."""

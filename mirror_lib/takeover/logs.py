@@ -15,7 +15,7 @@ from mirror_lib.log.batch import Record
 from mirror_lib.log.connection import Disconnected, LogClient
 from mirror_lib.log.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from mirror_lib.log.tail import log_entries
-from mirror_lib.replicate.reconcile import Records
+from mirror_lib.replicate.log_records import Records
 from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, is_copy, walk
 
 

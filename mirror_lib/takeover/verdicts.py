@@ -11,7 +11,7 @@ from typing import Iterator, List, Optional, Protocol, Sequence, Tuple
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.log.batch import Record
-from mirror_lib.replicate.reconcile import Match
+from mirror_lib.replicate.log_records import Match
 from mirror_lib.state.records import Position
 from mirror_lib.takeover.positions import KeptPosition, SyncHistory
 from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, candidates

@@ -11,7 +11,7 @@ from typing import Callable, Collection, FrozenSet, List, Mapping, NamedTuple, O
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
 from mirror_lib.log.varint import decode_varint
-from mirror_lib.replicate.reconcile import Match, Records
+from mirror_lib.replicate.log_records import Match, Records
 
 # No timestamp: a producer that is given none sets the present time.
 NO_TIMESTAMP = -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,9 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.encode import Encoder
-from mirror_lib.replicate.reconcile import Match, Records, reconcile
+from mirror_lib.replicate.log_records import Match, Records
+from mirror_lib.replicate.reconcile import reconcile
+from mirror_lib.state.records import Position
 from tests.unit.logs import (
     CONTROL,
     LOG_APPEND_TIME,
@@ -74,10 +76,8 @@ def from_offset(batches: Sequence[LogBatch], offset: int) -> Iterator[Entry]:
 
 
 def reconciled(case: Interrupted) -> List[Match]:
-    source, remote = (
-        Records(from_offset(log, at), at) for log, at in zip((case.source, case.remote), case.start)
-    )
-    return list(reconcile(source, remote, "A.orders-0", case.start[1]))
+    source, remote = (Records(from_offset(log, at), at) for log, at in zip((case.source, case.remote), case.start))
+    return list(reconcile(source, remote, "A.orders-0", Position(*case.start), lambda: case.source[-1].next))
 
 
 def goes_on_at(case: Interrupted, matches: Sequence[Match]) -> int:
@@ -85,12 +85,16 @@ def goes_on_at(case: Interrupted, matches: Sequence[Match]) -> int:
 
 
 def assert_true(case: Interrupted, matches: Sequence[Match]) -> None:
-    """Every match is what happened; nothing uncopied is passed over; nothing that is there is copied again."""
-    for match in matches:
-        for i in range(match.record_count):
-            assert case.pairs[match.upstream_offset + i] == match.downstream_offset + i
+    """Every match is what happened; nothing uncopied is passed over; nothing that is there is copied again.
+
+    A copy of what the source's cleaner took is matched where nothing is, not before the place where it was."""
     position = goes_on_at(case, matches)
     there = {offset for batch in case.remote for offset, _ in batch.records}
+    kept = {offset for batch in case.source for offset, _ in batch.records}
+    came_from = {down: up for up, down in case.pairs.items()}
+    for up, down in pairs_of(matches):
+        assert came_from[down] == up if up in kept else case.start[0] <= came_from[down] <= up
+    assert [*pairs_of(matches)] == sorted({*pairs_of(matches)})
     for offset, _ in (pair for batch in case.source for pair in batch.records):
         if case.start[0] <= offset < position:
             assert offset in case.pairs, f"{offset} is lost"
@@ -98,19 +102,24 @@ def assert_true(case: Interrupted, matches: Sequence[Match]) -> None:
             assert case.pairs.get(offset) not in there, f"{offset} is doubled"
 
 
+def pairs_of(matches: Sequence[Match]) -> Iterator[Tuple[int, int]]:
+    for up, down, count in matches:
+        yield from zip(range(up, up + count), range(down, down + count))
+
+
 def numbered(count: int, stem: str = "v") -> List[Rec]:
     return [Rec(f"{stem}{n}".encode(), f"k{n}".encode(), NOON + n) for n in range(count)]
 
 
 @st.composite
-def source_logs(draw: st.DrawFn) -> List[LogBatch]:
+def source_logs(draw: st.DrawFn, holes: int = 2) -> List[LogBatch]:
     batches: List[LogBatch] = []
     offset = draw(st.integers(0, 50))
     for number in range(draw(st.integers(1, 8))):
         recs = numbered(draw(st.sampled_from([1, 2, 3, 5, 16, 17, 30])), f"batch {number} ")
         attributes = draw(st.sampled_from([0, 0, 0, LOG_APPEND_TIME]))
         batches.append(batch_of(offset, recs, draw(st.integers(0, 4)), attributes))
-        offset = batches[-1].next + draw(st.integers(0, 2))
+        offset = batches[-1].next + draw(st.integers(0, holes))
     return batches
 
 
@@ -121,8 +130,8 @@ def compacted(data: st.DataObject, batches: Sequence[LogBatch]) -> List[LogBatch
 
 
 @st.composite
-def interruptions(draw: st.DrawFn) -> Interrupted:
-    source = draw(source_logs())
+def interruptions(draw: st.DrawFn, holes: int = 2) -> Interrupted:
+    source = draw(source_logs(holes))
     fences = draw(st.lists(st.integers(0, 8), max_size=4))
     known, written = draw(st.integers(0, 4)), draw(st.integers(0, 6))
     return interrupted(source, known, written, fences, draw(st.sampled_from([400, 1 << 20])))
@@ -154,7 +163,7 @@ def test_compaction_of_either_log_never_leads_to_a_wrong_position(case: Interrup
 
 
 @settings(max_examples=200)
-@given(interruptions(), st.data())
+@given(interruptions(holes=0), st.data())
 def test_remote_log_that_holds_anything_else_is_refused(case: Interrupted, data: st.DataObject) -> None:
     candidates = [n for n, b in enumerate(case.remote) if b.base >= case.start[1] and not b.attributes & CONTROL]
     if not candidates:
@@ -260,3 +269,86 @@ def test_equal_records_that_compaction_made_ambiguous_are_refused() -> None:
     assert outcome(replace(case, source=[case.source[0].without([0])])) is None
     # Nothing was compacted: the same twins are told apart by their place.
     assert outcome(replace(case, remote=[batch_of(0, twins[:2])])) == 2
+
+
+def cleaned(log: Sequence[LogBatch], until: int, tombstones_go: bool) -> List[LogBatch]:
+    """As a pass of Kafka's cleaner over the offsets before `until` leaves the log."""
+    records = [each for batch in log if not batch.attributes & CONTROL for each in batch.records if each[0] < until]
+    last = {rec.key: offset for offset, rec in records}
+    gone = {
+        offset
+        for offset, rec in records
+        if rec.key is None or offset < last[rec.key] or (tombstones_go and rec.value is None)
+    }
+    return [batch.without(gone) for batch in log]
+
+
+KEYED = st.builds(
+    Rec,
+    value=st.sampled_from([b"a", b"b", b"c", b"d", None]),
+    key=st.sampled_from([b"1", b"2", b"3", b"4", b"", None]),
+    timestamp=st.integers(NOON, NOON + 5),
+    headers=st.just(()),
+)
+
+
+@st.composite
+def compacted_topics(draw: st.DrawFn, twins: bool) -> Interrupted:
+    """A compacted topic whose copy was cut short, and which was cleaned, on both sides, before anybody looked again.
+
+    `twins`: records may be equal in all that they have; tombstones may have gone before they were copied."""
+    batches: List[LogBatch] = []
+    for number in range(draw(st.integers(1, 6))):
+        recs = draw(st.lists(KEYED, min_size=1, max_size=5))
+        if not twins:
+            recs = [rec._replace(timestamp=NOON + 100 * number + n) for n, rec in enumerate(recs)]
+        batches.append(batch_of(batches[-1].next if batches else 0, recs))
+    early = draw(st.integers(0, batches[-1].next))
+    case = interrupted(cleaned(batches, early, twins), draw(st.integers(0, 3)), draw(st.integers(1, 4)), [1], 100)
+    for _ in range(draw(st.integers(0, 2))):
+        case.source = cleaned(case.source, draw(st.integers(early, batches[-1].next)), twins and draw(st.booleans()))
+    case.remote = cleaned(case.remote, draw(st.integers(0, case.remote[-1].next)), twins and draw(st.booleans()))
+    return case
+
+
+@settings(max_examples=400)
+@given(compacted_topics(twins=False))
+def test_source_that_was_cleaned_meanwhile_is_gone_on_with(case: Interrupted) -> None:
+    assert_true(case, reconciled(case))
+
+
+def last_words_of(records: Iterable[Rec]) -> Dict[Optional[bytes], Rec]:
+    return {rec.key: rec for rec in records if rec.key is not None}
+
+
+@settings(max_examples=400)
+@given(compacted_topics(twins=True))
+def test_last_word_on_each_key_is_right_or_the_source_is_refused(case: Interrupted) -> None:
+    try:
+        position = goes_on_at(case, reconciled(case))
+    except RefusedError:
+        return
+    on_source = [each for batch in case.source for each in batch.records]
+    copied = [rec for batch in case.remote if not batch.attributes & CONTROL for _, rec in batch.records]
+    found = last_words_of([*copied, *(rec for offset, rec in on_source if offset >= position)])
+    for key, rec in last_words_of(rec for offset, rec in on_source if offset >= case.start[0]).items():
+        assert found.get(key) == rec or (rec.value is None and key not in found)
+
+
+def test_tombstone_that_was_cleaned_before_it_was_copied_is_told() -> None:
+    records = [Rec(b"v", b"gone"), Rec(b"v", b"kept"), Rec(None, b"gone"), Rec(b"w", b"kept")]
+    source = [batch_of(0, records[:2]), batch_of(2, records[2:])]
+    case = interrupted(source, 0, 1, limit=80)
+    case.source = cleaned(source, 3, tombstones_go=True)
+    assert sorted(case.pairs) == [0]
+    with pytest.raises(RefusedError, match="of 1 keys that the remote log has, the first at offset 0"):
+        reconciled(case)
+
+
+def test_stranger_behind_a_cleaned_source_is_refused() -> None:
+    source = [batch_of(0, [Rec(b"%d" % n, b"k", NOON + n) for n in range(20)]), batch_of(20, numbered(20))]
+    case = interrupted(source, 0, 1)
+    case.remote.append(batch_of(case.remote[-1].next, [Rec(b"stranger", b"stranger")]))
+    assert outcome(replace(case, source=cleaned(source, 20, False))) is None
+    case.remote.pop()
+    assert outcome(replace(case, source=cleaned(source, 20, False))) == 20

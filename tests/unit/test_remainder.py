@@ -14,8 +14,8 @@ from mirror_lib.log.batch import Record
 from mirror_lib.log.reencode import read_records
 from mirror_lib.log.visible import entries
 from mirror_lib.records.remainder import Remainder
+from mirror_lib.replicate.log_records import Records
 from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.reconcile import Records
 from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker, task_of
 
 

@@ -16,7 +16,7 @@ from mirror_lib.facts import OffsetRange
 from mirror_lib.log.batch import Record
 from mirror_lib.log.reencode import read_records
 from mirror_lib.log.visible import entries
-from mirror_lib.replicate.reconcile import Match, Records
+from mirror_lib.replicate.log_records import Match, Records
 from mirror_lib.state.records import PartitionKey, Position
 from mirror_lib.takeover.origin import Origin, offset_syncs_places, parse_origin
 from mirror_lib.takeover.positions import (

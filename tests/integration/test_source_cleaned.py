@@ -1,0 +1,71 @@
+"""The source's cleaner runs between a lane's death and the next one's look at what it could not report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable, List, Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import TaskReport
+from tests.lab.brokers import KafkaBroker
+from tests.lab.dataset import COMPACT_QUICKLY, set_configs, wait_compacted
+from tests.lab.one_flow import OneFlow
+from tests.lab.one_lane import task_plans
+from tests.lab.readers import read_topic
+
+COPIED = 200
+LATER = [b"later %d" % number for number in range(5)]
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    """Of one partition; a lane copied the first records and told nobody. Then the cleaner took most of them."""
+    flow = OneFlow(source_cluster, target_cluster, topic_name("cleaned"), tmp_path, partitions=1)
+    flow.fill(COPIED)
+    flow.create_remote_topic()
+    copy_lanes(task_plans(flow)[0], 0)
+    set_configs(flow.source, flow.topic, {"cleanup.policy": "compact", **COMPACT_QUICKLY})
+    append(flow.source, flow.topic, LATER)
+    assert wait_compacted(flow.source, flow.topic) < 20
+    return flow
+
+
+def append(broker: KafkaBroker, topic: str, values: Sequence[bytes]) -> None:
+    """Under keys that the topic had before, with the present time: a new segment, which the cleaner leaves alone."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, b"key %d" % number, 0)
+    assert producer.flush(60) == 0
+
+
+def next_life(flow: OneFlow) -> TaskReport:
+    (plan,) = task_plans(flow)
+    tasks = tuple(replace(task, end=COPIED + len(LATER)) for task in plan.tasks)
+    return copy_lanes(replace(plan, tasks=tasks), 1)
+
+
+def copies(flow: OneFlow) -> List[object]:
+    return [record.value for record in read_topic(flow.target, flow.remote_topic)[0].values()]
+
+
+def test_source_that_was_cleaned_behind_a_crash_is_gone_on_with(flow: OneFlow) -> None:
+    before = copies(flow)
+    report = next_life(flow)
+    (part,) = report.partitions
+    assert part.stopped is None and not part.incidents
+    assert (report.recovered, report.records, part.position) == (COPIED, len(LATER), COPIED + len(LATER))
+    assert copies(flow) == [*before, *LATER]
+    assert sum(sync.record_count for sync in report.syncs) == len(copies(flow))
+
+
+def test_stranger_on_the_remote_log_of_a_cleaned_source_is_refused(flow: OneFlow) -> None:
+    append(flow.target, flow.remote_topic, [b"stranger"])
+    (part,) = next_life(flow).partitions
+    assert part.refused and "is not the source's next one" in (part.stopped or "")
+    assert copies(flow)[COPIED:] == [b"stranger"]

@@ -160,14 +160,14 @@ class LogClient:
                 return
             time.sleep(0.1)
 
+    def ids_now(self, topics: Iterable[str]) -> Dict[str, str]:
+        """The printed ids of those topics that are there. Raises `Disconnected`."""
+        answer = self.call(None, _metadata_request(topics))
+        return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}
+
     def _learn_leaders(self, topics: List[str]) -> bool:
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
-            allow_auto_topic_creation=False,
-            max_version=12,
-        )
         try:
-            answer = self.call(None, request)
+            answer = self.call(None, _metadata_request(topics))
         except Disconnected as error:
             log.info("%s", error)
             self._manager.cluster.request_update()
@@ -236,6 +236,14 @@ class LogClient:
     def close(self) -> None:
         """Close every connection."""
         self._manager.close()
+
+
+def _metadata_request(topics: Iterable[str]) -> Any:
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+        max_version=12,
+    )
 
 
 def _failed(error: Exception) -> Future:

@@ -90,7 +90,9 @@ class RecordEngine:
         spark.conf.set(ARROW_ROWS, str(self._arrow_rows))
         # Narrow: the rows of a source partition stay together and in order.
         rows = changed.rows.drop(*changed.needless).coalesce(self._flow.tasks_max)
-        found = append_rows(rows, RowsPlan(plan, changed.repeatable, self._flow.on_error == "skip"))
+        ids = {task.topic: task.source_topic_id for task in plan.tasks}
+        skips = self._flow.on_error == "skip"
+        found = append_rows(rows, RowsPlan(plan, changed.repeatable, skips, source_ids=ids))
         for (topic, number), offset, reason in (failed for each in found for failed in each.failed):
             hint = "`transform` must leave topic, partition and offset as they are"
             raise RefusedError(f"{plan.flow}: {topic}-{number} at offset {offset}: {reason}", hint)

@@ -70,7 +70,9 @@ class MixedPass:
         for row in planned.of(REMOTE):
             counts[row.topic] = counts.get(row.topic, 0) + 1
         changed = self._change.with_counts(counts)(source_rows(spark, self._flow, sources), sources)
-        found = append_rows(self._sorted(changed.rows), RowsPlan(ready.plan, changed.repeatable, False, mixed=True))
+        ids = {row.topic: row.topic_id for row in ranges}
+        given = RowsPlan(ready.plan, changed.repeatable, False, mixed=True, source_ids=ids)
+        found = append_rows(self._sorted(changed.rows), given)
         self._check(found)
         letters = [letter for each in found for letter in each.dead]
         if letters and self._dead_letters is not None:

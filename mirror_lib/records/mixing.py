@@ -219,6 +219,7 @@ class MixingMirror:
                 if time.monotonic() > deadline:
                     raise ClusterError(f"{self.flow.name}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
+                self._topics.refresh()  # a topic that is another one by now is not copied in its place
         # A word on what is doubled, before the pass is said to be whole. Its rows are counted, and have no offsets.
         told = [replace(each, from_offset=-1) for part in done.parts for each in part.incidents]
         self._journal.note(told, batch)

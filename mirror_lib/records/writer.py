@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from mirror_lib.records.narrow_rows import widened
 from mirror_lib.records.row_partition import RowPartition
 from mirror_lib.records.rows import SOURCE, Partition, Stretch, stretches
 from mirror_lib.records.sending import PATIENCE_SECONDS, Sending
+from mirror_lib.records.source_topics import SourceTopics
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport, nothing_copied
 
 log = logging.getLogger(__name__)
@@ -38,12 +39,14 @@ class RowsPlan:
     A partition without a sequence may have something left on its remote log. `repeatable`: the rows are the same
     each time they are asked for. `skips`: a row that failed is left out, and does not stop its partition. `mixed`: a
     remote partition gets rows of several source partitions, and the plan's tasks name remote partitions alone.
+    `source_ids` are those of the source's topics, as far as they have any.
     """
 
     plan: TaskPlan
     repeatable: bool
     skips: bool
     mixed: bool = False
+    source_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class RowWriter:
         self._network = Network()
         self._client = LogClient(self._network, given.plan.target_alias, given.plan.target_options)
         self._sending = Sending(self._client)
+        self._topics = SourceTopics(self._network, given.plan, given.source_ids)
         self._dead: Dict[Tuple[Partition, int], DeadLetter] = {}
         self._dead_bytes = 0
         self._cut = False
@@ -88,6 +92,7 @@ class RowWriter:
         started, fenced, broken = time.monotonic(), False, False
         try:
             for batch in (widened(each, self._plan.tasks[0].topic) for each in batches):
+                self._stop_others()
                 for stretch in stretches(batch):
                     self._bury(stretch)
                     self._take(stretch)
@@ -107,8 +112,23 @@ class RowWriter:
             broken = True
         finally:
             self._client.close()
+            self._topics.close()
             self._network.close()
         return self._report(fenced, broken, time.monotonic() - started)
+
+    def _stop_others(self) -> None:
+        """Rows that have come and are not appended yet may be of another topic that was given the name meanwhile."""
+        others = self._topics.others()
+        if others:
+            self._pump(0)  # what was appended of the old topic counts
+        for topic in sorted(others):
+            reason = f"{topic} was deleted and created again meanwhile"
+            if self._given.mixed:  # the pass cannot be whole: its driver finds out why
+                raise Disconnected(reason)
+            for task in (each for own in self._tasks.values() for each in own if each.topic == topic):
+                partition = self._partition(task)
+                if partition.copy.stopped is None:
+                    partition.copy.stop(reason, partition.copy.acknowledged)
 
     def _full(self, started: float) -> bool:
         """Whether the pass has lasted or brought enough, or the driver would take no more dead letters at once."""

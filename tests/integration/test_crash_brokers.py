@@ -11,11 +11,8 @@ from typing import Callable, Iterator, List
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
-from mirror_lib.cluster import KafkaCluster
-from mirror_lib.config.model import ClusterConfig
 from mirror_lib.log.connection import LogClient, Network
 from mirror_lib.log.fetch import MAX_WAIT_MS
 from mirror_lib.replicate.lanes import NO_END
@@ -56,11 +53,6 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     assert flow.differences() == []
 
 
-def topic_id(broker: KafkaBroker, topic: str) -> str:
-    with KafkaCluster(ClusterConfig(broker.name, {"bootstrap.servers": broker.bootstrap})) as cluster:
-        return cluster.topics()[topic].topic_id
-
-
 @pytest.mark.parametrize(
     "known, broken",
     [(True, True), (True, False), (False, True)],
@@ -74,7 +66,7 @@ def test_records_of_a_topic_that_was_created_anew_are_taken_for_the_next_ones_on
     flow.fill(400)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
-    source_id = topic_id(source, flow.topic) if known else ""
+    source_id = flow.source_topic_id() if known else ""
     tasks = tuple(replace(task, end=NO_END, source_topic_id=source_id) for task in plan.tasks)
     with Listener("127.0.0.1", "127.0.0.1", 0.3, 90.0) as listener:
         lane = LaneProcess(replace(plan, tasks=tasks, report_to=listener.address), tmp_path)
@@ -82,7 +74,7 @@ def test_records_of_a_topic_that_was_created_anew_are_taken_for_the_next_ones_on
             until(lambda: flow.copies() == 400)
             os.kill(lane.process.pid, signal.SIGSTOP)
             time.sleep(2 * MAX_WAIT_MS / 1000)  # an answer that there is nothing new waits to be read by then
-            created_anew(flow)
+            flow.create_source_anew(600)
             if broken:
                 source.kill()
                 source.restart()
@@ -94,15 +86,6 @@ def test_records_of_a_topic_that_was_created_anew_are_taken_for_the_next_ones_on
             lane.end()
     assert flow.copies() == (400 if known else 600)
     assert (part.stopped is not None and "was deleted and created again" in part.stopped) == known
-
-
-def created_anew(flow: OneFlow) -> None:
-    """Another topic of the name, with more records than were in the first."""
-    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
-    admin.delete_topics([flow.topic])[flow.topic].result(30)
-    until(lambda: flow.topic not in admin.list_topics(timeout=10).topics)
-    flow.source.create_topic(flow.topic, flow.partitions, retention_ms="-1")
-    flow.fill(600)
 
 
 def set_request_quota(broker: KafkaBroker, percentage: float) -> None:

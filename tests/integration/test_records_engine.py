@@ -224,6 +224,18 @@ class Elsewhere(Selected):
 
 
 @pytest.mark.skipif(pyspark.__version__ < "4", reason="Spark 3.5 counts rows alone")
+def test_rows_of_a_topic_that_was_created_anew_are_written_only_where_topics_have_no_ids(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    plan = plan_of(flow)
+    known = replace(plan, tasks=tuple(replace(task, source_topic_id=flow.source_topic_id()) for task in plan.tasks))
+    flow.create_source_anew(RECORDS)
+    report = Life(flow, spark).copy(known)
+    assert len(stopped(report)) == 3 and "was deleted and created again" in stopped(report)[0]
+    assert flow.copies() == 0
+    assert Life(flow, spark).copy(plan).records == 3 * RECORDS
+
+
 def test_large_records_go_to_python_a_few_at_a_time(flow: OneFlow, spark: SparkSession) -> None:
     producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
     for number in range(30):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Tupl
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
@@ -25,7 +24,7 @@ from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.group_lab import committed
 from tests.lab.meanwhile import meanwhile
 from tests.lab.moving_group import work
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import OneFlow
 from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
@@ -101,11 +100,7 @@ def test_pass_of_a_topic_that_was_created_anew_is_not_done_with_the_new_topic(
     spark: SparkSession, flow: OneFlow
 ) -> None:
     planned(flow, spark, 100)
-    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
-    admin.delete_topics([flow.topic])[flow.topic].result(30)
-    until(lambda: flow.topic not in admin.list_topics(timeout=10).topics)
-    flow.source.create_topic(flow.topic, flow.partitions, retention_ms="-1")
-    flow.fill(200)
+    flow.create_source_anew(200)
     error = flow.run(spark).error
     assert isinstance(error, RefusedError) and "created anew" in str(error)
     assert flow.copies() == 0

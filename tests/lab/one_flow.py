@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import QUIET
 from tests.lab.readers import Log, differences, lies, read_topic
@@ -103,6 +106,19 @@ class OneFlow:
             producer.poll(0)
         assert producer.flush(60) == 0
         self.written += records
+
+    def source_topic_id(self) -> str:
+        """The id that the topic has now."""
+        with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": self.source.bootstrap})) as cluster:
+            return cluster.topics()[self.topic].topic_id
+
+    def create_source_anew(self, records: int) -> None:
+        """Another topic of the name, with so many records in each partition."""
+        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
+        admin.delete_topics([self.topic])[self.topic].result(30)
+        until(lambda: self.topic not in admin.list_topics(timeout=10).topics)
+        self.source.create_topic(self.topic, self.partitions, retention_ms="-1")
+        self.fill(records)
 
     def run(self, spark: SparkSession, stop: Optional[threading.Event] = None) -> FlowOutcome:
         """One whole run in this process, streaming query and all, until it is done or `stop` is set."""

@@ -92,8 +92,11 @@ class RowWriter:
         started, fenced, broken = time.monotonic(), False, False
         try:
             for batch in (widened(each, self._plan.tasks[0].topic) for each in batches):
-                self._stop_others()
+                others = self._others()
                 for stretch in stretches(batch):
+                    if stretch.source[0] in others:
+                        self._stop(stretch.source)
+                        continue
                     self._bury(stretch)
                     self._take(stretch)
                 self._pump(QUEUE_BYTES)
@@ -116,19 +119,20 @@ class RowWriter:
             self._network.close()
         return self._report(fenced, broken, time.monotonic() - started)
 
-    def _stop_others(self) -> None:
-        """Rows that have come and are not appended yet may be of another topic that was given the name meanwhile."""
+    def _others(self) -> FrozenSet[str]:
+        """The topics of which rows that have come may be of another topic that was given the name meanwhile."""
         others = self._topics.others()
+        if others and self._given.mixed:  # the pass cannot be whole: its driver finds out why
+            raise Disconnected(f"{min(others)} was deleted and created again meanwhile")
         if others:
             self._pump(0)  # what was appended of the old topic counts
-        for topic in sorted(others):
-            reason = f"{topic} was deleted and created again meanwhile"
-            if self._given.mixed:  # the pass cannot be whole: its driver finds out why
-                raise Disconnected(reason)
-            for task in (each for own in self._tasks.values() for each in own if each.topic == topic):
-                partition = self._partition(task)
-                if partition.copy.stopped is None:
-                    partition.copy.stop(reason, partition.copy.acknowledged)
+        return others
+
+    def _stop(self, source: Partition) -> None:
+        for partition in map(self._partition, self._tasks.get(source, [])):
+            if partition.copy.stopped is None:
+                reason = f"{source[0]} was deleted and created again meanwhile"
+                partition.copy.stop(reason, partition.copy.acknowledged)
 
     def _full(self, started: float) -> bool:
         """Whether the pass has lasted or brought enough, or the driver would take no more dead letters at once."""

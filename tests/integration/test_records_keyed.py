@@ -24,7 +24,7 @@ from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.group_lab import committed
 from tests.lab.meanwhile import meanwhile
 from tests.lab.moving_group import work
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import OneFlow, until
 from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Iterator, Optional, Tuple
+from typing import Collection, Iterator, Mapping, Optional, Tuple
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
@@ -110,6 +110,26 @@ class RowPassTable:
             # One by one: a flow that goes on for months has millions of them.
             for each, together in groupby(found.toLocalIterator(), key=itemgetter("pass")):
                 yield RowPass(each, tuple(map(_pass_row, together)))
+
+    def firsts(self, flow: str) -> Tuple[Tuple[int, PassRow], ...]:
+        """The first row of every partition that a pass of `flow` ever had, and the number of that pass."""
+        rows = self._table.rows()
+        if rows is None:
+            return ()
+        with self._table.explained("read"):
+            each = rows.where(F.col("flow") == flow).groupBy("side", "topic", "topic_id", "partition")
+            first = F.min(F.struct("pass", "from_offset", "until_offset")).alias("first")
+            found = each.agg(first).select("side", "topic", "topic_id", "partition", "first.*").collect()
+        return tuple((row["pass"], _pass_row(row)) for row in found)
+
+    def numbered(self, flow: str, numbers: Collection[int]) -> Mapping[int, RowPass]:
+        """Those passes of `flow`."""
+        rows = self._table.rows() if numbers else None
+        if rows is None:
+            return {}
+        with self._table.explained("read"):
+            found = rows.where((F.col("flow") == flow) & F.col("pass").isin(list(numbers))).collect()
+        return {n: RowPass(n, tuple(_pass_row(row) for row in found if row["pass"] == n)) for n in numbers}
 
     def add(self, flow: str, planned: RowPass, *, run_id: str) -> None:
         """Write a pass down, in one commit. FencedError where another driver has planned one of that number."""

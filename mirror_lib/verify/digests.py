@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,6 +30,16 @@ class Slice:
     partition: int
     from_offset: int
     until_offset: int
+
+
+class Feed(NamedTuple):
+    """A source partition as one of those that go into a remote topic, from `first` on."""
+
+    origin: int
+    remote_topic: str
+    topic: str
+    partition: int
+    first: int
 
 
 # Every part says its own length or that it is null, so different records never have the same encoding.
@@ -58,11 +68,24 @@ _HASHED = "transform(headers, header -> struct(header.key, header.value is null,
 _HASH = f"xxhash64(%d, key is null, key, value is null, value, coalesce(size(headers), 0), {_HASHED}, timestamp)"
 
 
+_HASHES = [f"{_HASH % number} as hash_{number}" for number in (1, 2)]
+
+
 def _sha256(binary: str) -> str:
     return f"unhex(sha2({binary}, 256))"
 
 
 _SLOT = (("slot", "int"), ("topic", "string"), ("partition", "int"))
+_FEED = (
+    ("origin", "int"),
+    ("topic", "string"),
+    ("source_topic", "string"),
+    ("source_partition", "int"),
+    ("first", "bigint"),
+)
+_HASHED_COLUMNS = (
+    ("slot", "int"), ("offset", "bigint"), ("hash_1", "bigint"), ("hash_2", "bigint"), ("bytes", "bigint")
+)  # fmt: skip
 _KAFKA_COLUMNS = (
     *_SLOT,
     ("offset", "bigint"),
@@ -101,28 +124,37 @@ class DigestReader:
             f"{_BYTES} as bytes",
         )
 
-    def hashes(self, slices: Sequence[Slice], slots: Optional[Sequence[Slice]] = None) -> DataFrame:
-        """`slot, offset, hash_1, hash_2, bytes`: two independent 64-bit hashes of the same content, and its size.
+    def hashes(self, slices: Sequence[Slice]) -> DataFrame:
+        """`slot, offset, hash_1, hash_2, bytes`: two independent 64-bit hashes of the same content, and its size."""
+        return self._records(slices).selectExpr("slot", "offset", *_HASHES, f"{_BYTES} as bytes")
 
-        `slots` are those of the places that the flow gives its records, where they are not where they came from.
-        """
-        hashes = [f"{_HASH % number} as hash_{number}" for number in (1, 2)]
-        return self._records(slices, slots).selectExpr("slot", "offset", *hashes, f"{_BYTES} as bytes")
+    def placed_hashes(self, slices: Sequence[Slice], slots: Sequence[Slice], feeds: Sequence[Feed]) -> DataFrame:
+        """The same of what the flow makes for other places than those that it read: `slots` are these places, `origin`
+        is the number of the feed that a record is of. What belongs to none is left out."""
+        read = [part for part in slices if part.from_offset < part.until_offset]
+        if not read:
+            return local_rows(self._spark, (*_HASHED_COLUMNS, ("origin", "int")), [])
+        to = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in slots])
+        fed = local_rows(self._spark, _FEED, list(feeds))
+        here = self._load(read).join(F.broadcast(to), ["topic", "partition"])
+        ours = here.join(F.broadcast(fed), ["topic", "source_topic", "source_partition"]).where("offset >= first")
+        return ours.selectExpr("slot", "origin", "offset", *_HASHES, f"{_BYTES} as bytes")
 
     def fields(self, slices: Sequence[Slice]) -> DataFrame:
         """`slot, offset, digest` and `<name>_digest` for each of `FIELDS`: to see in what two records differ."""
         parts = [f"{_sha256(binary)} as {name}_digest" for name, binary in FIELDS.items()]
         return self._records(slices).selectExpr("slot", "offset", f"{RECORD_DIGEST} as digest", *parts)
 
-    def _records(self, slices: Sequence[Slice], slots_of: Optional[Sequence[Slice]] = None) -> DataFrame:
+    def _records(self, slices: Sequence[Slice]) -> DataFrame:
         read = [part for part in slices if part.from_offset < part.until_offset]
         if not read:
             return local_rows(self._spark, _KAFKA_COLUMNS, [])
-        places = [(part.slot, part.topic, part.partition) for part in slots_of or read]
-        slots = local_rows(self._spark, _SLOT, places)
+        slots = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in read])
+        return self._load(read).join(F.broadcast(slots), ["topic", "partition"])
+
+    def _load(self, read: Sequence[Slice]) -> DataFrame:
         records = self._spark.read.format("kafka").options(**self._options(read)).load()
-        records = records if self._made is None else self._made(records)
-        return records.join(F.broadcast(slots), ["topic", "partition"])
+        return records if self._made is None else self._made(records)
 
     def _options(self, slices: Sequence[Slice]) -> Mapping[str, str]:
         partitions: Dict[str, List[int]] = defaultdict(list)

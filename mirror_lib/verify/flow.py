@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -21,13 +21,14 @@ from mirror_lib.facts import Cluster
 from mirror_lib.state.offset_map import downstream_end, downstream_of, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import OffsetSync, PartitionKey
-from mirror_lib.state.row_passes import RowPass
 from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.verify.compacted import compacted
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.first_differences import Facing, kinds
-from mirror_lib.verify.placed import verify_placed, whole_before
+from mirror_lib.verify.placed import verify_placed
+from mirror_lib.verify.placed_range import Passes
 from mirror_lib.verify.screen import screen
 from mirror_lib.verify.verdicts import (
     DIFFERS,
@@ -39,6 +40,7 @@ from mirror_lib.verify.verdicts import (
     TopicVerdict,
     VerifyReport,
 )
+from mirror_lib.verify.what_was_placed import what_was_placed
 
 log = logging.getLogger(__name__)
 
@@ -54,22 +56,23 @@ def verify(
     source: Cluster,
     target: Cluster,
     incomplete: Collection[PartitionKey] = frozenset(),
-    last_pass: Optional[RowPass] = None,
+    passes: Optional[Passes] = None,
 ) -> VerifyReport:
     """Compare every copied topic record for record over what was copied (`verify.comparison` says why that proves).
 
     `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
-    `last_pass`: of a flow that places records anew. May run beside the flow. StateError if the ledger, ClusterError if
-    a cluster cannot be read to the end, RefusedError where the flow would make other records the next time.
+    `passes`: of a flow that places records anew, if it had any. May run beside the flow. StateError if the ledger,
+    ClusterError if a cluster cannot be read to the end, RefusedError where the flow would make other records the next
+    time.
     """
-    readers = (
-        DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied)),
-        DigestReader(spark, flow.target, "read_uncommitted"),
-    )
+    remote = DigestReader(spark, flow.target, "read_uncommitted")
     if flow.places_anew:
-        whole = whole_before(last_pass, source, target, flow.isolation_level)
+        placed = what_was_placed(flow, copied, source, target, passes)
+        made = DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, placed.counts()))
         with _explained(flow):
-            return VerifyReport(flow.name, verify_placed(*readers, copied, whole))
+            verdicts = verify_placed(made, remote, copied, placed, flow.shared_remote_topics)
+        return VerifyReport(flow.name, verdicts)
+    readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied)), remote)
     ranges = _ranges(flow, ledger, copied, source, target, incomplete)
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with _explained(flow):
@@ -78,15 +81,23 @@ def verify(
     return VerifyReport(flow.name, tuple(_topic_verdict(topic, ranges, partitions) for topic in copied))
 
 
-def _made(spark: SparkSession, flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> Optional[Made]:
-    """What the flow makes of its source's records. RefusedError where it would make others of them the next time."""
+def _made(
+    spark: SparkSession,
+    flow: ReplicationFlow,
+    copied: Sequence[CopiedTopic],
+    counts: Optional[Mapping[str, int]] = None,
+) -> Optional[Made]:
+    """What the flow makes of its source's records, where remote topics had `counts` of partitions, or have them now.
+    RefusedError where it would make others of them the next time."""
     change = flow.change
     if change is None:
         return None
     repeatable, reason = check_change(spark, flow)
     if not repeatable:
         raise RefusedError(f"{flow.name}: what it made of records cannot be made again to compare it: {reason}")
-    return lambda rows: expected(rows, change, names_of(flow, copied))
+    now = names_of(flow, copied)
+    names = replace(now, partitions={**now.partitions, **(counts or {})})
+    return lambda rows: expected(rows, change, names)
 
 
 @contextmanager
@@ -118,8 +129,8 @@ def _ranges(
     remote_offsets = target.offsets(at_target, "read_uncommitted")
     at_source = [(topic.source.name, partition) for topic in copied for partition in range(topic.partitions)]
     source_offsets = source.offsets(at_source, flow.isolation_level)
-    source_compacted = _compacted(source, [topic.source.name for topic in copied])
-    remote_compacted = _compacted(target, [topic.remote_topic for topic in copied])
+    source_compacted = compacted(source, [topic.source.name for topic in copied])
+    remote_compacted = compacted(target, [topic.remote_topic for topic in copied])
     return [
         copied_range(
             CopiedPartition(
@@ -139,12 +150,6 @@ def _ranges(
         for partition in range(topic.partitions)
         if (topic.source.name, partition) in source_offsets and (topic.remote_topic, partition) in remote_offsets
     ]
-
-
-def _compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
-    configs = cluster.topic_configs(topics, ["cleanup.policy"])
-    policies = {topic: entries.get("cleanup.policy") for topic, entries in configs.items()}
-    return frozenset(topic for topic, entry in policies.items() if entry and "compact" in (entry.value or ""))
 
 
 def _syncs_of(

@@ -1,136 +1,180 @@
-"""Proof for flows that place records anew. In: the flow's last pass, its copied topics. Out: a VerifyReport.
+"""Proof for flows that place records anew. In: what was copied by passes, both clusters. Out: verdicts of topics.
 
-Everything before a flow's last pass is whole: all of the source before it lies before it on the remote logs. So each
-remote partition must hold, up to there, the records that the change is made to place there: none lost, added, changed.
+Each remote partition must hold what the change is made to place there, each record once, and those of one source
+partition in its order; so those of one key, too, which are in one source partition.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import replace
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from mirror_lib.facts import Cluster, OffsetRange
-from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.verify.digests import DigestReader, Slice
+from mirror_lib.verify.digests import DigestReader, Feed, Slice
+from mirror_lib.verify.placed_comparison import (
+    NOTHING,
+    ExtraRecord,
+    MissingRecord,
+    PlacedCounts,
+    SwappedRecord,
+    compare_placed,
+)
+from mirror_lib.verify.placed_range import Origin, PlacedCopy, Remote
 from mirror_lib.verify.verdicts import (
     DIFFERS,
+    DOUBLED,
     EQUAL,
     EXPIRED,
     LOST,
+    SWAPPED,
+    WRONG_PARTITION,
     Difference,
     PartitionVerdict,
     TopicVerdict,
 )
 
-# A place is (topic, partition).
-Place = Tuple[str, int]
-ORDER = "the order of its records was not compared"
-GONE = "a log of its source or of its remote topic no longer begins at its first record: nothing was compared"
-EXTRA = "not made of the source"
-
-
-@dataclass(frozen=True)
-class Whole:
-    """What was copied whole: upstream and downstream, the log's start and the end of it, by place."""
-
-    source: Mapping[Place, OffsetRange]
-    remote: Mapping[Place, OffsetRange]
-
-    def expired(self, topics: Collection[str], remote_topic: str) -> bool:
-        """Whether a log of the topics or of their remote topic has lost its beginning."""
-        ours = [log for (name, _), log in self.source.items() if name in topics]
-        theirs = [log for (name, _), log in self.remote.items() if name == remote_topic]
-        return any(log.log_start > 0 for log in (*ours, *theirs))
-
-
-def whole_before(last: Optional[RowPass], source: Cluster, target: Cluster, isolation_level: str) -> Whole:
-    """What lies before the pass `last`; nothing where the flow had none."""
-    ours, theirs = ((), ()) if last is None else (last.of(SOURCE), last.of(REMOTE))
-    here = source.offsets([row.place for row in ours], isolation_level)
-    there = target.offsets([row.place for row in theirs], "read_uncommitted")
-    return Whole(_until(ours, here), _until(theirs, there))
-
-
-def _until(rows: Sequence[PassRow], logs: Mapping[Place, OffsetRange]) -> Mapping[Place, OffsetRange]:
-    return {row.place: OffsetRange(logs[row.place].log_start, row.from_offset) for row in rows if row.place in logs}
+NOT_BEGUN = "nothing of it was copied yet, or it is another topic by now: not compared"
 
 
 def verify_placed(
-    source: DigestReader, remote: DigestReader, copied: Sequence[CopiedTopic], whole: Whole
+    source: DigestReader, remote: DigestReader, copied: Sequence[CopiedTopic], copy: PlacedCopy, shared: bool
 ) -> Tuple[TopicVerdict, ...]:
     """One verdict for each remote topic, with the names of all topics that are copied into it. `source` makes the
-    flow's records, each under its remote place."""
+    flow's records, each under its remote place. `shared`: remote topics have other writers, too."""
+    slots = [Slice(each.slot, each.topic, each.partition, each.log.log_start, each.log.end) for each in copy.remotes]
+    made = source.placed_hashes(_source_slices(copy.origins), slots, _feeds(copy.origins))
+    expired = [each.slot for each in copy.remotes if each.expired]
+    counts = compare_placed(made, remote.hashes(slots), expired) if slots else {}
+    judge = _Judge(copy, shared)
     by_remote: Dict[str, List[CopiedTopic]] = {}
     for topic in copied:
         by_remote.setdefault(topic.remote_topic, []).append(topic)
-    return tuple(_topic(source, remote, name, topics, whole) for name, topics in by_remote.items())
-
-
-def _topic(
-    source: DigestReader, remote: DigestReader, remote_topic: str, topics: Sequence[CopiedTopic], whole: Whole
-) -> TopicVerdict:
-    names = [topic.source.name for topic in topics]
-    name, there = ", ".join(names), range(max(topic.remote_partitions for topic in topics))
-    # Where nothing is left of a record, nobody knows which remote partition had it.
-    if whole.expired(names, remote_topic):
-        gone = [PartitionVerdict(number, 0, 0, EXPIRED, None, (GONE,)) for number in there]
-        return TopicVerdict(name, remote_topic, tuple(gone))
-    slots = [Slice(n, remote_topic, n, 0, 0) for n in there]
-    made = source.hashes(_slices(whole.source, {each.source.name: each.partitions for each in topics}), slots)
-    found = remote.hashes(_slices(whole.remote, {remote_topic: len(there)}))
-    ours, theirs = _sums(made), _sums(found)
-    different = [n for n in there if ours.get(n, _NONE)[0] != theirs.get(n, _NONE)[0]]
-    firsts = _firsts(made, found, different) if different else {}
-    return TopicVerdict(name, remote_topic, tuple(_verdict(n, theirs, firsts.get(n)) for n in there))
-
-
-def _slices(ranges: Mapping[Place, OffsetRange], counts: Mapping[str, int]) -> List[Slice]:
-    places = [(topic, n) for topic, count in counts.items() for n in range(count) if (topic, n) in ranges]
-    return [Slice(at[1], *at, ranges[at].log_start, ranges[at].end) for at in places]
-
-
-# Count and sums of hashes, then bytes.
-Sums = Tuple[Tuple[int, ...], int]
-_NONE: Sums = ((0, 0, 0), 0)
-
-
-def _sums(records: DataFrame) -> Dict[int, Sums]:
-    """By slot. Sums, not the exclusive or: a record that is there twice must not cancel itself out."""
-    totals = [F.sum(F.col(f"hash_{n}").cast("decimal(38,0)")).alias(f"sum_{n}") for n in (1, 2)]
-    counts = (F.count(F.lit(1)).alias("records"), F.sum("bytes").alias("bytes"))
-    rows = records.groupBy("slot").agg(*counts, *totals).collect()
-    return {row["slot"]: ((row["records"], int(row["sum_1"]), int(row["sum_2"])), row["bytes"]) for row in rows}
-
-
-def _firsts(made: DataFrame, found: DataFrame, slots: Sequence[int]) -> Dict[int, Difference]:
-    """The first record of each slot that is on one side more often than on the other."""
-    ours, theirs = (_counted(side, slots, name) for side, name in ((made, "ours"), (found, "theirs")))
-    joined = ours.join(theirs, ["slot", "hash_1", "hash_2"], "full_outer").na.fill(0, ["ours", "theirs"])
-    rows = joined.where("ours <> theirs").groupBy("slot").agg(
-        F.expr("sum(abs(ours - theirs))").alias("records"),
-        F.expr("min(ours_first) filter (where ours > theirs)").alias("upstream"),
-        F.expr("min(theirs_first) filter (where theirs > ours)").alias("downstream"),
+    return tuple(
+        TopicVerdict(", ".join(each.source.name for each in topics), name, judge.partitions(topics[0], counts))
+        for name, topics in by_remote.items()
     )
-    return {row["slot"]: _difference(row["slot"], row["records"], row["upstream"], row["downstream"])
-            for row in rows.collect()}  # fmt: skip
 
 
-def _counted(records: DataFrame, slots: Sequence[int], name: str) -> DataFrame:
-    own = records.where(F.col("slot").isin(list(slots))).groupBy("slot", "hash_1", "hash_2")
-    return own.agg(F.count(F.lit(1)).alias(name), F.min("offset").alias(f"{name}_first"))
+def _source_slices(origins: Sequence[Origin]) -> List[Slice]:
+    """Each source partition once, from where the first of its remote topics needs it."""
+    found: Dict[Tuple[str, int], Slice] = {}
+    for each in origins:
+        place = (each.topic, each.partition)
+        first = min(each.log.log_start, found[place].from_offset if place in found else each.log.log_start)
+        found[place] = Slice(each.number, *place, first, each.log.end)
+    return list(found.values())
 
 
-def _difference(slot: int, records: int, upstream: Optional[int], downstream: Optional[int]) -> Difference:
-    if downstream is None:
-        return Difference(slot, LOST, upstream, None, records, "the remote partition does not hold the record")
-    detail = "the flow makes no such record for this partition, or not so often"
-    return Difference(slot, EXTRA, upstream, downstream, records, detail)
+def _feeds(origins: Sequence[Origin]) -> List[Feed]:
+    return [Feed(each.number, each.remote_topic, each.topic, each.partition, each.log.log_start) for each in origins]
 
 
-def _verdict(slot: int, theirs: Mapping[int, Sums], difference: Optional[Difference]) -> PartitionVerdict:
-    (records, _, _), size = theirs.get(slot, _NONE)
-    return PartitionVerdict(slot, records, size, DIFFERS if difference else EQUAL, difference, (ORDER,))
+class _First(NamedTuple):
+    """What is told of a partition that differs: the first of the worst."""
+
+    kind: str
+    upstream: Optional[int]
+    downstream: Optional[int]
+    detail: str
+
+
+class _Judge:
+    """Names what was found, with the places that slots and origins stand for."""
+
+    def __init__(self, copy: PlacedCopy, shared: bool) -> None:
+        self._copy = copy
+        self._shared = shared
+
+    def partitions(self, topic: CopiedTopic, counts: Mapping[int, PlacedCounts]) -> Tuple[PartitionVerdict, ...]:
+        """The verdicts on the partitions of the remote topic of `topic`."""
+        name = topic.remote_topic
+        gone = sum(each.expired for each in self._copy.origins if each.remote_topic == name)
+        own = [each for each in self._copy.remotes if each.topic == name]
+        if not own:
+            there = range(topic.remote_partitions)
+            return tuple(PartitionVerdict(n, 0, 0, EQUAL, None, (NOT_BEGUN,)) for n in there)
+        return tuple(self._verdict(each, counts.get(each.slot, NOTHING), gone) for each in own)
+
+    def _verdict(self, remote: Remote, found: PlacedCounts, gone: int) -> PartitionVerdict:
+        # Nobody knows what those are made of that the source does not hold any more.
+        strangers = found.unknown if self._shared or gone else 0
+        difference = self._difference(remote, self._judged(remote, found), bool(strangers))
+        nothing_left = (gone or remote.expired) and not found.records
+        verdict = DIFFERS if difference else EXPIRED if nothing_left else EQUAL
+        told = self._unknown(remote, found, gone)
+        return PartitionVerdict(remote.partition, found.records, found.bytes, verdict, difference, told)
+
+    def _judged(self, remote: Remote, found: PlacedCounts) -> PlacedCounts:
+        """`found` without what compaction may have made of an exact copy."""
+        if remote.topic in self._copy.compacted:
+            found = replace(found, missing=0, first_missing=None)
+        if remote.topic not in self._copy.thinned:
+            return found
+        return replace(found, doubled=0, unknown=0, first_doubled=None, first_unknown=None)
+
+    def _difference(self, remote: Remote, found: PlacedCounts, strangers: bool) -> Optional[Difference]:
+        unknown = None if strangers else found.first_unknown
+        first = (
+            self._missing(remote, found.first_missing)
+            or self._too_much(remote, found.first_doubled)
+            or self._too_much(remote, found.first_elsewhere)
+            or self._swapped(remote, found.first_swapped)
+            or self._too_much(remote, unknown)
+        )
+        if first is None:
+            return None
+        places = found.missing + found.doubled + found.elsewhere + found.swapped + (0 if strangers else found.unknown)
+        return Difference(remote.partition, first.kind, first.upstream, first.downstream, places, first.detail)
+
+    def _missing(self, remote: Remote, record: Optional[MissingRecord]) -> Optional[_First]:
+        if record is None:
+            return None
+        has = f"{self._origin(record.origin)} has the record, and {self._slot(remote.slot)} does not hold it"
+        if record.elsewhere is None:
+            return _First(LOST, record.upstream, None, has)
+        return _First(WRONG_PARTITION, record.upstream, None, f"{has}, {self._slot(record.elsewhere)} does")
+
+    def _swapped(self, remote: Remote, record: Optional[SwappedRecord]) -> Optional[_First]:
+        if record is None:
+            return None
+        origin = self._origin(record.origin)
+        detail = f"{self._slot(remote.slot)} holds the record of {origin} behind one that comes later there"
+        return _First(SWAPPED, record.upstream, record.downstream, detail)
+
+    def _too_much(self, remote: Remote, record: Optional[ExtraRecord]) -> Optional[_First]:
+        if record is None:
+            return None
+        if record.kind == DOUBLED:
+            equal = ", or another writer wrote an equal one" if self._shared else ""
+            detail = f"{self._slot(remote.slot)} holds the record more often than the flow makes it{equal}"
+        elif record.made_at is not None:
+            detail = f"{self._slot(remote.slot)} holds a record that belongs to {self._slot(record.made_at)}"
+        else:
+            detail = f"{self._slot(remote.slot)} holds a record that the flow does not make"
+        return _First(record.kind, None, record.downstream, detail)
+
+    def _slot(self, slot: int) -> str:
+        return f"{self._copy.remotes[slot].topic}-{self._copy.remotes[slot].partition}"
+
+    def _origin(self, number: int) -> str:
+        return f"{self._copy.origins[number].topic}-{self._copy.origins[number].partition}"
+
+    def _unknown(self, remote: Remote, found: PlacedCounts, gone: int) -> Tuple[str, ...]:
+        strangers = found.unknown if self._shared and not gone else 0
+        taken = found.missing if remote.topic in self._copy.compacted else 0
+        left = found.doubled + found.unknown if remote.topic in self._copy.thinned else 0
+        lost_origin = found.unknown if gone else 0
+        said: Dict[str, int] = {
+            "{} offsets of its sources expired and cannot be compared": gone,
+            "{} offsets of the remote log expired and cannot be compared": remote.expired,
+            "{} records of the source may have expired on the remote log: not compared": found.gone,
+            "{} records are on the remote log alone; their sources, or another writer, may have had them": lost_origin,
+            "{} records of other writers lie in between: not compared": strangers,
+            "{} records are alike in several source partitions: their order was not compared": found.alike,
+            "{} records are missing; compaction of the remote log may have taken them: not compared": taken,
+            "{} records are there beyond what a compacted source still has: not compared": left,
+            "the remote topic grew, and only what was copied since is compared": remote.topic in self._copy.grown,
+            "a pass is under way or was interrupted: what it copies is not compared": self._copy.under_way,
+        }
+        return tuple(sentence.format(count) for sentence, count in said.items() if count)
+

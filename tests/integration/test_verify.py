@@ -26,6 +26,7 @@ from mirror_lib.state.records import LedgerRow
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import verify
+from mirror_lib.verify.placed_range import Passes
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
 from tests.lab.brokers import KafkaBroker
 
@@ -523,33 +524,163 @@ def placed_log(records: Sequence[Rec]) -> Dict[int, List[Rec]]:
     return logs
 
 
-ALL = placed_log(TEN)
-# What lies in the two remote partitions of a flow that places its ten records by their keys, and what is found.
-PLACED: Mapping[str, Tuple[Mapping[int, Sequence[Rec]], List[Tuple[str, int]]]] = {
-    "placed-equal": (ALL, []),
-    "placed-lost": ({0: ALL[0], 1: ALL[1][:-1]}, [("lost", 1)]),
-    "placed-tripled": ({0: [*ALL[0], ALL[0][0], ALL[0][0]], 1: ALL[1]}, [("not made of the source", 0)]),
-    "placed-elsewhere": ({0: ALL[1], 1: ALL[0]}, [("not made of the source", 0), ("not made of the source", 1)]),
+MORE = [replace(each, key=TEN[n].key) for n, each in enumerate(numbered(6, "w"))]
+ALL, REST = placed_log(TEN), placed_log(MORE)
+# What partitions 0 and 1 of the source come to, one after the other and one between the other: each keeps its order.
+LOGS = {n: [*ALL[n], *REST[n]] for n in (0, 1)}
+MIXED = {n: [*REST[n][:1], *ALL[n][:2], *REST[n][1:], *ALL[n][2:]] for n in (0, 1)}
+STRANGER = Rec(b"stranger")
+
+
+@dataclass(frozen=True)
+class PlacedCase:
+    """What lies in both remote partitions of a flow that places TEN and MORE by their keys. What is found: partition,
+    kind, both offsets, and how many places differ."""
+
+    logs: Mapping[int, Sequence[Rec]]
+    found: Sequence[Tuple[int, str, Optional[int], Optional[int], int]] = ()
+
+
+def swapped(log: Sequence[Rec], n: int) -> List[Rec]:
+    return [*log[:n], log[n + 1], log[n], *log[n + 2 :]]
+
+
+def offset_of(record: Rec) -> int:
+    """Its offset on the source."""
+    return (TEN if record in TEN else MORE).index(record)
+
+
+PLACED: Mapping[str, PlacedCase] = {
+    "placed-equal": PlacedCase(LOGS),
+    "placed-mixed": PlacedCase(MIXED),
+    "placed-lost": PlacedCase(
+        {0: LOGS[0], 1: LOGS[1][:-1]}, [(1, "lost", offset_of(LOGS[1][-1]), None, 1)]
+    ),
+    "placed-doubled": PlacedCase({0: [*LOGS[0], LOGS[0][1]], 1: LOGS[1]}, [(0, "doubled", None, len(LOGS[0]), 1)]),
+    "placed-tripled": PlacedCase(
+        {0: [LOGS[0][0], LOGS[0][0], *LOGS[0]], 1: LOGS[1]}, [(0, "doubled", None, 1, 2)]
+    ),
+    "placed-elsewhere": PlacedCase(
+        {0: LOGS[0][1:], 1: [LOGS[0][0], *LOGS[1]]},
+        [(0, "wrong partition", offset_of(LOGS[0][0]), None, 1), (1, "wrong partition", None, 0, 1)],
+    ),
+    "placed-swapped": PlacedCase(
+        {0: swapped(ALL[0], 1) + REST[0], 1: LOGS[1]}, [(0, "swapped", offset_of(ALL[0][1]), 2, 1)]
+    ),
+    "placed-stranger": PlacedCase({0: [STRANGER, *LOGS[0]], 1: LOGS[1]}, [(0, "not on the source", None, 0, 1)]),
 }
 
 
-def test_records_that_are_placed_anew_are_compared_in_each_remote_partition(lab: Lab) -> None:
+def placed_passes(lab: Lab, names: Sequence[str], ends: Mapping[Tuple[str, int], int]) -> Passes:
+    """What a flow writes down that copied TEN and MORE in one pass; `ends` are those of the remote partitions."""
+    first: List[PassRow] = []
+    last: List[PassRow] = []
+    for topic in lab.copied(names):
+        for n, count in enumerate((len(TEN), len(MORE))):
+            own = (SOURCE, topic.source.name, topic.source.topic_id, n)
+            first.append(PassRow(*own, 0, count))
+            last.append(PassRow(*own, count, count))
+        for n in (0, 1):
+            there = (REMOTE, topic.remote_topic, topic.remote_topic_id, n)
+            first.append(PassRow(*there, 0))
+            last.append(PassRow(*there, ends[topic.source.name, n]))
+    return Passes(tuple((0, row) for row in first), RowPass(1, tuple(last)))
+
+
+def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with_their_order(lab: Lab) -> None:
     names = [topic_of(case) for case in PLACED]
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
     lab.create(upstream, names)
     lab.create(downstream, [f"primary.{name}" for name in names])
-    lab.write(upstream, {(name, 0): TEN for name in names})
-    logs = {(f"primary.{topic_of(case)}", n): logs[n] for case, (logs, _) in PLACED.items() for n in (0, 1)}
-    lab.write(downstream, logs)
-    ours = [PassRow(SOURCE, name, "", n, 10 if n == 0 else 0, None) for name in names for n in (0, 1)]
-    theirs = [PassRow(REMOTE, name, "", n, len(log), None) for (name, n), log in logs.items()]
+    lab.write(upstream, {(name, n): records for name in names for n, records in enumerate((TEN, MORE))})
+    logs = {(topic_of(name), n): case.logs[n] for name, case in PLACED.items() for n in (0, 1)}
+    lab.write(downstream, {(f"primary.{name}", n): log for (name, n), log in logs.items()})
+    passes = placed_passes(lab, names, {place: len(log) for place, log in logs.items()})
     copied = [replace(each, keyed_over=2) for each in lab.copied(names)]
     flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
 
-    report = verify(
-        lab.spark, flow, lab.ledger, copied, lab.source, lab.target, last_pass=RowPass(7, (*ours, *theirs))
+    alone, shared = (
+        verify(lab.spark, each, lab.ledger, copied, lab.source, lab.target, passes=passes)
+        for each in (flow, replace(flow, shared_remote_topics=True))
     )
 
-    found = {topic.topic: [(d.kind, d.partition) for d in topic.differences] for topic in report.topics}
-    assert found == {topic_of(case): expected for case, (_, expected) in PLACED.items()}
-    assert verdict_of(report, "placed-equal").records == 10
+    found = {
+        topic.topic: [
+            (d.partition, d.kind, d.upstream_offset, d.downstream_offset, d.records) for d in topic.differences
+        ]
+        for topic in alone.topics
+    }
+    assert found == {topic_of(name): list(case.found) for name, case in PLACED.items()}
+    assert {verdict_of(alone, name).records for name in ("placed-equal", "placed-mixed")} == {16}
+    # Where others may write, what nobody knows is theirs, and nothing else is.
+    stranger = verdict_of(shared, "placed-stranger")
+    assert stranger.verdict == "equal"
+    assert unknown(stranger) == ["1 records of other writers lie in between: not compared"]
+    others = [name for name, case in PLACED.items() if name != "placed-stranger" and case.found]
+    assert {verdict_of(shared, name).verdict for name in others} == {"differs"}
+
+
+def test_placed_records_that_expired_on_a_side_are_told_and_the_rest_is_compared(lab: Lab) -> None:
+    names = ["verify.placed-old-source", "verify.placed-old-remote", "verify.placed-old-and-lost"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names)
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    lab.write(upstream, {(name, n): records for name in names for n, records in enumerate((TEN, MORE))})
+    logs = {(name, n): LOGS[n] for name in names for n in (0, 1)}
+    logs[names[2], 0] = LOGS[0][:-1]
+    lab.write(downstream, {(f"primary.{name}", n): log for (name, n), log in logs.items()})
+    passes = placed_passes(lab, names, {place: len(log) for place, log in logs.items()})
+    copied = [replace(each, keyed_over=2) for each in lab.copied(names)]
+    flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
+    delete_before(upstream, names[0], 4)
+    for name in names[1:]:
+        delete_before(downstream, f"primary.{name}", 2)
+
+    report = verify(lab.spark, flow, lab.ledger, copied, lab.source, lab.target, passes=passes)
+
+    source, remote, lost = report.topics
+    assert (source.verdict, source.records, remote.verdict, remote.records) == ("equal", 12, "equal", 14)
+    assert any("4 offsets of its sources expired" in sentence for sentence in unknown(source))
+    assert any("2 records of the source may have expired" in sentence for sentence in unknown(remote))
+    assert [(d.kind, d.partition, d.upstream_offset) for d in lost.differences] == [
+        ("lost", 0, offset_of(LOGS[0][-1]))
+    ]
+
+
+# Partition 0 of two topics, v and w, in one, and what is found there.
+BY_TOPIC: Mapping[str, Tuple[Sequence[Rec], List[Tuple[str, Optional[int], Optional[int]]]]] = {
+    "both": ([*TEN[:4], *MORE, *TEN[4:]], []),
+    "lost": ([*TEN, *MORE[:3], *MORE[4:]], [("lost", 3, None)]),
+    "doubled": ([*TEN, MORE[0], *MORE], [("doubled", None, 11)]),
+    "swapped": ([*MORE, *swapped(TEN, 6)], [("swapped", 6, 13)]),
+    "stranger": ([*TEN, STRANGER, *MORE], [("not on the source", None, 10)]),
+}
+
+
+def test_topics_that_are_joined_in_one_are_compared_with_their_order(lab: Lab) -> None:
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    names = [(f"verify.joined-{case}-v", f"verify.joined-{case}-w") for case in BY_TOPIC]
+    lab.create(upstream, [name for both in names for name in both])
+    lab.create(downstream, [f"primary.verify.joined-{case}" for case in BY_TOPIC])
+    lab.write(upstream, {(name, 0): log for both in names for name, log in zip(both, (TEN, MORE))})
+    lab.write(downstream, {(f"primary.verify.joined-{case}", 0): log for case, (log, _) in BY_TOPIC.items()})
+    sources, remotes = lab.source.topics(), lab.target.topics()
+    rename = (r"verify\.joined-(\w+)-[vw]", (r"primary.verify.joined-$1",))
+    first: List[PassRow] = []
+    last: List[PassRow] = []
+    copied: List[CopiedTopic] = []
+    for both, (case, (log, _)) in zip(names, BY_TOPIC.items()):
+        remote = remotes[f"primary.verify.joined-{case}"]
+        rows = [(SOURCE, sources[name], n) for name, n in zip(both, (len(TEN), len(MORE)))]
+        rows += [(REMOTE, remote, len(log))]
+        first += [PassRow(side, topic.name, topic.topic_id, 0, 0) for side, topic, _ in rows]
+        last += [PassRow(side, topic.name, topic.topic_id, 0, end) for side, topic, end in rows]
+        copied += [CopiedTopic(sources[name], remote.name, remote.topic_id, 2) for name in both]
+    passes = Passes(tuple((0, row) for row in first), RowPass(1, tuple(last)))
+    flow = replace(lab.flow, change=RecordChange(rename=(rename,)))
+
+    report = verify(lab.spark, flow, lab.ledger, copied, lab.source, lab.target, passes=passes)
+
+    found = [[(d.kind, d.upstream_offset, d.downstream_offset) for d in topic.differences] for topic in report.topics]
+    assert found == [expected for _, expected in BY_TOPIC.values()]
+    assert report.topics[0].records == 16

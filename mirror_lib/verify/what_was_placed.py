@@ -1,0 +1,30 @@
+"""Both clusters and the passes of a flow that places records anew in; what of its topics is to be compared out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Optional, Sequence
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import Cluster
+from mirror_lib.state.row_passes import REMOTE, SOURCE
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.verify.compacted import compacted
+from mirror_lib.verify.placed_range import Passes, PlacedCopy, placed_copy
+
+
+def what_was_placed(
+    flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, passes: Optional[Passes]
+) -> PlacedCopy:
+    """Nothing where there were no passes. Raises `ClusterError`."""
+    if passes is None:
+        return PlacedCopy((), ())
+    here = source.offsets([row.place for row in passes.last.of(SOURCE)], flow.isolation_level)
+    there = target.offsets([row.place for row in passes.last.of(REMOTE)], "read_uncommitted")
+    by_number = flow.change is not None and flow.change.keeps_partitions
+    cleaned = compacted(source, [each.source.name for each in copied])
+    return replace(
+        placed_copy(copied, passes, by_number, here, there),
+        compacted=compacted(target, [each.remote_topic for each in copied]),
+        thinned={each.remote_topic for each in copied if each.source.name in cleaned},
+    )

@@ -44,7 +44,9 @@ def verify_placed(
     slots = [Slice(each.slot, each.topic, each.partition, each.log.log_start, each.log.end) for each in copy.remotes]
     made = source.placed_hashes(_source_slices(copy.origins), slots, _feeds(copy.origins))
     expired = [each.slot for each in copy.remotes if each.expired]
-    counts = compare_placed(made, remote.hashes(slots), expired) if slots else {}
+    numbers = {name: number for number, name in enumerate(copy.counts())}
+    topics = {each.slot: numbers[each.topic] for each in copy.remotes}
+    counts = compare_placed(made, remote.hashes(slots), topics, expired) if slots else {}
     judge = _Judge(copy, shared)
     by_remote: Dict[str, List[CopiedTopic]] = {}
     for topic in copied:
@@ -138,7 +140,7 @@ class _Judge:
         if record is None:
             return None
         origin = self._origin(record.origin)
-        detail = f"{self._slot(remote.slot)} holds the record of {origin} behind one that comes later there"
+        detail = f"{self._slot(remote.slot)} holds the record of {origin} ahead of one that comes before it there"
         return _First(SWAPPED, record.upstream, record.downstream, detail)
 
     def _too_much(self, remote: Remote, record: Optional[ExtraRecord]) -> Optional[_First]:

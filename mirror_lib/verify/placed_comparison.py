@@ -12,11 +12,13 @@ from typing import List, Mapping, NamedTuple, Optional
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from mirror_lib.local_rows import local_rows
 from mirror_lib.verify.verdicts import DOUBLED, FOREIGN, WRONG_PARTITION
 
 _MADE = "slot, origin, offset as upstream, cast(null as bigint) as downstream, hash_1, hash_2, bytes"
 _NO_SOURCE = "cast(null as int) as origin, cast(null as bigint) as upstream"
 _FOUND = f"slot, {_NO_SOURCE}, offset as downstream, hash_1, hash_2, bytes"
+_TOPIC = (("slot", "int"), ("remote_topic", "int"))
 _PAIR = "upstream is not null and downstream is not null"
 # The first records of a log may be gone while their pairs are there: those before the first one that has a pair.
 _GONE = "downstream is null and coalesce(upstream < first_paired, true) and array_contains(expired_slots, slot)"
@@ -27,7 +29,7 @@ _KIND = f"case when made_here then '{DOUBLED}' when made_at is not null then '{W
 
 
 class MissingRecord(NamedTuple):
-    """A record that is not in its remote partition; the slot of one that holds it beyond its own, if there is one."""
+    """A record that is not in its remote partition; the slot of one of the topic that holds it instead, if there is."""
 
     origin: int
     upstream: int
@@ -52,9 +54,9 @@ class SwappedRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class PlacedCounts:
-    """What was found in one remote partition. `unknown` records are not made by the flow for any partition; `gone`
-    ones may have expired on the remote log; of `alike` ones, which several source partitions have, nobody can say
-    whether they are in order."""
+    """What was found in one remote partition. `unknown` records are not made by the flow for any partition of the
+    topic; `gone` ones may have expired on the remote log; of `alike` ones, which several source partitions have, nobody
+    can say whether they are in order."""
 
     records: int = 0
     bytes: int = 0
@@ -75,10 +77,14 @@ class PlacedCounts:
 NOTHING = PlacedCounts()
 
 
-def compare_placed(made: DataFrame, found: DataFrame, expired_slots: List[int]) -> Mapping[int, PlacedCounts]:
+def compare_placed(
+    made: DataFrame, found: DataFrame, topics: Mapping[int, int], expired_slots: List[int]
+) -> Mapping[int, PlacedCounts]:
     """By slot. `made` has `slot, origin, offset, hash_1, hash_2, bytes`, the offset the source's; `found` the same
-    without `origin`. `expired_slots` are those whose remote logs have lost their beginning."""
-    pairs = _judged(_paired(made, found, bool(expired_slots)))
+    without `origin`. `topics` numbers the topic of each slot. `expired_slots` are those whose remote logs have lost
+    their beginning."""
+    numbers = local_rows(made.sparkSession, _TOPIC, list(topics.items()))
+    pairs = _judged(_paired(made, found, bool(expired_slots)).join(F.broadcast(numbers), "slot"))
     slots = F.array(*map(F.lit, expired_slots)).cast("array<int>")
     rows = pairs.withColumn("expired_slots", slots).groupBy("slot").agg(*_aggregates()).collect()
     return {row["slot"]: _counts(row) for row in rows}
@@ -101,7 +107,7 @@ def _paired(made: DataFrame, found: DataFrame, from_the_end: bool) -> DataFrame:
 def _judged(pairs: DataFrame) -> DataFrame:
     """Add what the other rows of its content, and of its source partition, say of each row."""
     here = Window.partitionBy("hash_1", "hash_2", "slot")
-    everywhere = Window.partitionBy("hash_1", "hash_2")
+    everywhere = Window.partitionBy("hash_1", "hash_2", "remote_topic")
     known = pairs.withColumn("made_here", F.max("upstream").over(here).isNotNull())
     known = known.withColumn("alike", F.min("origin").over(here) != F.max("origin").over(here))
     missing_at = F.min(F.expr("case when downstream is null then slot end")).over(everywhere)

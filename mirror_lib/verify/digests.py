@@ -51,9 +51,10 @@ def _part(binary: str) -> str:
 _NOTHING = "encode('', 'UTF-8')"
 _HEADER_KEY = "encode(header.key, 'UTF-8')"
 _HEADER = f"concat({_part(_HEADER_KEY)}, {_part('header.value')})"
-# Headers are an array or, where there are none, null; order and repeated names count.
+# Headers are an array or, where there are none, null; before Spark 4 `size` of that is -1. Order and repeated names count.
+_COUNT = "if(headers is null, 0, size(headers))"
 _HEADERS = (
-    "concat(encode(concat(coalesce(size(headers), 0), ':'), 'UTF-8'),"
+    f"concat(encode(concat({_COUNT}, ':'), 'UTF-8'),"
     f" coalesce(aggregate(headers, {_NOTHING}, (all, header) -> concat(all, {_HEADER})), {_NOTHING}))"
 )
 _HEADER_BYTES = "aggregate(headers, 0, (sum, h) -> sum + octet_length(h.key) + coalesce(octet_length(h.value), 0))"
@@ -65,7 +66,7 @@ _BYTES = f"cast({' + '.join(f'coalesce({length}, 0)' for length in _CONTENT)} as
 
 # Nulls leave a hash as it was, so each part also says whether it is null.
 _HASHED = "transform(headers, header -> struct(header.key, header.value is null, header.value))"
-_HASH = f"xxhash64(%d, key is null, key, value is null, value, coalesce(size(headers), 0), {_HASHED}, timestamp)"
+_HASH = f"xxhash64(%d, key is null, key, value is null, value, {_COUNT}, {_HASHED}, timestamp)"
 
 
 _HASHES = [f"{_HASH % number} as hash_{number}" for number in (1, 2)]

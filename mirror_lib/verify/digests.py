@@ -51,7 +51,7 @@ def _part(binary: str) -> str:
 _NOTHING = "encode('', 'UTF-8')"
 _HEADER_KEY = "encode(header.key, 'UTF-8')"
 _HEADER = f"concat({_part(_HEADER_KEY)}, {_part('header.value')})"
-# Headers are an array or, where there are none, null; before Spark 4 `size` of that is -1. Order and repeated names count.
+# Headers are an array or, where there are none, null: before Spark 4 `size` of that is -1. Order and repeats count.
 _COUNT = "if(headers is null, 0, size(headers))"
 _HEADERS = (
     f"concat(encode(concat({_COUNT}, ':'), 'UTF-8'),"

@@ -166,11 +166,6 @@ class ReplicationFlow:
         return replace(self, change=RecordChange(partitioner=KEY), on_error="fail", on_data_loss="fail")
 
     @property
-    def bounds_rate(self) -> bool:
-        """Whether it may fetch only so many bytes a second."""
-        return self.max_bytes_per_second is not None or bool(self.max_bytes_per_second_topics)
-
-    @property
     def starts_at_earliest(self) -> bool:
         """Whether a partition that was never copied is copied from the start of its log."""
         return self.start_position is None and self.auto_offset_reset != LATEST

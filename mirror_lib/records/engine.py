@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,13 +16,15 @@ from mirror_lib.changes.changed import no_rows
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import FencedError, MirrorError, RefusedError
 from mirror_lib.records.dead_letters import DeadLetters
+from mirror_lib.records.pass_room import Room, RoomToRead, offsets_by_rate, owed, together
+from mirror_lib.records.read_bytes import ReadBytes
 from mirror_lib.records.ready import Ready, made_ready, marked_again
 from mirror_lib.records.rows import Partition
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.stage import append_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport, nothing_copied
-from mirror_lib.replicate.rates import NO_RATES, TaskRates
+from mirror_lib.replicate.rates import Fetching, TaskRates
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ class RecordEngine:
         named = flow.change.dead_letter_topic if flow.change is not None else None
         self._dead_letters = None if named is None else DeadLetters(named, flow.source.alias)
         self._offsets = FIRST_OFFSETS
+        self._room = RoomToRead()
         self._arrow_rows = ROWS_AT_FIRST
 
     def copy(self, spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
@@ -72,27 +75,34 @@ class RecordEngine:
         began = time.monotonic()
         if not self._told:  # what is written wrong is refused before anything is fenced
             self._changed(no_rows(spark), whole.tasks)
+        tasks = bounded(whole.tasks, self._room.room(_of_reading(whole), self._offsets))
+        if not tasks:
+            return [_held(whole)]
+        read = ReadBytes(_of_reading(whole))
         try:
-            ready = made_ready(replace(whole, tasks=bounded(whole.tasks, self._offsets)))
-            found = self._append(spark, ready.plan)
+            ready = made_ready(replace(whole, tasks=tasks))
+            found = self._append(spark, ready.plan, read)
             self._bury(ready.plan, found)
             report = self._report(ready, found, time.monotonic() - began)
         except FencedError as error:
             log.warning("%s: %s", whole.flow, error)
             return [nothing_copied(0, fenced=True)]
-        self._learn(ready.plan.tasks, report)
-        return [report]
+        self._learn(ready.plan, report, read.nbytes())
+        # What is owed waited for all of the pass.
+        fetching = Fetching(read.nbytes(), dict.fromkeys(owed(whole.rates), report.seconds))
+        return [replace(report, fetching=fetching)]
 
-    def _append(self, spark: SparkSession, plan: TaskPlan) -> List[RowsReport]:
+    def _append(self, spark: SparkSession, plan: TaskPlan, read: ReadBytes) -> List[RowsReport]:
         if not plan.tasks:
             return []
-        changed = self._changed(source_rows(spark, self._flow, plan.tasks), plan.tasks)
+        changed = self._changed(read.of(source_rows(spark, self._flow, plan.tasks)), plan.tasks)
         spark.conf.set(ARROW_ROWS, str(self._arrow_rows))
         # Narrow: the rows of a source partition stay together and in order.
         rows = changed.rows.drop(*changed.needless).coalesce(self._flow.tasks_max)
         ids = {task.topic: task.source_topic_id for task in plan.tasks}
         skips = self._flow.on_error == "skip"
         found = append_rows(rows, RowsPlan(plan, changed.repeatable, skips, source_ids=ids))
+        read.done()
         for (topic, number), offset, reason in (failed for each in found for failed in each.failed):
             hint = "`transform` must leave topic, partition and offset as they are"
             raise RefusedError(f"{plan.flow}: {topic}-{number} at offset {offset}: {reason}", hint)
@@ -138,15 +148,17 @@ class RecordEngine:
             seconds=seconds,
         )
 
-    def _learn(self, tasks: Sequence[PartitionTask], report: TaskReport) -> None:
+    def _learn(self, plan: TaskPlan, report: TaskReport, read: Mapping[int, int]) -> None:
         """How many offsets the next pass is to have, and how many rows fit into what goes to Python at once."""
-        starts = {task.remote: task.upstream_offset for task in tasks}
+        starts = {task.remote: task.upstream_offset for task in plan.tasks}
         parts = [part for part in report.partitions if (part.remote_topic, part.partition) in starts]
         done = sum(part.position - starts[(part.remote_topic, part.partition)] for part in parts)
         if report.records:
             average = report.bytes / report.records
             self._arrow_rows = int(min(MOST_ROWS, max(FEWEST_ROWS, ARROW_BYTES / average)))
         self._offsets = next_offsets(self._offsets, done, report.seconds, self._flow.batch_max_seconds)
+        ranges = [(task.topic, task.end - task.upstream_offset) for task in plan.tasks]
+        self._room.learn(read, offsets_by_rate(ranges, plan.rates))
 
 
 def next_offsets(last: int, done: int, seconds: float, wanted_seconds: float) -> int:
@@ -161,11 +173,10 @@ def _one_plan(plans: Sequence[TaskPlan]) -> TaskPlan:
     known: Optional[Dict[int, frozenset[int]]] = None
     if plans[0].known_ids is not None:
         known = {lane: ids for plan in plans for lane, ids in (plan.known_ids or {}).items()}
-    most = [plan.rates.pass_bytes for plan in plans if plan.rates.pass_bytes is not None]
     return replace(
         plans[0],
         task=0,
-        rates=TaskRates(pass_bytes=sum(most) // len(most)) if most else NO_RATES,
+        rates=together([plan.rates for plan in plans]),
         transactional_ids={lane: name for plan in plans for lane, name in plan.transactional_ids.items()},
         producers={lane: producer for plan in plans for lane, producer in plan.producers.items()},
         tasks=tuple(task for plan in plans for task in plan.tasks),
@@ -174,15 +185,26 @@ def _one_plan(plans: Sequence[TaskPlan]) -> TaskPlan:
     )
 
 
-def bounded(tasks: Sequence[PartitionTask], offsets: int) -> Tuple[PartitionTask, ...]:
-    """The same with their ends brought forward, so that they have about `offsets` offsets to go through in all."""
-    room, left = offsets, len(tasks)
-    found: List[PartitionTask] = []
-    for task in sorted(tasks, key=lambda task: task.end - task.upstream_offset):
-        share = min(task.end - task.upstream_offset, max(1, room // left))
-        found.append(replace(task, end=task.upstream_offset + share))
-        room, left = max(0, room - share), left - 1
-    return tuple(found)
+def _of_reading(plan: TaskPlan) -> TaskRates:
+    """The rates of a plan; what a pass may write is minded by its tasks."""
+    return replace(plan.rates, pass_bytes=None)
+
+
+def _held(plan: TaskPlan) -> TaskReport:
+    """Wait until something may be read again, or for as long as a pass may take."""
+    debts = owed(plan.rates)
+    seconds = min([*debts.values(), plan.max_seconds])
+    time.sleep(seconds)
+    return replace(nothing_copied(0), seconds=seconds, fetching=Fetching({}, dict.fromkeys(debts, seconds)))
+
+
+def bounded(tasks: Sequence[PartitionTask], room: Room) -> Tuple[PartitionTask, ...]:
+    """The same with their ends brought forward, so that they have as many offsets to go through as there is room for;
+    those without any are left out."""
+    wanted = {(task.topic, task.partition, task.remote_topic): task.end - task.upstream_offset for task in tasks}
+    shares = room.shares(wanted)
+    found = ((task, shares[(task.topic, task.partition, task.remote_topic)]) for task in tasks)
+    return tuple(replace(task, end=task.upstream_offset + share) for task, share in found if share)
 
 
 def _without_rows(plan: TaskPlan, seen: Set[Partition], unsure: bool, cut: bool) -> List[PartitionReport]:

@@ -15,9 +15,10 @@ from mirror_lib.records.engine import RecordEngine
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixing import MixingMirror
 from mirror_lib.records.pass_notes import last_pass
-from mirror_lib.records.two_ways import NO_RATE, HaltForNews, TwoWayMirror, ways_of
+from mirror_lib.records.two_ways import HaltForNews, TwoWayMirror, ways_of
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import CopyPass, FlowMirror, Watcher
+from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.source_progress import SourceGroup
@@ -87,8 +88,6 @@ class Mirrors:
     ) -> Mirror:
         """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet."""
         change, config = flow.change, self._config
-        if change is not None and flow.bounds_rate:
-            raise RefusedError(NO_RATE.format(flow.name))
         life = _Life(journal, (source, target), watcher, totals, until, group)
         if flow.counts_differ == KEY:
             return self._two_ways(flow, life)
@@ -104,9 +103,10 @@ class Mirrors:
         config, passes = self._config, RowPassTable(self._spark, self._config.state)
         last = _last_pass(flow, life, passes)
         ways = ways_of(flow, life.journal.positions(), last)
-        placed = self._mixing(flow.placing(), life, passes, last, ways)
+        rates = FlowRates(flow)  # both fetch, in turn, and neither more than the flow may
+        placed = self._mixing(flow.placing(), life, passes, last, ways, rates)
         halt, (source, target) = HaltForNews(self._stop, ways), life.clusters
-        given = (life.watcher, halt, life.totals, life.until, life.group, run_tasks, ways)
+        given = (life.watcher, halt, life.totals, life.until, life.group, run_tasks, ways, rates)
         return TwoWayMirror(FlowMirror(config, flow, life.journal, source, target, *given), placed, ways, self._stop)
 
     def _mixing(
@@ -116,11 +116,12 @@ class Mirrors:
         passes: RowPassTable,
         last: Optional[RowPass],
         ways: Optional[Ways] = None,
+        rates: Optional[FlowRates] = None,
     ) -> MixingMirror:
         reason = why_not_mixed(flow)
         if reason is not None:
             raise RefusedError(f"{flow.name}: a flow that places records anew cannot have {reason}")
-        given = (life.watcher, self._stop, life.totals, last, life.until, life.group, ways)
+        given = (life.watcher, self._stop, life.totals, last, life.until, life.group, ways, rates)
         return MixingMirror(self._config, flow, passes, life.journal, life.clusters, *given)
 
 

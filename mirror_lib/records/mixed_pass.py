@@ -19,6 +19,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.pass_lanes import PassLanes
+from mirror_lib.records.read_bytes import ReadBytes
 from mirror_lib.records.ready import Ready, made_ready, marked_again
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.stage import append_rows
@@ -59,8 +60,9 @@ class MixedPass:
         dead = flow.change.dead_letter_topic if flow.change is not None else None
         self._dead_letters = None if dead is None else DeadLetters(dead, flow.source.alias)
 
-    def copy(self, spark: SparkSession, planned: RowPass) -> Done:
-        """Write what is not written of a pass. Raises `NotWhole`, and `MirrorError` where it cannot be whole."""
+    def copy(self, spark: SparkSession, planned: RowPass, read: ReadBytes) -> Done:
+        """Write what is not written of a pass, whose reading is counted. Raises `NotWhole`, and `MirrorError` where it
+        cannot be whole."""
         began = time.time()
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         ready = self._made_ready(planned, lanes)
@@ -69,10 +71,11 @@ class MixedPass:
         counts: Dict[str, int] = {}
         for row in planned.of(REMOTE):
             counts[row.topic] = counts.get(row.topic, 0) + 1
-        changed = self._change.with_counts(counts)(source_rows(spark, self._flow, sources), sources)
+        changed = self._change.with_counts(counts)(read.of(source_rows(spark, self._flow, sources)), sources)
         ids = {row.topic: row.topic_id for row in ranges}
         given = RowsPlan(ready.plan, changed.repeatable, False, mixed=True, source_ids=ids)
         found = append_rows(self._sorted(changed.rows), given)
+        read.done()
         self._check(found)
         letters = [letter for each in found for letter in each.dead]
         if letters and self._dead_letters is not None:

@@ -22,11 +22,13 @@ from mirror_lib.records.engine import next_offsets
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixed_pass import Done, MixedPass, NotWhole
 from mirror_lib.records.pass_lanes import PassLanes
+from mirror_lib.records.pass_pace import PassPace
 from mirror_lib.records.pass_plan import Beginnings, new_rows, next_pass, remote_rows
 from mirror_lib.records.placed_progress import PlacedProgress
 from mirror_lib.records.source_edges import SourceEdges
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import Watcher
+from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.source_progress import SourceGroup
@@ -62,8 +64,11 @@ class MixingMirror:
         until: Optional[OffsetChoice] = None,
         group: Optional[SourceGroup] = None,
         ways: Optional[Ways] = None,
+        rates: Optional[FlowRates] = None,
     ) -> None:
         self.flow = flow
+        self._rates = rates or FlowRates(flow)
+        self._pace = PassPace(self._rates)
         source, self._target = clusters
         self._edges = SourceEdges(flow, source, until)
         self._progress = PlacedProgress(group)
@@ -91,10 +96,6 @@ class MixingMirror:
     def has_topics(self) -> bool:
         """Whether there was anything to copy at the last look."""
         return bool(self._topics.partitions)
-
-    def looks_for_topics(self) -> bool:
-        """Whether there is anything to copy now. Raises `ClusterError`."""
-        return bool(self._topics.refresh())
 
     def reached(self) -> bool:
         """Whether the last look found nothing left to wait for: `--until` is reached."""
@@ -127,7 +128,10 @@ class MixingMirror:
             planned = self._next()
             new = new_rows(self._last, planned)
             if planned.empty and not new and (self._last is None or self._last.empty):
-                break
+                if not self._pace.holds(planned, self._edges.ends(self._copied())):
+                    break
+                self._pace.wait()
+                continue
             # Where there is nothing left the empty pass says that the one before is done. Where partitions are new it
             # says where they begin.
             self._journal.begun()
@@ -135,9 +139,10 @@ class MixingMirror:
             self._journal.passed()
             self._last, self._done = planned, planned.empty
             self._progress.planned(planned, self._remote_topics())
-            if planned.empty:
+            if not planned.empty:
+                self._copy(spark, planned, batch)
+            elif not self._pace.holds(planned, self._edges.ends(self._copied())):
                 break
-            self._copy(spark, planned, batch)
         if not self._stop.is_set():
             self._reached = self._edges.bounds.reached(self._stands(), passed)
 
@@ -187,7 +192,8 @@ class MixingMirror:
         left = [row for row in self._last.of(REMOTE) if row.topic not in names] if self._last is not None else []
         remotes = [*remote_rows(found, self._at), *(replace(row, from_offset=self._at[row.place]) for row in left)]
         ends = self._edges.ends(self._copied())
-        return next_pass(self._last, partitions, logs, remotes, self._offsets, begins, ends)
+        room = self._pace.room(ends, self._offsets)
+        return next_pass(self._last, partitions, logs, remotes, room, begins, ends)
 
     def _check_sizes(self, partitions: Sequence[CopiedPartition], found: Mapping[str, Tuple[str, int]]) -> None:
         """Raise ClusterError where a broker does not know yet that a remote topic has grown."""
@@ -211,8 +217,9 @@ class MixingMirror:
         """Do a pass, again and again until it is whole. Raises `MirrorError` where that cannot be."""
         started, deadline = time.monotonic(), time.monotonic() + PATIENCE_SECONDS
         while True:
+            read = self._pace.begun(planned)
             try:
-                done = self._mixed.copy(spark, planned)
+                done = self._mixed.copy(spark, planned, read)
                 break
             except NotWhole as error:
                 log.warning("%s: %s; the pass is done again", self.flow.name, error)
@@ -220,6 +227,8 @@ class MixingMirror:
                     raise ClusterError(f"{self.flow.name}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
                 self._topics.refresh()  # a topic that is another one by now is not copied in its place
+            finally:
+                self._pace.pay(read)
         # A word on what is doubled, before the pass is said to be whole. Its rows are counted, and have no offsets.
         told = [replace(each, from_offset=-1) for part in done.parts for each in part.incidents]
         self._journal.note(told, batch)
@@ -243,5 +252,5 @@ class MixingMirror:
             behind_seconds=None,
             recovered=done.recovered,
             stopped=0,
-            waiting="copying",
+            waiting=self._pace.word(seconds) or "copying",
         )

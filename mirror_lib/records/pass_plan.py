@@ -7,6 +7,7 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.records.pass_room import Room
 from mirror_lib.replicate.ranges import left_the_log
 from mirror_lib.replicate.starts import Start
 from mirror_lib.replicate.topics import CopiedPartition
@@ -47,11 +48,11 @@ def next_pass(
     partitions: Sequence[CopiedPartition],
     logs: Mapping[TopicPartition, OffsetRange],
     remotes: Sequence[PassRow],
-    offsets: int,
+    room: Room,
     begins: Beginnings = AT_LOG_STARTS,
     ends: Optional[Mapping[TopicPartition, int]] = None,
 ) -> RowPass:
-    """What comes behind `last`, which is done: about `offsets` offsets of `logs` in all, to where `remotes` stand.
+    """What comes behind `last`, which is done: as much of `logs` as there is `room` for, to where `remotes` stand.
 
     Partitions that `last` does not know begin as `begins` says. None goes beyond `ends`, by default its log's end.
     Raises `RefusedError` where the source lost what is to come next, its topic is another one by now, or has one more
@@ -74,7 +75,7 @@ def next_pass(
         _check(at, log, each.source)
         starts[own] = (at, max(at, log.end if ends is None else ends.get(each.source, at)))
     number = 0 if last is None else last.number + 1
-    return RowPass(number, (*_ranges(starts, offsets), *remotes, *_others(last)))
+    return RowPass(number, (*_ranges(starts, room), *remotes, *_others(last)))
 
 
 def _others(last: Optional[RowPass]) -> Sequence[PassRow]:
@@ -113,14 +114,9 @@ def _check(at: int, log: OffsetRange, source: TopicPartition) -> None:
         raise RefusedError(f"{name}: the source's log ends at {log.end}, before offset {at}, where the copy goes on")
 
 
-def _ranges(starts: Mapping[Identity, Tuple[int, int]], offsets: int) -> List[PassRow]:
-    room, left = offsets, len(starts)
-    rows: List[PassRow] = []
-    for own, (start, end) in sorted(starts.items(), key=lambda item: item[1][1] - item[1][0]):
-        share = min(end - start, max(1, room // left))
-        rows.append(PassRow(SOURCE, *own, start, start + share))
-        room, left = max(0, room - share), left - 1
-    return rows
+def _ranges(starts: Mapping[Identity, Tuple[int, int]], room: Room) -> List[PassRow]:
+    shares = room.shares({own: end - start for own, (start, end) in starts.items()})
+    return [PassRow(SOURCE, *own, starts[own][0], starts[own][0] + share) for own, share in shares.items()]
 
 
 def remote_rows(topics: Mapping[str, Tuple[str, int]], at: Mapping[TopicPartition, int]) -> List[PassRow]:

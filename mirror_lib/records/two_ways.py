@@ -24,8 +24,6 @@ from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
 
-NO_RATE = "{}: the engine records has no bound for its rate (max.bytes.per.second)"
-
 
 def ways_of(flow: ReplicationFlow, copied: Iterable[PartitionKey], last: Optional[RowPass]) -> Ways:
     """What was begun in either way: the flow's partitions in the ledger, and its last pass."""
@@ -100,8 +98,6 @@ class TwoWayMirror:
         if self._refused is not None:
             return
         try:
-            if self.flow.bounds_rate and self._placed.looks_for_topics():
-                raise RefusedError(NO_RATE.format(self.flow.name))
             self._placed.copy_batch(spark, batch)
         except RefusedError as error:
             self._refused = f"records that go by their keys: {error}"

@@ -35,15 +35,7 @@ from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replicate.stage import listening, run_tasks, task_slots
 from mirror_lib.replicate.starts import SourceCluster
-from mirror_lib.replicate.tailing import (
-    LEFT_OUT_SECONDS,
-    BatchClock,
-    Beside,
-    Every,
-    Tail,
-    falls_behind,
-    tailed,
-)
+from mirror_lib.replicate.tailing import LEFT_OUT_SECONDS, BatchClock, Beside, Every, Tail, falls_behind, tailed
 from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
@@ -63,7 +55,8 @@ class FlowMirror:
 
     `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
     what is copied; nothing beyond `until` is; `group` is told of progress; `copy_pass` is the engine; `ways` may give
-    topics to another. Reads the ledger and makes remote topics ready when made; raises `ClusterError`, `StateError`.
+    topics to another, which then shares `rates`. Reads the ledger and makes remote topics ready when made; raises
+    `ClusterError`, `StateError`.
     """
 
     def __init__(
@@ -80,6 +73,7 @@ class FlowMirror:
         group: Optional[SourceGroup] = None,
         copy_pass: CopyPass = run_tasks,
         ways: Optional[Ways] = None,
+        rates: Optional[FlowRates] = None,
     ) -> None:
         self.flow = flow
         self._copy_pass = copy_pass
@@ -98,7 +92,7 @@ class FlowMirror:
         self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
-        self._rates = FlowRates(flow)
+        self._rates = rates or FlowRates(flow)
 
     def has_history(self) -> bool:
         """True if the ledger told of this flow."""

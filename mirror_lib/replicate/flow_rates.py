@@ -63,6 +63,11 @@ class FlowRates:
             for i, (plan, part) in enumerate(zip(plans, parts))
         ]
 
+    def standing(self, topics: Iterable[str]) -> TaskRates:
+        """All that may be fetched now of these topics, for one that does all of it."""
+        known = self._numbers(topics)
+        return self._rates_of(1.0, dict.fromkeys(known.values(), 1.0), known)
+
     def learn(self, reports: Sequence[TaskReport]) -> None:
         """Pay for what was fetched."""
         nbytes, held = joined([(report.task, report.fetching) for report in reports])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -102,6 +102,33 @@ def test_bound_of_topics_holds_these_and_no_others(lab: FlowLab) -> None:
     assert lab.differences("orders") == []
     assert 0 < copied["logs"] <= 50_000 * (seen[0].seconds + 1) + 2 * LARGEST_BATCH
     assert "at its bound of 50.0 KB/s for .*" in seen[0].waiting
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"select": '"*"', "max.bytes.per.second": "60 KB"},
+        {"partitioner": "key", "max.bytes.per.second.topics": r'".*\\.orders=60 KB"'},
+    ],
+    ids=["rows", "placed"],
+)
+def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, settings: Dict[str, str]) -> None:
+    rate = 60_000
+    lab.write("orders", kilobytes(400), **BATCH)
+    lab.settings.update(settings)
+    passes: List[Tuple[float, ProgressSnapshot]] = []
+    started = time.monotonic()
+    outcome = run(lab, lambda snapshot: passes.append((time.monotonic(), snapshot)), threading.Event())
+    assert (outcome.error, outcome.records) == (None, 400)
+    read = 0
+    for at, each in passes:
+        began = at - each.seconds
+        assert not each.records or read <= rate * (began - started + 1) + LARGEST_BATCH, passes
+        read += each.bytes
+    # Nobody knew how large they are: it felt its way.
+    assert len([each for _, each in passes if each.records]) >= 4
+    assert any(each.waiting.startswith("at its bound of 60.0 KB/s") for _, each in passes)
+    assert sorted(lab.remote_values("orders"), key=str) == sorted(kilobytes(400), key=str)
 
 
 def test_pass_ends_when_it_has_copied_its_bytes(lab: FlowLab) -> None:

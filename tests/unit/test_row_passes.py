@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Dict
 
 from mirror_lib.records.engine import bounded, next_offsets
+from mirror_lib.records.pass_room import Room
 from tests.unit.logs import task_of
 
 
 def ends(behind: Dict[int, int], offsets: int) -> Dict[int, int]:
     tasks = [replace(task_of(), partition=number, upstream_offset=100, end=100 + n) for number, n in behind.items()]
-    return {task.partition: task.end - 100 for task in bounded(tasks, offsets)}
+    return {task.partition: task.end - 100 for task in bounded(tasks, Room(offsets))}
 
 
 def test_pass_takes_all_where_it_can_and_else_shares_what_it_may_take() -> None:

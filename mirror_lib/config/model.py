@@ -162,8 +162,7 @@ class ReplicationFlow:
 
     def placing(self) -> ReplicationFlow:
         """The same for those of its topics whose records go by their keys, as partition counts differ."""
-        # A pass of such records is whole or is none, so nothing can be left out of one.
-        return replace(self, change=RecordChange(partitioner=KEY), on_error="fail", on_data_loss="fail")
+        return replace(self, change=RecordChange(partitioner=KEY), on_data_loss="fail")
 
     @property
     def starts_at_earliest(self) -> bool:

@@ -122,7 +122,8 @@ a file for each kind of change; `mirror plan` says what a file comes to.
 - With `partitioner` other than `source`, or such a `rename`, several partitions meet in one: groups of such topics
   read a part of a pass again ([groups.md](groups.md)), and neither `on.error: skip` nor `on.data.loss:
   continue` is there. Records without a key go by the partition they came from. `partition.counts.differ: key` does so
-  only for topics whose remote topics have another number of partitions; the others are copied as whole batches.
+  only for topics whose remote topics have another number of partitions, and has `on.error: skip`; the others are copied
+  as whole batches.
 - A `transform` is looked for like a custom class, above. Functions of yours that run on executors must be importable
   there (`--py-files`).
 

@@ -15,6 +15,7 @@ from mirror_lib.records.engine import RecordEngine
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixing import MixingMirror
 from mirror_lib.records.pass_notes import last_pass
+from mirror_lib.records.refused_rows import Origin
 from mirror_lib.records.two_ways import HaltForNews, TwoWayMirror, ways_of
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import CopyPass, FlowMirror, Watcher
@@ -25,7 +26,8 @@ from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.stage import run_tasks
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.state.row_passes import RowPass, RowPassTable
+from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.row_passes import SOURCE, RowPass, RowPassTable
 from mirror_lib.topics.ways import Ways
 
 
@@ -121,7 +123,8 @@ class Mirrors:
         reason = why_not_mixed(flow)
         if reason is not None:
             raise RefusedError(f"{flow.name}: a flow that places records anew cannot have {reason}")
-        given = (life.watcher, self._stop, life.totals, last, life.until, life.group, ways, rates)
+        left_out = _left_out(IncidentTable(self._spark, self._config.state), flow, last)
+        given = (life.watcher, self._stop, life.totals, last, life.until, life.group, ways, rates, left_out)
         return MixingMirror(self._config, flow, passes, life.journal, life.clusters, *given)
 
 
@@ -130,10 +133,18 @@ def _last_pass(flow: ReplicationFlow, life: _Life, passes: RowPassTable) -> Opti
     return last_pass(own, life.clusters[0].committed_offsets([group]).get(group, {}), group) if group else own
 
 
+def _left_out(incidents: IncidentTable, flow: ReplicationFlow, last: Optional[RowPass]) -> Sequence[Origin]:
+    """What an unfinished pass left out."""
+    if flow.on_error != "skip" or last is None or last.empty:
+        return ()
+    return incidents.skipped(flow.name, [(*row.place, row.from_offset, row.stands) for row in last.of(SOURCE)])
+
+
 def why_not_mixed(flow: ReplicationFlow) -> Optional[str]:
     """What a flow that places records anew cannot do, by the name of its setting; None where there is nothing."""
     asked = {
-        "on.error: skip (set dead.letter.topic)": flow.on_error == "skip",
+        # A record may go to several remote topics, of which one refuses it; by keys alone it has but one.
+        "on.error: skip (set dead.letter.topic)": flow.on_error == "skip" and flow.counts_differ != KEY,
         "on.data.loss: continue": flow.on_data_loss == "continue",
     }
     return next((name for name, is_asked in asked.items() if is_asked), None)

@@ -21,6 +21,7 @@ from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.pass_lanes import PassLanes
 from mirror_lib.records.read_bytes import ReadBytes
 from mirror_lib.records.ready import Ready, made_ready, marked_again
+from mirror_lib.records.refused_rows import RefusedRows, RowsRefused
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.stage import append_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport
@@ -51,18 +52,21 @@ class Done:
 class MixedPass:
     """Does the passes of one flow in one driver's life."""
 
-    def __init__(self, flow: ReplicationFlow, topics: TopicWatch, change: FlowChange, own: PassLanes) -> None:
+    def __init__(
+        self, flow: ReplicationFlow, topics: TopicWatch, change: FlowChange, own: PassLanes, refused: RefusedRows
+    ) -> None:
         self._flow = flow
         self._topics = topics
         self._change = change
         self._own = own
+        self._refused = refused
         self._lanes: Dict[int, LaneState] = {}
         dead = flow.change.dead_letter_topic if flow.change is not None else None
         self._dead_letters = None if dead is None else DeadLetters(dead, flow.source.alias)
 
     def copy(self, spark: SparkSession, planned: RowPass, read: ReadBytes) -> Done:
-        """Write what is not written of a pass, whose reading is counted. Raises `NotWhole`, and `MirrorError` where it
-        cannot be whole."""
+        """Write what is not written of a pass, whose reading is counted. Raises `NotWhole`, `RowsRefused` where some of
+        it is to be left out, and `MirrorError` where it cannot be whole."""
         began = time.time()
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         ready = self._made_ready(planned, lanes)
@@ -72,11 +76,12 @@ class MixedPass:
         for row in planned.of(REMOTE):
             counts[row.topic] = counts.get(row.topic, 0) + 1
         changed = self._change.with_counts(counts)(read.of(source_rows(spark, self._flow, sources)), sources)
+        rows = self._refused.kept(changed.rows, planned)
         ids = {row.topic: row.topic_id for row in ranges}
         given = RowsPlan(ready.plan, changed.repeatable, False, mixed=True, source_ids=ids)
-        found = append_rows(self._sorted(changed.rows), given)
+        found = append_rows(self._sorted(rows), given)
         read.done()
-        self._check(found)
+        self._check(found, rows)
         letters = [letter for each in found for letter in each.dead]
         if letters and self._dead_letters is not None:
             self._dead_letters.append(ready.plan, letters)
@@ -101,7 +106,7 @@ class MixedPass:
         spread = rows.repartition(self._flow.tasks_max, *ORDER[:2])
         return spread.sortWithinPartitions(*ORDER)
 
-    def _check(self, found: Sequence[RowsReport]) -> None:
+    def _check(self, found: Sequence[RowsReport], rows: DataFrame) -> None:
         if any(each.report.fenced for each in found):
             raise FencedError(f"{self._flow.name}: another driver took over this flow", "let one driver run each flow")
         for each in found:
@@ -111,11 +116,15 @@ class MixedPass:
                     "set dead.letter.topic: rows before and behind it are written already",
                 )
         parts = [part for each in found for part in each.report.partitions]
+        skips = self._flow.on_error == "skip"
+        rejected = [part for part in parts if skips and part.rejected_from is not None and not part.refused]
         for part in parts:
-            if part.stopped is not None:
+            if part.stopped is not None and part not in rejected:
                 raise (RefusedError if part.refused else MirrorError)(f"{self._flow.name}: {part.stopped}")
         if any(each.broken for each in found):
             raise NotWhole("a task ended before its rows did")
+        if rejected:
+            raise RowsRefused(rows, rejected)
         for part in parts:
             if part.sequence is None:
                 raise RefusedError(
@@ -139,7 +148,9 @@ class MixedPass:
     def _plan(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> TaskPlan:
         limits = {each.remote_topic: each.max_message_bytes for each in self._topics.partitions.values()}
         shared = self._flow.shared_remote_topics
-        tasks = tuple(_task(row, lanes, limits[row.topic], shared) for row in planned.of(REMOTE) if row.topic in limits)
+        alone = self._refused.isolate_until
+        known = [row for row in planned.of(REMOTE) if row.topic in limits]
+        tasks = tuple(_task(row, lanes, limits[row.topic], shared, alone(row.place)) for row in known)
         producers = {task.lane: lanes[task.lane].producer for task in tasks if task.lane in lanes}
         handed_over = [lanes[task.lane].confirmed_at for task in tasks if task.sequence is not None]
         plan = TaskPlan(
@@ -180,7 +191,9 @@ class MixedPass:
         ]
 
 
-def _task(row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int, shared: bool) -> PartitionTask:
+def _task(
+    row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int, shared: bool, isolate_until: int
+) -> PartitionTask:
     return PartitionTask(
         topic=row.topic,
         remote_topic=row.topic,
@@ -191,6 +204,7 @@ def _task(row: PassRow, lanes: Mapping[int, LaneState], max_message_bytes: int, 
         sequence=lanes.get(lane_of(*row.place), LaneState()).sequences.get(row.place),
         max_message_bytes=max_message_bytes,
         shared=shared,
+        isolate_until=isolate_until,
     )
 
 

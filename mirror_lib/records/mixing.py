@@ -25,6 +25,7 @@ from mirror_lib.records.pass_lanes import PassLanes
 from mirror_lib.records.pass_pace import PassPace
 from mirror_lib.records.pass_plan import Beginnings, new_rows, next_pass, remote_rows
 from mirror_lib.records.placed_progress import PlacedProgress
+from mirror_lib.records.refused_rows import Origin, RefusedRows, RowsRefused
 from mirror_lib.records.source_edges import SourceEdges
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import Watcher
@@ -65,6 +66,7 @@ class MixingMirror:
         group: Optional[SourceGroup] = None,
         ways: Optional[Ways] = None,
         rates: Optional[FlowRates] = None,
+        left_out: Sequence[Origin] = (),
     ) -> None:
         self.flow = flow
         self._rates = rates or FlowRates(flow)
@@ -87,7 +89,8 @@ class MixingMirror:
             self._at = {row.place: row.from_offset for row in self._last.of(REMOTE)}
         self._offsets = FIRST_OFFSETS
         lanes = PassLanes(config.name, flow, journal, beside=ways is not None)
-        self._mixed = MixedPass(flow, self._topics, FlowChange.of(flow, self._target), lanes)
+        self._refused = RefusedRows(left_out)
+        self._mixed = MixedPass(flow, self._topics, FlowChange.of(flow, self._target), lanes, self._refused)
 
     def has_history(self) -> bool:
         """True if a pass was planned before."""
@@ -216,11 +219,14 @@ class MixingMirror:
     def _copy(self, spark: SparkSession, planned: RowPass, batch: BatchRef) -> None:
         """Do a pass, again and again until it is whole. Raises `MirrorError` where that cannot be."""
         started, deadline = time.monotonic(), time.monotonic() + PATIENCE_SECONDS
+        self._refused.begin()
         while True:
             read = self._pace.begun(planned)
             try:
                 done = self._mixed.copy(spark, planned, read)
                 break
+            except RowsRefused as error:
+                self._leave_out(error, batch)
             except NotWhole as error:
                 log.warning("%s: %s; the pass is done again", self.flow.name, error)
                 if time.monotonic() > deadline:
@@ -239,6 +245,13 @@ class MixingMirror:
         seconds = time.monotonic() - started
         self._offsets = next_offsets(self._offsets, done.offsets, seconds, self.flow.batch_max_seconds)
         self._watcher(self._snapshot(done, batch, seconds))
+
+    def _leave_out(self, refused: RowsRefused, batch: BatchRef) -> None:
+        incidents = self._refused.found(refused)
+        self._journal.note(incidents, batch)
+        self._refused.leave_out(incidents)
+        for each in incidents:
+            log.warning("%s: %s-%d: %s; it is left out", self.flow.name, each.topic, each.partition, each.reason)
 
     def _snapshot(self, done: Done, batch: BatchRef, seconds: float) -> ProgressSnapshot:
         return ProgressSnapshot(

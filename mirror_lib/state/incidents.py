@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.local_rows import local_rows
 from mirror_lib.state.records import OFFSETS_SKIPPED, TOPIC_RECREATED, Incident, LeftOut
 from mirror_lib.state.tables import Column, StateTable, TableSchema
 
@@ -33,6 +34,7 @@ INCIDENTS = TableSchema(
 )
 
 
+_RANGE = (("topic", "string"), ("partition", "int"), ("first", "bigint"), ("end", "bigint"))
 # So many ranges of a partition are told of one by one.
 RANGES_TOLD = 20
 
@@ -46,6 +48,20 @@ class IncidentTable:
     def append(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
         """Add `incidents` in one commit; none, no commit."""
         self._table.append([_values(flow, incident, run_id, batch_id) for incident in incidents], {})
+
+    def skipped(self, flow: str, ranges: Sequence[Tuple[str, int, int, int]]) -> List[Tuple[str, int, int]]:
+        """Topic, partition and offset of what `on.error: skip` left out within `ranges`: topic, partition, first offset
+        and end. Raises StateError."""
+        rows = self._table.rows()
+        if rows is None:
+            return []
+        with self._table.explained("read"):
+            asked = local_rows(rows.sparkSession, _RANGE, ranges)
+            own = rows.where((F.col("flow") == flow) & (F.col("kind") == OFFSETS_SKIPPED))
+            found = own.join(F.broadcast(asked), ["topic", "partition"])
+            found = found.where("from_offset >= first and from_offset < end")
+            told = found.select("topic", "partition", "from_offset").distinct().collect()
+        return [(row["topic"], row["partition"], row["from_offset"]) for row in told]
 
     def left_out(self, flow: str) -> Dict[Tuple[str, int], LeftOut]:
         """What `on.error: skip` left out, by partition of the topics that are there now. Raises StateError."""

@@ -220,3 +220,38 @@ def test_broker_takes_the_notes_of_a_pass_into_a_thousand_partitions_and_they_ar
             assert set(source.commit_offsets(lab.group, told).values()) == {None}
             found = source.committed_offsets([lab.group])[lab.group]
         assert last_pass(None, found, lab.group) == begun
+
+
+def test_record_that_the_target_refuses_is_left_out_alone_where_counts_differ(lab: Mm1Lab) -> None:
+    topic = lab.source.create_topic(f"{lab.topic}-odd", SOURCE_PARTITIONS, retention_ms="-1")
+    bounds = {"max_message_bytes": "4000", "message_timestamp_before_max_ms": str(3_600_000), "retention_ms": "-1"}
+    lab.target.create_topic(topic, REMOTE_PARTITIONS, **bounds)
+    write(lab.source, topic, 0, 20)
+    producer = Producer({"bootstrap.servers": lab.source.bootstrap, "log_level": 0})
+    for partition, size, timestamp in ((0, 9_000, 0), (1, 10, 1_600_000_000_000)):
+        producer.produce(topic, b"%d 20 " % partition + b"x" * size, KEYS[0], partition, timestamp=timestamp)
+        producer.flush(30)
+    write(lab.source, topic, 21, 20)
+    arguments = [*listed(lab.arguments("state"), topic), "--abort.on.send.fail=false"]
+    # What is left out is known; nothing behind it is appended yet.
+    crash = CrashPoint("mirror_lib.replicate.journal:Journal.note", "after", 1, lab.directory / "died", "kill driver")
+    with driver(["-m", "mirror_lib.cli", "mm1", *arguments, "--once"], crash) as first:
+        assert first.wait(120) == -9 and crash.reached
+    (outcome,) = lab.run_with(arguments)
+    assert outcome.error is None
+    numbers = [*range(20), *range(21, 41)]
+    found = sorted(origin for log in copied(lab, topic).values() for _, origin in log)
+    assert found == [(partition, number) for partition in range(SOURCE_PARTITIONS) for number in numbers]
+    incidents = lab.spark.read.format("delta").load(str(lab.directory / "state" / "incidents"))
+    rows = incidents.where("kind = 'offsets skipped'").select("topic", "partition", "from_offset", "until_offset")
+    assert sorted(map(tuple, rows.distinct().collect())) == [(topic, 0, 20, 21), (topic, 1, 20, 21)]
+
+
+def test_refused_record_fails_the_run_where_it_is_not_to_be_left_out(lab: Mm1Lab) -> None:
+    lab.target.create_topic(f"{lab.topic}-odd", REMOTE_PARTITIONS, max_message_bytes="4000")
+    lab.source.create_topic(f"{lab.topic}-odd", SOURCE_PARTITIONS)
+    producer = Producer({"bootstrap.servers": lab.source.bootstrap, "log_level": 0})
+    producer.produce(f"{lab.topic}-odd", b"0 0 " + b"x" * 9_000, KEYS[0], 0)
+    assert producer.flush(30) == 0
+    (outcome,) = lab.run_with(listed(lab.arguments("state"), f"{lab.topic}-odd"))
+    assert "4000" in str(outcome.error)

@@ -128,7 +128,7 @@ def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, se
     # Nobody knew how large they are: it felt its way.
     assert len([each for _, each in passes if each.records]) >= 4
     said = any(each.waiting.startswith("at its bound of 60.0 KB/s") for _, each in passes)
-    assert said or read < rate * (passes[-1][0] - started)  # a busy machine may be slower than that by itself
+    assert said or read < rate * (passes[-1][0] - started + 2)  # a busy machine may be slower than that by itself
     assert sorted(lab.remote_values("orders"), key=str) == sorted(kilobytes(400), key=str)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import Column as SparkColumn
@@ -17,6 +18,7 @@ from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, p
 from mirror_lib.state.offset_map import merge_runs
 from mirror_lib.state.records import LedgerRow, OffsetSync, PartitionKey, Position
 from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
+from mirror_lib.under_way import UnderWay
 
 if TYPE_CHECKING:
     from array import array
@@ -142,11 +144,12 @@ class OffsetSyncTable:
             return {}
         # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
         with self._table.explained("read"):
-            keys = _with_key(rows.groupBy(*PARTITION_KEY).count()).collect()
+            parts = self._table.count() // ROWS_AT_ONCE + 1
+            numbers = UnderWay(f"{flow} offsets", partial(_runs_by_hash, _with_key(rows).select(KEY, *NUMBERS), parts))
+            keys = _with_key(rows.select(*PARTITION_KEY).distinct()).collect()
             if len({row[KEY] for row in keys}) < len(keys):
                 raise ValueError("two partitions have one hash")
-            parts = sum(row["count"] for row in keys) // ROWS_AT_ONCE + 1
-            by_hash = _runs_by_hash(_with_key(rows).select(KEY, *NUMBERS), parts)
+            by_hash = numbers.result()
             # Each look is at a version of its own. Who is not in both came or was cut in the meantime.
             return {partition_key(row): by_hash[row[KEY]] for row in keys if row[KEY] in by_hash}
 

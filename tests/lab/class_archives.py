@@ -1,16 +1,22 @@
-"""`python -m tests.lab.class_archives`: class archives of Spark and of the brokers, made once, for a quick start."""
+"""`python -m tests.lab.class_archives`: class archives of Spark, brokers and the job, made once for a quick start."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
+from confluent_kafka import Producer
+
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.facts import CommittedOffset
 from tests.lab.brokers import JARS, clusters
 from tests.lab.checkout import CACHE, ROOT
-from tests.lab.jvm import QUICK, QUIET, kafka_archive, spark_archive
+from tests.lab.jvm import QUICK, QUIET, job_archive, kafka_archive, spark_archive
 
 WARM_UP = """
 import sys
@@ -23,6 +29,16 @@ rows.join(rows.groupBy("id").count(), "id", "full_outer").where("id > 5").orderB
 spark.stop()
 """
 
+CONFIG = """
+clusters:
+  primary: {{bootstrap.servers: "{source}"}}
+  backup: {{bootstrap.servers: "{target}"}}
+flows:
+  primary->backup: {{topics: [archive], groups: [archive], sync.group.offsets.enabled: true, replication.factor: 1}}
+state: {folder}/state
+trigger: availableNow
+"""
+
 
 def make_spark_archive() -> None:
     """Run a job that writes and reads a Delta table, and keep the classes it loaded."""
@@ -33,8 +49,27 @@ def make_spark_archive() -> None:
         job = Path(folder, "warm_up.py")
         job.write_text(WARM_UP)
         command = ["./spark-submit.sh", str(job), f"{folder}/table"]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, "SPARK_SUBMIT_OPTS": options}, check=True)
+        environment = {**os.environ, "MIRROR_VENV": sys.prefix, "MIRROR_CLASSES": "", "SPARK_SUBMIT_OPTS": options}
+        subprocess.run(command, cwd=ROOT, env=environment, check=True)
     part.replace(archive)
+
+
+def make_job_archive() -> None:
+    """Run the job that copies a topic and translates a group, and keep the classes it loaded for later jobs."""
+    with tempfile.TemporaryDirectory(prefix="jvm-", dir=CACHE) as folder, clusters(
+        ["primary", "backup"], Path(folder)
+    ) as (source, target):
+        source.create_topic("archive")
+        producer = Producer({"bootstrap.servers": source.bootstrap})
+        producer.produce("archive", b"x")
+        producer.flush()
+        with KafkaCluster(ClusterConfig("primary", {"bootstrap.servers": source.bootstrap})) as cluster:
+            cluster.commit_offsets("archive", {("archive", 0): CommittedOffset(1)})
+        config = Path(folder, "mirror.yaml")
+        config.write_text(CONFIG.format(source=source.bootstrap, target=target.bootstrap, folder=folder))
+        command = ["./spark-submit.sh", "--keep-classes", "jobs/mirror.py", str(config)]
+        environment = {**os.environ, "MIRROR_VENV": sys.prefix, "MIRROR_CLASSES": str(job_archive())}
+        subprocess.run(command, cwd=ROOT, env=environment, check=True)
 
 
 def make_kafka_archive() -> None:
@@ -56,3 +91,5 @@ if __name__ == "__main__":
         make_spark_archive()
     if not kafka_archive(JARS).exists():
         make_kafka_archive()
+    if not job_archive().exists():
+        make_job_archive()

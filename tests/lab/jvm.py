@@ -1,7 +1,7 @@
 """Java options for processes that live for seconds: half of their time would go into loading and compiling classes.
 
 Class archives (JEP 350) are made by `tests.lab.class_archives`; without them, or with another Java, Java only starts
-slower. Benchmarks take none of this.
+slower. Benchmarks take none of this but what `spark-submit.sh` takes for everybody.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMo
 # Java would say on standard output that an archive does not fit.
 QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
 
+
 def spark_archive() -> Path:
     """Where the classes of this environment's Spark are kept."""
     return CACHE / f"spark-{version('pyspark')}.jsa"
+
+
+def job_archive() -> Path:
+    """Where `spark-submit.sh` looks for the classes of a job."""
+    return CACHE / f"spark-{version('pyspark')}-classes.jsa"
 
 
 def kafka_archive(jars: Path) -> Path:
@@ -39,4 +45,5 @@ def quick_options(archive: Path) -> List[str]:
 def quick_spark(interpreted: bool = True) -> Dict[str, str]:
     """The same as environment variables, for whatever starts a Spark driver; its statements answer the same."""
     settings = [f"-D{name}={value}" for name, value in INTERPRETED.items()] if interpreted else []
-    return {"SPARK_SUBMIT_OPTS": " ".join([*quick_options(spark_archive()), *settings])}
+    # The job's own archive was made with another collector, so Java would take neither.
+    return {"SPARK_SUBMIT_OPTS": " ".join([*quick_options(spark_archive()), *settings]), "MIRROR_CLASSES": ""}

@@ -155,6 +155,8 @@ fi
 status=0
 for job in ${pip:-} ${kafka:-} ${connect:-} ${kerby:-} ${jars:-}; do wait "$job" || status=1; done
 ((status == 0)) || exit 1
+# They are of the jars that were there before.
+[[ -z ${pip:-}${jars:-} ]] || rm -f ".cache/spark-$spark.jsa" ".cache/spark-$spark-classes.jsa"
 # Everything works without them, so a Java that cannot make them is no failure.
 if ! "$VENV/bin/python" -m tests.lab.class_archives >.cache/jvm.log 2>&1; then
     say "no class archives could be made, Java will start slower (log: .cache/jvm.log)" "$started"

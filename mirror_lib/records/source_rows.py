@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Dict, Iterable
+from typing import Dict, Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -48,6 +48,14 @@ def source_rows(spark: SparkSession, flow: ReplicationFlow, tasks: Iterable[Part
         "failOnDataLoss": "true",
         "groupIdPrefix": f"mirror-{flow.source.alias}-{flow.target.alias}",
     }
+    return _loaded_the_new_way(spark, options)
+
+
+def _loaded_the_new_way(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    # What others read in this session they read as it was set: which interface it is, is decided here and now.
     old = spark.conf.get(_READ_THE_OLD_WAY) or ""
     spark.conf.set(_READ_THE_OLD_WAY, ",".join(name for name in old.split(",") if name.strip() != "kafka"))
-    return spark.read.format("kafka").options(**options).load()
+    try:
+        return spark.read.format("kafka").options(**options).load()
+    finally:
+        spark.conf.set(_READ_THE_OLD_WAY, old)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.local_rows import local_rows
 from mirror_lib.state.compaction import text_literal
-from mirror_lib.state.row_passes import ELSEWHERE, ROW_PASSES
+from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, ROW_PASSES
 from mirror_lib.state.tables import COMMIT_NAME, StateTable
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def merged_into(
 ) -> Mapping[int, int]:
     """By number of a pass the number of the one that it becomes a part of, which is the last one of these. Pure.
 
-    No pass of `borders` goes with the one before: between the two lie another process's.
+    No pass of `borders` goes with the one before: another process's lie between the two, or a remote partition is new.
     """
     blocks: Dict[Tuple[int, int, int], List[int]] = {}
     stretch, last = 0, max(numbers, default=0)
@@ -61,7 +61,9 @@ class PassThinning:
         with self._table.explained("look through"):
             own = rows.where(F.col("flow") == self._flow)
             numbers = [row["pass"] for row in own.select("pass").distinct().collect()]
-            borders = {row["pass"] for row in own.where(F.col("side") == ELSEWHERE).select("pass").collect()}
+            elsewhere = own.where(F.col("side") == ELSEWHERE).select("pass")
+            new = own.where(F.col("side") == REMOTE).groupBy(*_PLACE).agg(F.min("pass").alias("pass")).select("pass")
+            borders = {row["pass"] for row in elsewhere.union(new).distinct().collect()}
         if len(numbers) < 2:
             return False
         last = max(numbers)

@@ -11,7 +11,7 @@ from mirror_lib.translate.decisions import Decision, Known
 from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.placed_look import PlacedLook
 from mirror_lib.translate.position_input import TopicPosition
-from mirror_lib.translate.position_output import TranslatedPosition
+from mirror_lib.translate.position_output import NOWHERE, TranslatedPosition
 from mirror_lib.translate.survey import Survey
 from mirror_lib.translate.verdicts import untranslatable
 
@@ -50,4 +50,4 @@ def _answer(decision: Decision) -> TranslatedPosition:
 
 
 def _unanswered(position: TopicPosition, verdict: str) -> TranslatedPosition:
-    return TranslatedPosition(position.topic, position.partition, position.offset, "-", None, verdict)
+    return TranslatedPosition(position.topic, position.partition, position.offset, NOWHERE, None, verdict)

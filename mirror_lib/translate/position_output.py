@@ -23,6 +23,8 @@ from mirror_lib.translate.position_input import (
 )
 
 _FIELDS = ("topic", "partition", "offset", "remote_topic", "remote_partition", "remote_offset", "verdict")
+# The remote topic of what is not copied.
+NOWHERE = "-"
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ def _source_line(line: str, answers: Mapping[Tuple[str, int, int], TranslatedPos
 
 
 def _values(answer: TranslatedPosition) -> Tuple[object, ...]:
-    where = (answer.topic, answer.partition, answer.offset, answer.remote_topic, answer.remote_partition)
+    number = None if answer.remote_topic == NOWHERE else answer.remote_partition
+    where = (answer.topic, answer.partition, answer.offset, answer.remote_topic, number)
     return (*where, answer.translated, answer.verdict)
 
 

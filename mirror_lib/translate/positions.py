@@ -19,7 +19,7 @@ from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.placed_look import PlacedLook
 from mirror_lib.translate.placed_positions import placed_positions
 from mirror_lib.translate.position_input import TopicPosition
-from mirror_lib.translate.position_output import TranslatedPosition, unchanged
+from mirror_lib.translate.position_output import NOWHERE, TranslatedPosition, unchanged
 from mirror_lib.translate.survey import Pair, pairs_of
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
 
@@ -66,7 +66,7 @@ def _translated(
 ) -> TranslatedPosition:
     where = (position.topic, position.partition, position.offset)
     if pair is None:
-        return TranslatedPosition(*where, "-", None, untranslatable("the flow copies no such partition"))
+        return TranslatedPosition(*where, NOWHERE, None, untranslatable("the flow copies no such partition"))
     if position.symbolic:
         return unchanged(position, pair.there[0])
     known = GroupPosition(

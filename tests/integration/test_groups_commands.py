@@ -242,14 +242,14 @@ def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(la
     place = next(o for o, r in lab.read_remote("orders")[1].items() if r.value == b"second 10")
     one = mirror("translate-position", config, "--topic", orders, "--partition", "1", "--offset", "60")
     assert one.returncode == 0, one.stderr
-    assert one.stdout.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), str(place), "exact"]
+    assert one.stdout.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), "1", str(place), "exact"]
     text = f"topic,partition,offset\n{orders},1,60\n{orders},0,4711\nnowhere,0,1\n"
     many = own_process("translate-position", config, "--file", "-", given=text)
     assert many.returncode == 1, many.stderr
     assert many.stdout.splitlines()[1:] == [
-        f"{orders},1,60,{lab.remote('orders')},{place},exact",
-        f"{orders},0,4711,{lab.remote('orders')},,held: ahead of the mirror by 4611",
-        "nowhere,0,1,-,,untranslatable: the flow copies no such partition",
+        f"{orders},1,60,{lab.remote('orders')},1,{place},exact",
+        f"{orders},0,4711,{lab.remote('orders')},0,,held: ahead of the mirror by 4611",
+        "nowhere,0,1,-,,,untranslatable: the flow copies no such partition",
     ]
     unknown = mirror("translate-position", config, "--file", "-", given=f'{{"{orders}":{{"0":4711}}}}')
     assert unknown.returncode == 3 and unknown.stdout == ""

@@ -208,12 +208,18 @@ def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_mer
     assert ledger.rows().count() == 200
 
 
+# With this pass the remote topic has a partition more.
+GROWN = 11
+
+
 def pass_over(number: int) -> RowPass:
-    """Pass 7 + n copies n records of one partition or the other, into both remote ones in turn."""
+    """Pass 7 + n copies n records of one partition or the other, into the remote ones, three later on."""
     at = [sum(each for each in range(number) if each % 2 == n) for n in (0, 1)]
     grown = [at[n] + (number if number % 2 == n else 0) for n in (0, 1)]
     sources = [PassRow(SOURCE, "orders", "s", n, at[n], grown[n]) for n in (0, 1)]
     remotes = [PassRow(REMOTE, "all", "r", n, sum(at) // 2 + n) for n in (0, 1)]
+    if number >= GROWN:
+        remotes.append(PassRow(REMOTE, "all", "r", 2, number - GROWN))
     others = [PassRow(ELSEWHERE, "", "", 0, 20)] if number == 30 else []
     return RowPass(7 + number, (*sources, *remotes, *others))
 
@@ -250,6 +256,12 @@ def test_old_passes_become_few_beside_a_driver_that_goes_on_and_translations_hea
     left = merged(passes[:40], 8, 2)
     assert len(left) < 25
     assert history_of(table.since(FLOW, -1)) == history_of([*left, passes[40]]) != history_of(passes)
+    # Where a remote topic grew is told as exactly as before.
+    at = next(number for number, row in table.firsts(FLOW) if row.place == ("all", 2))
+    grown = table.numbered(FLOW, [at])[at]
+    assert {(row.place, row.from_offset) for row in grown.rows if row.side == REMOTE} == {
+        (row.place, row.from_offset) for row in passes[GROWN].rows if row.side == REMOTE
+    }
     assert [each.number for each in table.since(FLOW, 45)] == [46, 47]
     latest, theirs = table.latest(FLOW), table.latest(OTHER)
     assert latest is not None and theirs is not None

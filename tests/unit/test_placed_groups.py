@@ -69,7 +69,8 @@ def passes_of(
 
 def merged(passes: Sequence[RowPass], whole: int, share: int) -> List[RowPass]:
     """What `PassThinning` makes of them; the last one is left alone."""
-    borders = [each.number for each in passes if each.of(ELSEWHERE)]
+    begun = {row.place: each.number for each in reversed(passes) for row in each.of(REMOTE)}
+    borders = {*begun.values(), *(each.number for each in passes if each.of(ELSEWHERE))}
     into = merged_into([each.number for each in passes], borders, whole, share)
     found: Dict[int, Dict[Tuple[str, str, str, int], PassRow]] = {}
     for each in passes:

@@ -99,8 +99,8 @@ Where one of `where`, `select`, `transform`, `rename`, `partitioner`, `provenanc
 set, or `engine: records`, the flow goes through Spark's rows, record by record. Without them it copies whole batches,
 several times as fast and with the source's compression: set none of them where records stay as they are. In whole
 batches a record of 1 KB cost 3.4 µs of CPU, in a tuned MirrorMaker 2 9.9 ([benchmarks.md](benchmarks.md)); through rows
-(`select: *`) 13 to 15, on a machine that was busy with other work too. Both ways are exact. `conf/examples/changes` has
-a file for each kind of change; `mirror plan` says what a file comes to.
+(`select: *`) 11.9, in a MirrorMaker 2 of that run 10.0. Both ways are exact. `conf/examples/changes` has a file for
+each kind of change; `mirror plan` says what a file comes to.
 
 - The order is `transform`, `where`, `select`. Each sees the columns that Spark's Kafka source has; `headers` is an
   array, empty where a record has none. `select` begins with `*` to keep what it does not name. Text that it gives as

@@ -105,10 +105,10 @@ class LogClient:
 
     def call(self, node: Optional[int], request: Any, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
         """Send to `node` (any broker if None) and wait for the answer. Raises `Disconnected`."""
-        try:
-            future = self._manager.send(request, node_id=node)
-        except KafkaError as error:
-            raise Disconnected(f"{self.alias}: {error}") from error
+        return self.answer(self.send(node, request), timeout_ms)
+
+    def answer(self, future: Future, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
+        """Wait for the answer to what was sent. Raises `Disconnected`."""
         self.wait(future, timeout_ms)
         if not future.succeeded():
             raise Disconnected(f"{self.alias}: {future.exception or 'no answer'}") from future.exception
@@ -160,9 +160,13 @@ class LogClient:
                 return
             time.sleep(0.1)
 
-    def ids_now(self, topics: Iterable[str]) -> Dict[str, str]:
-        """The printed ids of those topics that are there. Raises `Disconnected`."""
-        answer = self.call(None, _metadata_request(topics))
+    def ask_ids(self, topics: Iterable[str]) -> Future:
+        """Ask for the ids of topics, without waiting."""
+        return self.send(None, _metadata_request(topics))
+
+    def told_ids(self, asked: Future) -> Dict[str, str]:
+        """What came of `ask_ids`: the printed ids of those topics that were there. Raises `Disconnected`."""
+        answer = self.answer(asked)
         return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}
 
     def _learn_leaders(self, topics: List[str]) -> bool:

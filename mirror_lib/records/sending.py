@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Collection
+from typing import Callable, Collection
 
 from mirror_lib.log.append import Appender
 from mirror_lib.log.connection import Disconnected, LogClient
@@ -20,8 +20,11 @@ class Sending:
         self._client = client
         self._appender = Appender(client)
 
-    def until(self, copies: Collection[PartitionCopy], most_bytes: int) -> None:
-        """Send and receive until no more than `most_bytes` wait to be sent; with 0 until all is acknowledged.
+    def until(
+        self, copies: Collection[PartitionCopy], most_bytes: int, waits: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Send and receive until no more than `most_bytes` wait to be sent, with 0 until all is acknowledged, and
+        while something else `waits`.
 
         Raises `Disconnected`, and `FencedError` where a lane is lost.
         """
@@ -30,7 +33,7 @@ class Sending:
         while True:
             self._appender.pump(list(copies))
             waiting = sum(copy.queued_bytes for copy in copies if copy.stopped is None)
-            if waiting <= most_bytes and (most_bytes or self._appender.idle()):
+            if waiting <= most_bytes and (most_bytes or self._appender.idle()) and not waits():
                 return
             if time.monotonic() > deadline:
                 raise Disconnected(f"{self._client.alias}: no answer to what was appended in {PATIENCE_SECONDS:.0f} s")

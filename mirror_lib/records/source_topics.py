@@ -7,9 +7,9 @@ have come, they came from that topic.
 from __future__ import annotations
 
 import time
-from typing import FrozenSet, Mapping
+from typing import FrozenSet, Mapping, Optional
 
-from mirror_lib.log.connection import LogClient, Network
+from mirror_lib.log.connection import Future, LogClient, Network
 from mirror_lib.replicate.lanes import TaskPlan
 
 CONNECT_SECONDS = 30.0
@@ -22,15 +22,24 @@ class SourceTopics:
         self._client = LogClient(network, plan.source_alias, plan.source_options)
         self._ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id}
         self._connected = False
+        self._asked: Optional[Future] = None
 
-    def others(self) -> FrozenSet[str]:
-        """Those that were deleted and created again. Raises `Disconnected`, `ClusterError`."""
-        if not self._ids:
-            return frozenset()
-        if not self._connected:
+    def ask(self) -> None:
+        """Ask about the rows that have come, without waiting. Raises `ClusterError`."""
+        if self._ids and not self._connected:
             self._client.connect(time.monotonic() + CONNECT_SECONDS)
             self._connected = True
-        now = self._client.ids_now(self._ids)
+        self._asked = self._client.ask_ids(self._ids) if self._ids else None
+
+    def waits(self) -> bool:
+        """Whether the answer has not come yet."""
+        return self._asked is not None and not self._asked.is_done
+
+    def others(self) -> FrozenSet[str]:
+        """Those that were deleted and created again, by the answer to the last `ask`. Raises `Disconnected`."""
+        if self._asked is None:
+            return frozenset()
+        now = self._client.told_ids(self._asked)
         return frozenset(topic for topic, topic_id in self._ids.items() if now.get(topic, topic_id) != topic_id)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 import pyarrow as pa
 
@@ -121,6 +121,9 @@ class RowWriter:
 
     def _others(self) -> FrozenSet[str]:
         """The topics of which rows that have come may be of another topic that was given the name meanwhile."""
+        self._topics.ask()
+        # What came before these rows goes on being appended while the answer is under way.
+        self._pump(QUEUE_BYTES, self._topics.waits)
         others = self._topics.others()
         if others and self._given.mixed:  # the pass cannot be whole: its driver finds out why
             raise Disconnected(f"{min(others)} was deleted and created again meanwhile")
@@ -181,8 +184,8 @@ class RowWriter:
         """Where others write to the remote topic too: the producer ids of its lane, those of dead lives as well."""
         return self._plan.ids_of(task.lane) if task.shared else None
 
-    def _pump(self, most_bytes: int) -> None:
-        self._sending.until([partition.copy for partition in self._open.values()], most_bytes)
+    def _pump(self, most_bytes: int, waits: Callable[[], bool] = lambda: False) -> None:
+        self._sending.until([partition.copy for partition in self._open.values()], most_bytes, waits)
 
     def _bury(self, stretch: Stretch) -> None:
         """Keep its dead letters for the driver."""

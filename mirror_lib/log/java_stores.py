@@ -19,8 +19,8 @@ from mirror_lib.config.tls import Store
 from mirror_lib.errors import ConfigError
 
 log = logging.getLogger(__name__)
-# At DEBUG it logs each call with its arguments, and a store's password is one.
-logging.getLogger("py4j").setLevel(logging.INFO)
+# At DEBUG it logs each call with its arguments, and a store's password is one; at INFO that it listens.
+logging.getLogger("py4j").setLevel(logging.WARNING)
 
 _HINT = "or convert the store to PEM, and set its type to PEM"
 

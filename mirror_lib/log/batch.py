@@ -196,29 +196,13 @@ def new_batch(
     producer_epoch: int,
     base_sequence: int,
     payload: bytes,
-) -> bytes:
-    """A whole batch around `payload`, `record_count` records with offset deltas from 0 on, already under `codec`."""
-    head = header_of(
-        codec, record_count, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, payload
-    )
-    return head + payload
-
-
-def header_of(
-    codec: int,
-    record_count: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    payload: bytes,
-) -> bytes:
-    """The header of such a batch."""
+) -> Tuple[bytes, bytes]:
+    """A batch around `payload`, `record_count` records with offset deltas from 0 on, already under `codec`.
+    In two pieces, the header and what follows it."""
     tail = _AFTER_CRC.pack(
         codec, record_count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count
     )
-    return _header(-1, tail, payload)
+    return _header(-1, tail, payload), payload
 
 
 def _header(partition_leader_epoch: int, after_crc: bytes, payload: bytes) -> bytes:

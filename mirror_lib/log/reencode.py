@@ -172,7 +172,7 @@ def _with_timestamps(header: BatchHeader, records: List[Record]) -> List[Record]
 
 
 def _build(records: Sequence[Record], codec: int, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    return new_batch(
+    pieces = new_batch(
         codec,
         len(records),
         records[0].timestamp,
@@ -182,6 +182,7 @@ def _build(records: Sequence[Record], codec: int, producer_id: int, producer_epo
         base_sequence,
         compress(codec, _encode(records)),
     )
+    return b"".join(pieces)
 
 
 def _encode(records: Sequence[Record]) -> bytes:

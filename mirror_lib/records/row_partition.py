@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import FrozenSet, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.log.batch import HEADER_SIZE, Record, header_of, next_sequence, read_header
+from mirror_lib.log.batch import HEADER_SIZE, Record, new_batch, next_sequence, read_header
 from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.offsets import log_ends
@@ -175,11 +175,11 @@ class RowPartition:
         """Queue one batch. It has the bytes that `build_batches` would give it."""
         producer, count, newest = self._producer, len(rows), rows.newest
         oldest, payload = rows.timestamps[0].as_py(), rows.payload()
-        head = header_of(
+        pieces = new_batch(
             NO_CODEC, count, oldest, newest, producer.producer_id, producer.epoch, self._sequence, payload
         )
         self._sequence = next_sequence(self._sequence, count)
-        self.copy.put(Outgoing((head, payload), count, rows.runs(), rows.last + 1, newest, True))
+        self.copy.put(Outgoing(pieces, count, rows.runs(), rows.last + 1, newest, True))
 
     def _queue(self, records: Sequence[Record]) -> None:
         """The same row by row, where one may be too large, or has to go alone."""

@@ -231,7 +231,7 @@ def test_tiny_batches_before_a_damaged_one_are_copied_and_it_is_named(how: str, 
     if how == "a flipped bit":
         raws[5] = raws[5][:-1] + bytes([raws[5][-1] ^ 1])
     else:
-        raws[5] = struct.pack(">q", 5) + new_batch(codec, 2, 0, 0, -1, -1, -1, raws[5][61:])[8:]
+        raws[5] = struct.pack(">q", 5) + b"".join(new_batch(codec, 2, 0, 0, -1, -1, -1, raws[5][61:]))[8:]
     out: List[Outgoing] = []
     encoder = Encoder(task_of(), PRODUCER, 0, 0)
     with pytest.raises(BatchError, match="the record batch at offset 5 "):

@@ -187,7 +187,7 @@ def test_a_flipped_bit_is_refused_with_the_offset(codec: int) -> None:
 def test_a_record_with_a_wrong_length_is_refused_although_the_crc_holds(change: int) -> None:
     record = b"\x00\x00\x00" + body(b"value")
     payload = encode_varint(len(record) + change) + record
-    batch = new_batch(0, 1, 0, 0, -1, -1, -1, payload)
+    batch = b"".join(new_batch(0, 1, 0, 0, -1, -1, -1, payload))
     assert checked_payload(batch, read_header(batch)) is not None
     with pytest.raises(BatchError, match="cannot be read"):
         read_records(batch)
@@ -196,19 +196,19 @@ def test_a_record_with_a_wrong_length_is_refused_although_the_crc_holds(change: 
 def test_records_that_overlap_are_refused_although_they_end_where_the_payload_does() -> None:
     overlapping = bytes.fromhex("04 00 00 06 00 00 00")  # the first record's last field is the second one's length
     with pytest.raises(BatchError, match="shorter than its own fields"):
-        read_records(new_batch(0, 2, 0, 0, -1, -1, -1, overlapping))
+        read_records(b"".join(new_batch(0, 2, 0, 0, -1, -1, -1, overlapping)))
 
 
 @pytest.mark.parametrize("codec", range(5))
 def test_a_batch_that_compaction_emptied_has_no_records(codec: int) -> None:
-    assert read_records(new_batch(codec, 0, 0, 0, -1, -1, -1, b"")) == []
+    assert read_records(b"".join(new_batch(codec, 0, 0, 0, -1, -1, -1, b""))) == []
 
 
 @pytest.mark.parametrize("count", [0, 1, 3], ids=["none", "too few", "too many"])
 def test_a_record_count_that_is_not_the_payloads_is_refused(count: int) -> None:
     record = b"\x00\x00\x00" + body(b"value")
     with pytest.raises(BatchError, match="cannot be read"):
-        read_records(new_batch(0, count, 0, 0, -1, -1, -1, 2 * (encode_varint(len(record)) + record)))
+        read_records(b"".join(new_batch(0, count, 0, 0, -1, -1, -1, 2 * (encode_varint(len(record)) + record))))
 
 
 def test_same_records_sees_each_kind_of_difference() -> None:

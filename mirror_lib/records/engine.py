@@ -87,9 +87,10 @@ class RecordEngine:
         except FencedError as error:
             log.warning("%s: %s", whole.flow, error)
             return [nothing_copied(0, fenced=True)]
-        self._learn(ready.plan, report, read.nbytes())
+        nbytes = read.nbytes()
+        self._learn(ready.plan, report, nbytes)
         # What is owed waited for all of the pass.
-        fetching = Fetching(read.nbytes(), dict.fromkeys(owed(whole.rates), report.seconds))
+        fetching = Fetching(nbytes, dict.fromkeys(owed(whole.rates), report.seconds))
         return [replace(report, fetching=fetching)]
 
     def _append(self, spark: SparkSession, plan: TaskPlan, read: ReadBytes) -> List[RowsReport]:

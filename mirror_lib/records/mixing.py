@@ -69,8 +69,7 @@ class MixingMirror:
         left_out: Sequence[Origin] = (),
     ) -> None:
         self.flow = flow
-        self._rates = rates or FlowRates(flow)
-        self._pace = PassPace(self._rates)
+        self._pace = PassPace(rates or FlowRates(flow))
         source, self._target = clusters
         self._edges = SourceEdges(flow, source, until)
         self._progress = PlacedProgress(group)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.local_rows import local_rows
 from mirror_lib.state.compaction import text_literal
-from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, ROW_PASSES
+from mirror_lib.state.row_passes import ELSEWHERE, PLACE, REMOTE, ROW_PASSES
 from mirror_lib.state.tables import COMMIT_NAME, StateTable
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 KEPT_WHOLE = 512
 # Of older ones so many become one as a 64th of those behind them: so about 64 are left each time their number doubles.
 SHARE = 64
-_PLACE = ("side", "topic", "topic_id", "partition")
 
 
 def merged_into(
@@ -62,7 +61,7 @@ class PassThinning:
             own = rows.where(F.col("flow") == self._flow)
             numbers = [row["pass"] for row in own.select("pass").distinct().collect()]
             elsewhere = own.where(F.col("side") == ELSEWHERE).select("pass")
-            new = own.where(F.col("side") == REMOTE).groupBy(*_PLACE).agg(F.min("pass").alias("pass")).select("pass")
+            new = own.where(F.col("side") == REMOTE).groupBy(*PLACE).agg(F.min("pass").alias("pass")).select("pass")
             borders = {row["pass"] for row in elsewhere.union(new).distinct().collect()}
         if len(numbers) < 2:
             return False
@@ -84,7 +83,7 @@ class PassThinning:
     def _merged(self, rows: DataFrame, into: Mapping[int, int]) -> DataFrame:
         given = local_rows(self._spark, [("pass", "bigint"), ("into", "bigint")], sorted(into.items()))
         numbered = rows.join(F.broadcast(given), "pass", "left").withColumn("into", F.expr("coalesce(into, pass)"))
-        made = numbered.groupBy("flow", "into", *_PLACE).agg(
+        made = numbered.groupBy("flow", "into", *PLACE).agg(
             F.min("from_offset").alias("from_offset"),
             F.max("until_offset").alias("until_offset"),
             F.expr("max_by(run_id, pass)").alias("run_id"),

@@ -39,8 +39,9 @@ ROW_PASSES = TableSchema(
     stamp="at",
 )
 SOURCE, REMOTE, ELSEWHERE = "source", "remote", "elsewhere"
-# The columns of a `PassRow`.
-_PASS_ROW = ("side", "topic", "topic_id", "partition", "from_offset", "until_offset")
+# The columns that name a partition, and those of a `PassRow`.
+PLACE = ("side", "topic", "topic_id", "partition")
+_PASS_ROW = (*PLACE, "from_offset", "until_offset")
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,9 @@ class RowPassTable:
         if rows is None:
             return ()
         with self._table.explained("read"):
-            each = rows.where(F.col("flow") == flow).groupBy("side", "topic", "topic_id", "partition")
+            each = rows.where(F.col("flow") == flow).groupBy(*PLACE)
             first = F.min(F.struct("pass", "from_offset", "until_offset")).alias("first")
-            found = each.agg(first).select("side", "topic", "topic_id", "partition", "first.*").collect()
+            found = each.agg(first).select(*PLACE, "first.*").collect()
         return tuple((row["pass"], _pass_row(row)) for row in found)
 
     def numbered(self, flow: str, numbers: Collection[int]) -> Mapping[int, RowPass]:

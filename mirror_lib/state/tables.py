@@ -89,6 +89,7 @@ class StateTable:
         self._spark = spark
         self._schema = schema
         self._last_name: Optional[str] = None
+        self._counted = False
         self.path = f"{state.rstrip('/')}/{schema.name}"
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
         self._creation = _CREATION.setdefault(self.path, threading.Lock())
@@ -104,7 +105,9 @@ class StateTable:
     def count(self) -> int:
         """How many rows the table has, from what Delta's log says of its files. It must exist. StateError."""
         with self.explained("count the rows of"):
-            return _interpreting(self._spark).read.format("delta").load(self.path).count()
+            session = self._spark if self._counted else _interpreting(self._spark)
+            self._counted = True
+            return session.read.format("delta").load(self.path).count()
 
     def make(self) -> None:
         """Make the table, empty, where it is not there yet. StateError if it cannot be written."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.facts import OffsetRange
+from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 from mirror_lib.topics.plan import CopiedTopic
 
-# A place is (topic, partition).
-Place = Tuple[str, int]
 # Side, topic, its id, partition.
 Identity = Tuple[str, str, str, int]
 
@@ -84,8 +82,8 @@ def placed_copy(
     copied: Sequence[CopiedTopic],
     passes: Passes,
     by_number: bool,
-    source: Mapping[Place, OffsetRange],
-    remote: Mapping[Place, OffsetRange],
+    source: Mapping[TopicPartition, OffsetRange],
+    remote: Mapping[TopicPartition, OffsetRange],
 ) -> PlacedCopy:
     """What to compare of the topics `copied`, whose present ids count. `by_number`: records keep the number of their
     partition, so they do not move when a topic grows. `source` and `remote` are the logs as they are now."""

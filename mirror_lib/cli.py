@@ -37,7 +37,7 @@ exit codes:
   {EXIT_FAILED}    failed: something could not be copied, or differs
   {EXIT_USAGE}    bad usage or configuration; nothing was started
   {EXIT_REFUSED}    refused for safety: going on could lose or double records
-  {EXIT_STOPPED}  stopped by SIGTERM or Ctrl-C before it was done; the next run goes on from there
+  {EXIT_STOPPED}  stopped by SIGTERM or Ctrl-C before its end; the next run goes on there
 """
 # What platforms with a Spark of their own bring, and `pip install .` leaves out.
 SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas")
@@ -49,6 +49,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     # Every attempt to reach a broker is a line of the client's; what came of them is told in one sentence.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_py4j)
     arguments = _parser().parse_args(argv)
     try:
         return _run(arguments)
@@ -68,6 +69,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         # Who was reading has seen enough, as in `| head`. Python would write what is left once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Py4J tells of a Ctrl-C with a trace, by the logger of all; a sentence tells of it here."""
+    return record.module != "java_gateway"
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -39,19 +39,29 @@ def status_line(snapshot: ProgressSnapshot) -> str:
     """`A->B batch 7 · 48 210 records, 12.3 MB in 2.4 s (20 087/s) · behind 1 204 records, 3.1 s · copying`."""
     parts = [
         f"{snapshot.flow} {f'batch {snapshot.batch_id}' if snapshot.batch_id >= 0 else 'own pass'}",
-        f"{grouped(snapshot.records)} records, {size(snapshot.bytes)} in {snapshot.seconds:.1f} s "
+        f"{counted(snapshot.records, 'record')}, {size(snapshot.bytes)} in {snapshot.seconds:.1f} s "
         f"({grouped(round(snapshot.records_per_second))}/s)",
         _behind(snapshot),
     ]
     if snapshot.recovered:
-        parts.append(f"{grouped(snapshot.recovered)} records found from an interrupted attempt")
+        parts.append(f"{counted(snapshot.recovered, 'record')} found from an interrupted attempt")
     for side in ("source", "target"):
         seconds = snapshot.source_throttled_seconds if side == "source" else snapshot.target_throttled_seconds
         if seconds:
             parts.append(f"throttled by the {side}'s quota for {seconds:.1f} s")
     if snapshot.stopped:
-        parts.append(f"{snapshot.stopped} partition{'s' if snapshot.stopped > 1 else ''} stopped")
+        parts.append(f"{counted(snapshot.stopped, 'partition')} stopped")
     return " · ".join([*parts, snapshot.waiting])
+
+
+def is_news(snapshot: ProgressSnapshot, told: Optional[ProgressSnapshot]) -> bool:
+    """Whether its line says what `told`, the flow's last one shown, did not: that nothing happens is said once."""
+    return told is None or not (_idle(snapshot) and _idle(told)) or snapshot.waiting != told.waiting
+
+
+def _idle(snapshot: ProgressSnapshot) -> bool:
+    throttled = snapshot.source_throttled_seconds + snapshot.target_throttled_seconds
+    return not (snapshot.records + snapshot.behind_records + snapshot.recovered + snapshot.stopped + throttled)
 
 
 def snapshot_json(snapshot: ProgressSnapshot) -> Dict[str, object]:
@@ -63,12 +73,17 @@ def _behind(snapshot: ProgressSnapshot) -> str:
     if not snapshot.behind_records:
         return "caught up"
     age = "" if snapshot.behind_seconds is None else f", {snapshot.behind_seconds:.1f} s"
-    return f"behind {grouped(snapshot.behind_records)} records{age}"
+    return f"behind {counted(snapshot.behind_records, 'record')}{age}"
 
 
 def grouped(number: int) -> str:
     """Digits in groups of three, with a thin gap that terminals and log collectors both keep."""
     return f"{number:,}".replace(",", " ")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 partition`, `1 204 partitions`: a number with its noun, whose plural ends in s."""
+    return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def size(nbytes: float) -> str:

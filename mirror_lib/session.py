@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+import signal
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JARS_DIR = "MIRROR_JARS_DIR"
+JARS_DIR, CLASSES = "MIRROR_JARS_DIR", "MIRROR_CLASSES"
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 # Spark's minor version: Scala, Delta artifact, Delta version (docs.delta.io, "Compatibility with Apache Spark").
@@ -48,6 +51,11 @@ SETTINGS: Mapping[str, str] = {
     # Rows travel in plans (mirror_lib.local_rows), and Spark writes each plan down for its UI.
     "spark.sql.maxPlanStringLength": "10000",
     "spark.sql.shuffle.partitions": "2",
+    # Each read of rows has consumers of its own. Spark keeps them, and the last that each fetched, for the next read.
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Options hold what clients need to log in; Spark prints options in plans and in its UI.
@@ -86,6 +94,42 @@ def connector_settings(spark_version: str, environ: Mapping[str, str], checkout:
     return {"spark.jars": ",".join(jars)}
 
 
+def kept_classes(
+    spark_version: str, environ: Mapping[str, str], spark_home: Path, checkout: Path = CHECKOUT
+) -> Optional[Path]:
+    """The archive of Java classes for a quick start, as spark-submit.sh finds it; `None` where none can be used.
+
+    It holds classes of one class path alone, so a path of the user's own goes without it.
+    """
+    found = environ.get(CLASSES, str(checkout / ".cache" / f"spark-{spark_version}-classes.jsa"))
+    defaults = Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf", "spark-defaults.conf")
+    own = defaults.is_file() and re.search(r"(?m)^\s*spark\.driver\.extraClassPath[\s=]", defaults.read_text())
+    return Path(found) if found and Path(found).is_file() and not own else None
+
+
+def on_class_path(connectors: Mapping[str, str], spark_home: Path) -> Dict[str, str]:
+    """Connectors that lie in a folder as a part of Java's class path, where archived classes are of use.
+
+    They come before Spark's own jars there, so what Spark brings stays Spark's.
+    """
+    jars = [Path(jar) for jar in connectors["spark.jars"].split(",")]
+    named = ((jar, re.match(r"(.*)-\d", jar.name)) for jar in jars)
+    own = [str(jar) for jar, name in named if not name or not any((spark_home / "jars").glob(f"{name[1]}-[0-9]*.jar"))]
+    return {"spark.driver.extraClassPath": ":".join(own)}
+
+
+def java_settings(spark_version: str, environ: Mapping[str, str], spark_home: Path) -> Dict[str, str]:
+    """The options of the local driver's Java, and its connectors."""
+    options = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {FIRST_COMPILER}"
+    connectors = connector_settings(spark_version, environ)
+    classes = kept_classes(spark_version, environ, spark_home)
+    if classes is not None and "spark.jars" in connectors:
+        # Java checks whether it fits, and does without it where not. It would say so on standard output.
+        options += f' -XX:SharedArchiveFile="{classes}" -Xshare:auto -Xlog:cds=off -Xlog:class+path=off'
+        connectors = on_class_path(connectors, spark_home)
+    return {"spark.driver.extraJavaOptions": options, **connectors}
+
+
 def require_java(environ: Mapping[str, str]) -> None:
     """Raise `ConfigError` where Spark would find no Java; PySpark's own words for it are a stack trace."""
     home = environ.get("JAVA_HOME")
@@ -98,24 +142,26 @@ def require_java(environ: Mapping[str, str]) -> None:
 def open_session(name: str) -> SparkSession:
     """The active Spark session, or a local one. Under spark-submit its settings are the ones that count."""
     import pyspark  # late: `--help` and `plan` must not wait for it
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.Builder().appName(name)
+    # What fails inside `foreachBatch` is told in one sentence by who started the query, not as a trace as well.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    builder, conf = SparkSession.Builder().appName(name), SparkConf().setAppName(name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
         # Workers are started by name: without this the PATH decides, and its Python may not be this one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         require_java(os.environ)
-        java = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {FIRST_COMPILER}"
-        quiet = {"spark.driver.extraJavaOptions": java}
-        connectors = connector_settings(pyspark.__version__, os.environ)
-        settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **quiet, **connectors}
+        spark_home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+        java = java_settings(pyspark.__version__, os.environ, spark_home)
+        settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **java}
         for key, value in settings.items():
-            builder = builder.config(key, value)
+            builder, conf = builder.config(key, value), conf.set(key, value)
+    with _own_interrupt():
+        SparkContext.getOrCreate(conf)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     _redact(session)
-    # What fails inside `foreachBatch` is told in one sentence by who started the query, not as a trace as well.
-    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     return session
 
 
@@ -131,6 +177,17 @@ def running_session(name: str) -> Iterator[SparkSession]:
     finally:
         if found is None:
             session.stop()
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """A new Spark context takes Ctrl-C over, asks Java to cancel its jobs, and fails where a question to Java is open
+    already, as it mostly is. Our commands end by KeyboardInterrupt, or by a handler of their own."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    # None: it was not installed from Python, and cannot be put back from here.
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def _redact(session: SparkSession) -> None:

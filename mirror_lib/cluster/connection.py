@@ -128,7 +128,8 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
 
     place = f"the cluster {config.alias} at {config.bootstrap_servers}"
     patience = options["bootstrap_timeout_ms"] / 1000
-    notice = threading.Timer(NOTICE_SECONDS, log.warning, ("no answer yet from %s; tried for %.0f s", place, patience))
+    told = ("no answer yet from %s; trying for %.0f s", place, patience)
+    notice = threading.Timer(NOTICE_SECONDS, log.warning, told)
     notice.daemon = True
     notice.start()
     try:

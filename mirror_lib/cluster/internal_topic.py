@@ -67,7 +67,8 @@ class InternalTopic:
             return
         replicas = min(self._replication_factor, cluster.broker_count())
         if replicas < self._replication_factor:
-            log.warning("%s: %s gets %d replica(s): there are no more brokers", cluster.alias, self.topic, replicas)
+            told = "%s: %s gets %d of %d replicas, as there are no more brokers"
+            log.warning(told, cluster.alias, self.topic, replicas, self._replication_factor)
         new = NewTopic(self.topic, 1, replicas, {"cleanup.policy": "compact"})
         refused = cluster.create_topics([new])[self.topic]
         if refused is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines, undo_line
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
@@ -35,12 +35,12 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
             print_lines(
                 [
                     f"{flow.name}: group offsets, from {_way(flow, direction)}",
-                    *(plan_lines(moves, direction) if moves else []),
+                    *(plan_lines(moves) if moves else []),
                     summary(moves),
                 ]
             )
             if run_id is not None:
-                print_lines([f"run {run_id}: to undo it, mirror groups rollback CONFIG --run {run_id} --execute"])
+                print_lines([undo_line(arguments, run_id)])
             elif any(move.decision.translation.commit for move in moves):
                 print_lines(["nothing was changed: --execute commits these offsets"])
     return EXIT_FAILED if refused else EXIT_OK

@@ -6,9 +6,10 @@ import argparse
 import uuid
 from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
 
-from mirror_lib.commands.output import named_cluster, print_json, print_lines
+from mirror_lib.commands.output import named_cluster, print_json, print_lines, undo_line
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from mirror_lib.progress import counted
 
 if TYPE_CHECKING:
     from mirror_lib.cluster import KafkaCluster
@@ -34,7 +35,10 @@ def roll_back(arguments: argparse.Namespace, config: MirrorConfig, table: GroupO
     for flow_name, move in table.of_run(arguments.run):
         by_side.setdefault((flow_name, move.cluster), []).append(move)
     if not by_side:
-        runs = [f"{r.run_id} ({r.flow}, {r.moves} moves, {r.last_at:%Y-%m-%d %H:%M}Z)" for r in table.runs()[:5]]
+        runs = (
+            f"{run.run_id} ({run.flow}, {counted(run.moves, 'move')}, {run.last_at:%Y-%m-%d %H:%M}Z)"
+            for run in table.runs()[:5]
+        )
         known = ", ".join(runs)
         raise ConfigError(f"no run {arguments.run} moved a group; the last that did: {known or 'none'}")
     refused = 0
@@ -73,5 +77,5 @@ def _undo(
         if going and not arguments.execute:
             print_lines(["nothing was changed: --execute puts these offsets back"])
         if undo_run is not None:
-            print_lines([f"run {undo_run}: to undo this too, mirror groups rollback CONFIG --run {undo_run} --execute"])
+            print_lines([undo_line(arguments, undo_run)])
     return refused

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterable, List, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Protocol, TypeVar
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError
 
-Report = TypeVar("Report")
+
+class OfFlow(Protocol):
+    """A report about one flow."""
+
+    @property
+    def flow(self) -> str:
+        """The flow's name."""
+
+
+Report = TypeVar("Report", bound=OfFlow)
 
 
 def chosen_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
@@ -39,19 +49,33 @@ def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:
 
 
 def watcher(
-    as_json: bool, line: Callable[[Report], str], document: Callable[[Report], Dict[str, Any]]
+    as_json: bool,
+    line: Callable[[Report], str],
+    document: Callable[[Report], Dict[str, Any]],
+    is_news: Callable[[Report, Optional[Report]], bool] = lambda report, told: True,
 ) -> Callable[[Report], None]:
-    """Something that shows reports of several threads: lines on standard error, or documents on standard output."""
+    """Something that shows reports of several threads: lines on standard error, or documents on standard output.
+
+    Lines only of those that are news beside the flow's last one shown.
+    """
     lock = threading.Lock()
+    shown: Dict[str, Report] = {}
 
     def watch(report: Report) -> None:
         with lock:
             if as_json:
                 print_json(document(report))
-            else:
+            elif is_news(report, shown.get(report.flow)):
+                shown[report.flow] = report
                 print_progress(line(report))
 
     return watch
+
+
+def undo_line(arguments: argparse.Namespace, run_id: str) -> str:
+    """What undoes a run that moved groups, as a command to be copied."""
+    files = " ".join(shlex.quote(file) for file in arguments.config)
+    return f"to undo it: mirror groups rollback {files} --run {run_id} --execute"
 
 
 def print_json(document: Dict[str, Any]) -> None:

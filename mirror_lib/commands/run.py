@@ -14,7 +14,7 @@ from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_OK, ConfigError, MirrorError
 from mirror_lib.preview.terms import terms
-from mirror_lib.progress import snapshot_json, status_line
+from mirror_lib.progress import is_news, snapshot_json, status_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +48,9 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         made = TopicAclTable(spark, config.state)
+        progress = watcher(arguments.json, status_line, snapshot_json, is_news)
         with ControlBeside(config, flows, made, watcher(arguments.json, control_line, control_json), stop), translation:
-            outcomes = run_flows(config, flows, spark, watcher(arguments.json, status_line, snapshot_json), stop, end)
+            outcomes = run_flows(config, flows, spark, progress, stop, end)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
     _show(outcomes, errors, arguments.json)
     if errors:
@@ -96,3 +97,5 @@ def _show(outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_jso
             print_json({**vars(outcome), "topics": topics, "error": why})
         elif outcome.topics:
             print_lines(total_lines(outcome.flow, outcome.topics))
+        elif outcome.error is None:
+            print_progress(f"{outcome.flow}: nothing was copied; mirror plan shows which topics it copies")

@@ -39,7 +39,7 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as
     report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
     if as_json:
         print_json(report_json(report))
-    else:
+    elif report.topics:
         print_lines(report_lines(report))
     missing = [
         f"{topic.source.name} was never copied: {topic.remote_topic} does not exist"

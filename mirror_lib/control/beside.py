@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 from mirror_lib.cluster import clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -141,16 +141,20 @@ class _FlowControl:
 
     def _take(self, what: str, synced: Synced) -> None:
         with self._lock:
-            before = self._standing.get(what, ())
+            before = _sentences(self._standing)
             self._standing = {**self._standing, what: (*synced.notes, *synced.problems)}
-            standing = tuple(sentence for sentences in self._standing.values() for sentence in sentences)
-            self._report = _counted(replace(self._report, problems=standing), what, synced)
+            self._report = _counted(replace(self._report, problems=_sentences(self._standing)), what, synced)
         for problem in synced.problems:
-            # The same again says nothing new.
+            # The same again says nothing new, nor does it from another duty.
             if problem not in before:
                 log.warning("%s: %s", self._flow.name, problem)
         if what != HEARTBEATS and synced.changed + synced.deleted:
             self.show()
+
+
+def _sentences(standing: Mapping[str, Tuple[str, ...]]) -> Tuple[str, ...]:
+    """Each once: a cluster that does not answer stands in the way of every duty."""
+    return tuple(dict.fromkeys(sentence for sentences in standing.values() for sentence in sentences))
 
 
 def _counted(report: ControlReport, what: str, synced: Synced) -> ControlReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Dict, Tuple
 
-from mirror_lib.progress import grouped
+from mirror_lib.progress import counted
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def control_line(report: ControlReport) -> str:
         (report.acls_deleted, "ACL", " deleted"),
         (report.heartbeats, "heartbeat", ""),
     )
-    told = [f"{grouped(count)} {what}{'s' if count > 1 else ''}{done}" for count, what, done in counts if count]
+    told = [f"{counted(count, what)}{done}" for count, what, done in counts if count]
     return " · ".join([f"{report.flow} control", *(told or ["nothing to change"]), *report.problems])
 
 

@@ -12,6 +12,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.preview.groups import TRANSLATED, GroupFacts, GroupPlan, plan_groups
+from mirror_lib.progress import counted
 from mirror_lib.topics.custom_classes import GROUP_FILTER_KEY
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.policy import policy_for
@@ -42,7 +43,8 @@ def explain_group(
 def _use(flow: ReplicationFlow) -> str:
     if flow.sync_group_offsets_interval is None:
         by = "" if flow.translates_beside else " by mirror translate alone"
-        return f"translated for {policy_for(flow).checkpoints_topic(flow.source.alias)}{by}, not committed"
+        topic = policy_for(flow).checkpoints_topic(flow.source.alias)
+        return f"translated for {topic}{by}, not committed on {flow.target.alias}"
     return f"translated, and committed on {flow.target.alias}"
 
 
@@ -55,13 +57,13 @@ def _steps(
     planned: GroupPlan,
 ) -> Iterator[Step]:
     offsets = facts.committed.get(group, {})
-    found = f"exists, {len(offsets)} committed offset(s)" if exists else "does not exist as a consumer group"
+    found = f"exists, {counted(len(offsets), 'committed offset')}" if exists else "does not exist as a consumer group"
     yield Step(f"on {flow.source.alias}", ALWAYS, found)
     yield from _filter_steps(group, flow)
     for topic in sorted({topic for topic, _ in offsets}):
         partitions = sum(each == topic for each, _ in offsets)
         copied = f"copied to {facts.selected[topic]}" if topic in facts.selected else _why_not(topic, skipped_topics)
-        yield Step(f"topic {topic}", ALWAYS, f"{partitions} partition(s), {copied}")
+        yield Step(f"topic {topic}", ALWAYS, f"{counted(partitions, 'partition')}, {copied}")
     if not planned.partitions:
         yield Step("topics of the group", ALWAYS, "none is copied", stops=planned.reason)
     intervals = {COMMIT_KEY: flow.sync_group_offsets_interval, CHECKPOINTS_KEY: flow.emit_checkpoints_interval}
@@ -95,7 +97,7 @@ def _target_steps(group: str, flow: ReplicationFlow, facts: GroupFacts, planned:
     if there is None:
         return (Step(where, ALWAYS, "does not exist yet"),)
     kind = ", never had members" if there.simple else ""
-    says = f"{there.state}, {len(there.members)} member(s){kind}"
+    says = f"{there.state}, {counted(len(there.members), 'member')}{kind}"
     if planned.status != TRANSLATED:
         return (Step(where, ALWAYS, says, stops=planned.reason),)
     told = (Step("groups.simple", place_of(flow, "groups.simple"), planned.reason),) if planned.reason else ()

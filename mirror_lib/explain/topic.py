@@ -15,6 +15,7 @@ from mirror_lib.config.values import is_entry_point
 from mirror_lib.errors import CustomClassError
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.facts import TopicDescription
+from mirror_lib.progress import counted
 from mirror_lib.topics.custom_classes import POLICY_KEY, TOPIC_FILTER_KEY
 from mirror_lib.topics.filters import topic_filter_for
 from mirror_lib.topics.naming import remote_topic, renamed
@@ -112,7 +113,7 @@ def _existence(topic: TopicDescription, exists: Optional[bool], flow: Replicatio
     says = {
         None: "not asked; names alone decide",
         False: "does not exist; decided as if it did",
-        True: f"exists, {topic.partitions} partition(s)",
+        True: f"exists, {counted(topic.partitions, 'partition')}",
     }[exists]
     return Step(f"on {flow.source.alias}", ALWAYS, says)
 
@@ -149,4 +150,4 @@ def _target_step(where: str, copied: CopiedTopic, flow: ReplicationFlow, facts: 
         factor = place_of(flow, "replication.factor")
         return Step(where, factor, f"{name}would be created, replication.factor {flow.replication_factor}")
     grown = "" if copied.grow_to is None else f", would be grown to {copied.grow_to}"
-    return Step(where, ALWAYS, f"{name}exists, {remote.partitions} partition(s){grown}")
+    return Step(where, ALWAYS, f"{name}exists, {counted(remote.partitions, 'partition')}{grown}")

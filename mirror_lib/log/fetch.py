@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -23,6 +24,7 @@ from typing import (
 
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, by_topic, name_of
 from mirror_lib.log.fetch_answer import BY_TOPIC_ID, FetchAnswer, FetchRequestOfViews
+from mirror_lib.log.fetch_pace import FetchPace
 from mirror_lib.log.fetch_session import Asked, FetchSession
 from mirror_lib.log.gaps import Gaps
 from mirror_lib.log.offsets import local_start
@@ -203,6 +205,7 @@ class Fetcher:
         self._last: Dict[Partition, Fetched] = {}
         self._served: Set[Partition] = set()
         self._alone: Set[Partition] = set()
+        self._pace = FetchPace()
         self._gaps = Gaps(lambda partition: local_start(client, partition))
 
     def idle(self) -> bool:
@@ -213,9 +216,10 @@ class Fetcher:
         """Ask each free broker for what its partitions want. Raises `Disconnected` for a leaderless partition."""
         wanted: Dict[int, Dict[Partition, int]] = {}
         brief: Set[int] = set()
+        now = time.monotonic()
         for partition in partitions:
             node = self._client.leader(partition.source)
-            if node in self._in_flight:
+            if node in self._in_flight or (node is not None and not self._pace.due(node, now)):
                 continue
             if not partition.hungry():
                 brief.update([node] if node is not None and partition.full() else [])
@@ -226,6 +230,10 @@ class Fetcher:
         brokers = len(wanted) + len(self._in_flight)
         for node in sorted(wanted, key=lambda each: self._asked_at.get(each, 0)):
             self._send(node, wanted[node], BRIEF_WAIT_MS if node in brief else MAX_WAIT_MS, brokers)
+
+    def rest(self) -> float:
+        """Seconds until a broker that `pump` passed over may be asked."""
+        return self._pace.rest(time.monotonic())
 
     def _send(self, node: int, wanted: Mapping[Partition, int], max_wait_ms: int, brokers: int) -> None:
         lonely = self._alone.intersection(wanted)
@@ -242,6 +250,7 @@ class Fetcher:
         request = fetch_request(
             positions, self._isolation, granted.total, PARTITION_FETCH_BYTES, max_wait_ms, asked, granted.each, ids
         )
+        self._pace.asked(node, time.monotonic())
         self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted, ids)
 
     def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
@@ -251,7 +260,9 @@ class Fetcher:
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
             found = fetched(future.value, self._isolation, ids)
-            self._gate.settle(granted, {each: len(one.data) for each, one in found.items()})
+            brought = {each: len(one.data) for each, one in found.items()}
+            self._gate.settle(granted, brought)
+            self._pace.answered(node, sum(brought.values()))
             known = self._sessions[node].answered(asked, future.value.error_code, future.value.session_id)
             if not known or says_nothing(future.value):
                 continue

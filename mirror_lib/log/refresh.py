@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from kafka.errors import for_code
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from mirror_lib.errors import ClusterError
-from mirror_lib.log.connection import REQUEST_TIMEOUT_MS, TRANSACTION_KEY, LogClient
+from mirror_lib.errors import ClusterError, FencedError
+from mirror_lib.log.connection import REQUEST_TIMEOUT_MS, TRANSACTION_KEY, Disconnected, LogClient
 from mirror_lib.log.fence import (
     CONCURRENT_TRANSACTIONS,
     TRY_AGAIN,
@@ -40,15 +40,32 @@ class HeldLane:
     partitions: Mapping[str, Sequence[int]]
 
 
+class AnswerLost(Disconnected):
+    """A lane is refused after a request of its own got no answer. A coordinator that has given out an epoch and died
+    knows only that one: whether it was this lane's, or somebody else's who took the lane over, nobody can tell."""
+
+
 def refresh(client: LogClient, lanes: Sequence[HeldLane], deadline: float) -> Dict[str, Producer]:
     """Put one abort marker in each partition and return each lane's next producer, by transactional id.
 
     A fence that begins with the epoch that the lane has, so it uses up one epoch and not two. The epoch must be a new
     one afterwards: a broker that had forgotten the old one takes no sequence but 0 behind the marker, one that had not
-    only the next. Raises `FencedError` when somebody else took a lane over, `ClusterError` when the coordinator refuses
-    or does not answer until `deadline` (monotonic seconds); some of the markers may then be written.
+    only the next. Raises `FencedError` when somebody else took a lane over, `AnswerLost` when that may be so,
+    `ClusterError` when the coordinator refuses or does not answer until `deadline` (monotonic seconds); some of the
+    markers may then be written.
     """
     ask = _SideBySide(client, deadline)
+    try:
+        renewed = _renewed(ask, lanes)
+    except FencedError as error:
+        if not ask.unanswered:
+            raise
+        lost = ", ".join(sorted(ask.unanswered))
+        raise AnswerLost(f"{client.alias}: refused, after no answer came for {lost}") from error
+    return {name: lasting(client, name, producer, deadline) for name, producer in renewed.items()}
+
+
+def _renewed(ask: _SideBySide, lanes: Sequence[HeldLane]) -> Dict[str, Producer]:
     producers = {each.transactional_id: each.producer for each in lanes}
     added = ask(
         {
@@ -66,16 +83,17 @@ def refresh(client: LogClient, lanes: Sequence[HeldLane], deadline: float) -> Di
     renewed = ask({name: init_request(name, producer) for name, producer in producers.items()})
     for name, answer in renewed.items():
         refuse(answer.error_code, name)
-    return {
-        name: lasting(client, name, Producer(answer.producer_id, answer.producer_epoch), deadline)
-        for name, answer in renewed.items()
-    }
+    return {name: Producer(answer.producer_id, answer.producer_epoch) for name, answer in renewed.items()}
 
 
 class _SideBySide:
-    """One call for each of many transactional ids, sent at once, again for those that shall be tried again."""
+    """One call for each of many transactional ids, sent at once, again for those that shall be tried again.
+
+    `unanswered` are those of which a request got no answer: the coordinator may have done what it says.
+    """
 
     def __init__(self, client: LogClient, deadline: float) -> None:
+        self.unanswered: Set[str] = set()
         self._client = client
         self._deadline = deadline
         self._coordinators: Dict[str, int] = {}
@@ -100,6 +118,8 @@ class _SideBySide:
         answers: Dict[str, Any] = {}
         for name, answer in zip(sent, self._answers(list(sent.values()))):
             code = None if answer is None else error_code(answer)
+            if answer is None:
+                self.unanswered.add(name)
             if code is None or _may_succeed_later(code):
                 if code != CONCURRENT_TRANSACTIONS:
                     del self._coordinators[name]  # it may have moved

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List
 
 from mirror_lib.preview.lines import changes
-from mirror_lib.preview.look import FlowPreview
+from mirror_lib.preview.look import FlowPreview, matchless
 from mirror_lib.preview.terms import terms_json
 from mirror_lib.topics.plan import CopiedTopic
 
@@ -21,6 +21,7 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
         "topics": [_topic(preview, each) for each in plan.copied],
         "dead_letters": plan.dead_letters and vars(plan.dead_letters),
         "skipped": [{"topic": each.name, "reason": each.reason, "wanted": each.wanted} for each in plan.skipped],
+        "matchless": matchless(preview),
         "configs": None if preview.configs is None else _configs(preview),
         "acls": acls
         and {

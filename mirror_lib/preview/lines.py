@@ -13,7 +13,7 @@ from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED
 from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE
-from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview
+from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview, matchless
 from mirror_lib.preview.terms import terms
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
@@ -83,7 +83,9 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     head = ("", "TOPIC", "REMOTE TOPIC", "PARTITIONS", "HOW")
     rows = [_topic_row(preview, each) for each in shown]
     yield from _table(head, [*rows, *(_new("dead letters", new) for new in _present(plan.dead_letters))], show_all)
-    yield from _by_reason("NOTE", [(note, each.source.name) for each in plan.copied for note in each.notes], show_all)
+    notes = [(f"matches no topic of {preview.flow.source.alias}", f"`{pattern}`") for pattern in matchless(preview)]
+    notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
+    yield from _by_reason("NOTE", notes, show_all)
     yield from _table(("", "IN THE WAY", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.name) for each in skipped], show_all)
 
@@ -155,21 +157,21 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
         return
     found = {status: [each for each in preview.groups if each.status == status] for status in _GROUP_WORDS}
     counts = [(len(groups), _GROUP_WORDS[status]) for status, groups in found.items()]
-    yield _head(GROUPS, counts, f"{preview.flow.source.alias} has none") + _use(preview.flow)
+    yield _head(GROUPS, counts, f"{preview.flow.source.alias} has none")
     names = [each.group for each in found[TRANSLATED]]
     if names:
         yield f"{INDENT}   {_some(names, show_all)}"
+        yield from _use(preview.flow)
     yield from _by_reason("NOTE", [(each.reason, each.group) for each in found[TRANSLATED] if each.reason], show_all)
     in_the_way = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
     yield from _table(("", "LEFT ALONE", "WHY"), in_the_way, show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], show_all)
 
 
-def _use(flow: ReplicationFlow) -> str:
-    if flow.sync_group_offsets_interval is not None:
-        return ""
-    by = "" if flow.translates_beside else " of mirror translate alone"
-    return f"; told in checkpoints{by}, not committed on {flow.target.alias}: sync.group.offsets.enabled is false"
+def _use(flow: ReplicationFlow) -> Iterator[str]:
+    if flow.sync_group_offsets_interval is None:
+        told = "writes checkpoints and " if flow.translates_beside else ""
+        yield f"{INDENT}   a run {told}commits nothing on {flow.target.alias}: sync.group.offsets.enabled is false"
 
 
 _GROUP_WORDS = {TRANSLATED: "translated", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}

@@ -6,9 +6,10 @@ Only reads. A cluster that keeps configs, ACLs or groups to itself does not hide
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.values import is_entry_point
 from mirror_lib.control.sync import NOT_ONE_TO_ONE
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
@@ -17,7 +18,7 @@ from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
 from mirror_lib.preview.engine import EngineNote
 from mirror_lib.preview.groups import GroupFacts, GroupPlan, plan_groups
 from mirror_lib.preview.internal_topics import InternalTopicPlan, plan_internal_topics
-from mirror_lib.topics.filters import group_filter_for
+from mirror_lib.topics.filters import first_match, group_filter_for
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
 from mirror_lib.topics.remote_topics import plan_and_facts
 
@@ -45,6 +46,14 @@ class FlowPreview:
     internal: Optional[Tuple[InternalTopicPlan, ...]]
     silent: Mapping[str, str]
     engine: Optional[EngineNote] = None
+
+
+def matchless(preview: FlowPreview) -> List[str]:
+    """The names and patterns of `topics` that match no topic of the source: perhaps misspelt."""
+    flow, names = preview.flow, preview.facts.source_topics
+    if is_entry_point(flow.topic_filter):
+        return []
+    return [pattern for pattern in flow.topics if not any(first_match([pattern], name) for name in names)]
 
 
 class _Silent(Exception):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,12 +16,14 @@ from mirror_lib.changes.changed import no_rows
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import FencedError, MirrorError, RefusedError
 from mirror_lib.records.dead_letters import DeadLetters
+from mirror_lib.records.large_rows import marked
 from mirror_lib.records.pass_room import Room, RoomToRead, offsets_by_rate, owed, together
 from mirror_lib.records.read_bytes import ReadBytes
 from mirror_lib.records.ready import Ready, made_ready, marked_again
 from mirror_lib.records.rows import Partition
+from mirror_lib.records.rows_at_once import RowsAtOnce
 from mirror_lib.records.source_rows import source_rows
-from mirror_lib.records.stage import append_rows
+from mirror_lib.records.stage import COUNTS, append_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.rates import Fetching, TaskRates
@@ -31,10 +33,6 @@ log = logging.getLogger(__name__)
 # Offsets of the first pass, when nobody knows yet how long they take; later passes are at most so many times larger.
 FIRST_OFFSETS, FEWEST_OFFSETS = 100_000, 1_000
 GROWTH = 4
-# So much of rows goes to Python at once. Spark counts rows, so their size is estimated from what was written lately.
-ARROW_BYTES = 4 * 1024 * 1024
-ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-FEWEST_ROWS, MOST_ROWS, ROWS_AT_FIRST = 64, 10_000, 500
 
 
 class Changed(NamedTuple):
@@ -57,7 +55,7 @@ class Change(Protocol):
 class RecordEngine:
     """One flow's engine in one driver's life."""
 
-    def __init__(self, flow: ReplicationFlow, change: Change) -> None:
+    def __init__(self, flow: ReplicationFlow, change: Change, at_once: Optional[RowsAtOnce] = None) -> None:
         self._flow = flow
         self._change = change
         self._told = False
@@ -65,7 +63,8 @@ class RecordEngine:
         self._dead_letters = None if named is None else DeadLetters(named, flow.source.alias)
         self._offsets = FIRST_OFFSETS
         self._room = RoomToRead()
-        self._arrow_rows = ROWS_AT_FIRST
+        self._at_once = at_once or RowsAtOnce(counts=COUNTS)
+        self._session: Optional[SparkSession] = None
 
     def copy(self, spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
         """Copy once. A partition that is not in the report was not moved. Raises what Spark raises."""
@@ -81,28 +80,36 @@ class RecordEngine:
         read = ReadBytes(_of_reading(whole))
         try:
             ready = made_ready(replace(whole, tasks=tasks))
-            found = self._append(spark, ready.plan, read)
+            found = self._append(self._own(spark), ready.plan, read)
             self._bury(ready.plan, found)
             report = self._report(ready, found, time.monotonic() - began)
         except FencedError as error:
             log.warning("%s: %s", whole.flow, error)
             return [nothing_copied(0, fenced=True)]
         nbytes = read.nbytes()
+        self._at_once.learn(report.records, report.bytes, any(each.large for each in found))
         self._learn(ready.plan, report, nbytes)
         # What is owed waited for all of the pass.
         fetching = Fetching(nbytes, dict.fromkeys(owed(whole.rates), report.seconds))
         return [replace(report, fetching=fetching)]
 
+    def _own(self, spark: SparkSession) -> SparkSession:
+        """A session like `spark`, as other flows have other settings at the same time."""
+        if self._session is None:
+            java: Any = spark._jsparkSession
+            self._session = SparkSession(spark.sparkContext, java.cloneSession())
+        return self._session
+
     def _append(self, spark: SparkSession, plan: TaskPlan, read: ReadBytes) -> List[RowsReport]:
         if not plan.tasks:
             return []
         changed = self._changed(read.of(source_rows(spark, self._flow, plan.tasks)), plan.tasks)
-        spark.conf.set(ARROW_ROWS, str(self._arrow_rows))
+        at_once = self._at_once.next()
         # Narrow: the rows of a source partition stay together and in order.
-        rows = changed.rows.drop(*changed.needless).coalesce(self._flow.tasks_max)
+        rows = marked(changed.rows.drop(*changed.needless), at_once.largest).coalesce(self._flow.tasks_max)
         ids = {task.topic: task.source_topic_id for task in plan.tasks}
         skips = self._flow.on_error == "skip"
-        found = append_rows(rows, RowsPlan(plan, changed.repeatable, skips, source_ids=ids))
+        found = append_rows(rows, RowsPlan(plan, changed.repeatable, skips, source_ids=ids), at_once)
         read.done()
         for (topic, number), offset, reason in (failed for each in found for failed in each.failed):
             hint = "`transform` must leave topic, partition and offset as they are"
@@ -150,13 +157,10 @@ class RecordEngine:
         )
 
     def _learn(self, plan: TaskPlan, report: TaskReport, read: Mapping[int, int]) -> None:
-        """How many offsets the next pass is to have, and how many rows fit into what goes to Python at once."""
+        """How many offsets the next pass is to have."""
         starts = {task.remote: task.upstream_offset for task in plan.tasks}
         parts = [part for part in report.partitions if (part.remote_topic, part.partition) in starts]
         done = sum(part.position - starts[(part.remote_topic, part.partition)] for part in parts)
-        if report.records:
-            average = report.bytes / report.records
-            self._arrow_rows = int(min(MOST_ROWS, max(FEWEST_ROWS, ARROW_BYTES / average)))
         self._offsets = next_offsets(self._offsets, done, report.seconds, self._flow.batch_max_seconds)
         ranges = [(task.topic, task.end - task.upstream_offset) for task in plan.tasks]
         self._room.learn(read, offsets_by_rate(ranges, plan.rates))

@@ -16,9 +16,12 @@ from mirror_lib.replicate.rates import FLOW, TaskRates
 
 # Lengths, deltas and attributes of a record (format v2), and its part of a batch's header.
 AROUND = 12
-_HEADERS = "aggregate(headers, 0, (sum, h) -> sum + octet_length(h.key) + coalesce(octet_length(h.value), 0))"
-_PARTS = ("octet_length(key)", "octet_length(value)", _HEADERS)
-_BYTES = f"cast({AROUND} + {' + '.join(f'coalesce({part}, 0)' for part in _PARTS)} as bigint)"
+# Spark compiles these; it runs a lambda row by row, so the bytes of headers are counted in one text.
+_HEADERS = tuple(f"octet_length(array_join(cast(headers.{part} as array<string>), ''))" for part in ("key", "value"))
+_PARTS = ("octet_length(key)", "octet_length(value)", *_HEADERS)
+# What a row holds: key, value and headers.
+CONTENT_BYTES = " + ".join(f"coalesce({part}, 0)" for part in _PARTS)
+_BYTES = f"cast({AROUND} + {CONTENT_BYTES} as bigint)"
 
 
 class ReadBytes:

@@ -6,27 +6,36 @@ import json
 from typing import Callable, Iterable, Iterator, List
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row
 
 from mirror_lib.records.dead_letters import DeadLetter
+from mirror_lib.records.rows_at_once import COUNTED, AtOnce
 from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter, nothing_done
 from mirror_lib.replicate.report_text import from_text, to_text
+from mirror_lib.replicate.worker_imports import forget_archives
 
-REPORT_DDL = "report string, broken boolean, cut boolean, beside string"
-ARROW_TYPES = {"report": pa.string(), "broken": pa.bool_(), "cut": pa.bool_(), "beside": pa.string()}
+REPORT_DDL = "report string, broken boolean, cut boolean, large boolean, beside string"
+_FLAG = pa.bool_()
+ARROW_TYPES = {"report": pa.string(), "broken": _FLAG, "cut": _FLAG, "large": _FLAG, "beside": pa.string()}
 
-# Spark puts rows together for Python by their number. Since 4.0 it also minds their bytes: a few hundred records of
-# some MB each would take the executor's memory.
-ROWS_BYTES, ROWS_BYTES_KEY = 16 * 1024 * 1024, "spark.sql.execution.arrow.maxBytesPerBatch"
+# Spark puts rows together for Python by their number: a few hundred of some MB each would take the executor's memory.
+ROWS_KEY = "spark.sql.execution.arrow.maxRecordsPerBatch"
+# Since 4.0 it also minds their bytes.
+COUNTS = pyspark.__version__ >= "4"
+BYTES_KEY, MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch", 16 * 1024 * 1024
 
 Batches = Iterable[pa.RecordBatch]
 
 
-def append_rows(rows: DataFrame, given: RowsPlan) -> List[RowsReport]:
+def append_rows(rows: DataFrame, given: RowsPlan, at_once: AtOnce = COUNTED) -> List[RowsReport]:
     """Append `rows`, in columns of `CHANGED_DDL`, with a task for each of their partitions, in which all rows of a
-    remote partition are together and in order. Raises what Spark raises if the rows cannot be computed."""
-    rows.sparkSession.conf.set(ROWS_BYTES_KEY, str(ROWS_BYTES))
+    remote partition are together and in order; large ones are `marked` as `at_once` says. That is set in their session,
+    where nobody else may do so meanwhile. Raises what Spark raises if the rows cannot be computed."""
+    settings = rows.sparkSession.conf
+    settings.set(ROWS_KEY, str(at_once.rows))
+    settings.set(BYTES_KEY, str(MOST_BYTES))
     found = rows.mapInArrow(_appender(given), REPORT_DDL).collect()
     return [_report_of(row) for row in found]
 
@@ -36,7 +45,7 @@ def _report_of(row: Row) -> RowsReport:
     aged = tuple((topic, number) for topic, number in beside["aged"])
     dead = tuple(map(DeadLetter.from_json, beside["dead"]))
     failed = tuple(((topic, number), offset, reason) for (topic, number), offset, reason in beside["failed"])
-    return RowsReport(from_text(row["report"]), row["broken"], aged, dead, failed, row["cut"])
+    return RowsReport(from_text(row["report"]), row["broken"], aged, dead, failed, row["cut"], row["large"])
 
 
 def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -44,7 +53,9 @@ def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         context = TaskContext.get()
         number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         # An earlier attempt may be alive, under the same producers. The driver fences before anything is tried again.
-        yield _row_of(RowWriter(given, number).run(batches) if attempt == 0 else nothing_done(number))
+        found = RowWriter(given, number).run(batches) if attempt == 0 else nothing_done(number)
+        forget_archives()
+        yield _row_of(found)
 
     return append
 
@@ -52,6 +63,6 @@ def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
 def _row_of(found: RowsReport) -> pa.RecordBatch:
     dead = [letter.as_json() for letter in found.dead]
     beside = json.dumps({"aged": found.aged, "dead": dead, "failed": found.failed})
-    values = (to_text(found.report), found.broken, found.cut, beside)
+    values = (to_text(found.report), found.broken, found.cut, found.large, beside)
     arrays = [pa.array([value], type=kind) for value, kind in zip(values, ARROW_TYPES.values())]
     return pa.RecordBatch.from_arrays(arrays, names=list(ARROW_TYPES))

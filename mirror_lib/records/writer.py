@@ -16,6 +16,7 @@ import pyarrow as pa
 from mirror_lib.errors import FencedError
 from mirror_lib.log.connection import Disconnected, LogClient, Network
 from mirror_lib.records.dead_letters import DeadLetter
+from mirror_lib.records.large_rows import LargeRow, before_large
 from mirror_lib.records.narrow_rows import widened
 from mirror_lib.records.row_partition import RowPartition
 from mirror_lib.records.rows import SOURCE, Partition, Stretch, stretches
@@ -55,7 +56,7 @@ class RowsReport:
     the remote partitions whose last batch is so old that brokers may soon forget who wrote it. The driver has to append
     the `dead` letters before it believes the positions. `failed`: the first rows that became no record, where rows are
     mixed, or that have no place. `cut`: its time was up before its rows were; partitions of which it does not tell were
-    not reached.
+    not reached; `large`: since a row was too large to come with others.
     """
 
     report: TaskReport
@@ -64,6 +65,7 @@ class RowsReport:
     dead: Tuple[DeadLetter, ...] = ()
     failed: Tuple[Tuple[Partition, int, str], ...] = ()
     cut: bool = False
+    large: bool = False
 
 
 class RowWriter:
@@ -82,7 +84,7 @@ class RowWriter:
         self._topics = SourceTopics(self._network, given.plan, given.source_ids)
         self._dead: Dict[Tuple[Partition, int], DeadLetter] = {}
         self._dead_bytes = 0
-        self._cut = False
+        self._cut = self._large = False
         self._failed: List[Tuple[Partition, int, str]] = []
         self._open: Dict[Partition, RowPartition] = {}
         self._connected = False
@@ -91,7 +93,7 @@ class RowWriter:
         """Append until there are no more rows. A broken connection ends it early: the driver then fences and looks."""
         started, fenced, broken = time.monotonic(), False, False
         try:
-            for batch in (widened(each, self._plan.tasks[0].topic) for each in batches):
+            for batch, large in (before_large(widened(each, self._plan.tasks[0].topic)) for each in batches):
                 others = self._others()
                 for stretch in stretches(batch):
                     if stretch.source[0] in others:
@@ -100,9 +102,12 @@ class RowWriter:
                     self._bury(stretch)
                     self._take(stretch)
                 self._pump(QUEUE_BYTES)
+                if large is not None:
+                    self._end_at_large(large, large.source[0] in others)
+                    break
                 if self._full(started):
-                    self._end_behind(batch)
-                    self._cut = True
+                    topic, number, offset = (batch.column(name)[-1].as_py() for name in (*SOURCE, "source_offset"))
+                    self._end_before((topic, number), offset + 1)
                     break
             for partition in self._open.values():
                 partition.end()
@@ -144,11 +149,21 @@ class RowWriter:
         over = enough or time.monotonic() - started >= self._plan.max_seconds or self._dead_bytes > DEAD_BYTES
         return over and not self._given.mixed
 
-    def _end_behind(self, rows: pa.RecordBatch) -> None:
-        """End the source partition whose rows came last behind the last of them; those before it are done."""
-        topic, number, offset = (rows.column(name)[-1].as_py() for name in (*SOURCE, "source_offset"))
-        for task in self._tasks[(topic, number)]:
-            self._partition(task).end(offset + 1)
+    def _end_at_large(self, row: LargeRow, of_another: bool) -> None:
+        known = self._tasks.get(row.source, [])
+        if of_another:
+            self._stop(row.source)
+        if not known or not all(task.upstream_offset <= row.offset < task.end for task in known):
+            self._failed.append((row.source, row.offset, NO_SUCH_PLACE))
+            return
+        self._large = True
+        self._end_before(row.source, row.offset)
+
+    def _end_before(self, source: Partition, offset: int) -> None:
+        """End the source partition whose rows came last before this offset; those that came before it are done."""
+        for task in self._tasks[source]:
+            self._partition(task).end(offset)
+        self._cut = True
 
     def _take(self, stretch: Stretch) -> None:
         if self._given.mixed:
@@ -213,7 +228,7 @@ class RowWriter:
         )
         aged = tuple(copy.remote for copy in copies if copy.forgettable(before))
         dead, failed = tuple(self._dead.values()), tuple(self._failed[:MOST_FAILED])
-        return RowsReport(report, broken, aged, dead, failed, self._cut)
+        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large)
 
 
 def nothing_done(number: int) -> RowsReport:

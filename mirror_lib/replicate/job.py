@@ -21,6 +21,7 @@ from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StateError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
+from mirror_lib.progress import counted
 from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
 from mirror_lib.replicate.flow import Watcher
@@ -278,9 +279,9 @@ def _unfinished(mirror: Mirror) -> Optional[str]:
     if not_copied:
         return f"{mirror.flow.name}: --until names {not_copied[0]}, which this flow does not copy"
     if stopped:
-        return f"{mirror.flow.name}: {len(stopped)} partition(s) stopped; the first: {stopped[0].stopped}"
+        return f"{mirror.flow.name}: {counted(len(stopped), 'partition')} stopped; the first: {stopped[0].stopped}"
     if blocked:
-        return f"{mirror.flow.name}: {len(blocked)} topic(s) cannot be copied; the first: {blocked[0]}"
+        return f"{mirror.flow.name}: {counted(len(blocked), 'topic')} cannot be copied; the first: {blocked[0]}"
     return None
 
 

@@ -18,7 +18,7 @@ from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import ISOLATION, Fetcher
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
-from mirror_lib.log.refresh import HeldLane, refresh
+from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.replicate.gate import Gate
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
@@ -209,7 +209,7 @@ class LaneCopier:
             appender.pump(copies)
             if all(copy.finished(no_more) for copy in copies) and appender.idle():
                 return
-            self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000))
+            self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000, fetcher.rest() * 1000))
             self._take(fetcher)
             for ack in appender.acknowledgements():
                 self._by_remote[ack.remote].acknowledge(ack)
@@ -236,7 +236,14 @@ class LaneCopier:
             HeldLane(names[lane], self._producers[lane], by_topic(copy.remote for copy in copies))
             for lane, copies in lanes.items()
         ]
-        producers = refresh(self._target, held, time.monotonic() + PATIENCE_SECONDS)
+        try:
+            producers = refresh(self._target, held, time.monotonic() + PATIENCE_SECONDS)
+        except AnswerLost as error:
+            # Taken over anew, as by the next life: by this one only where its driver still counts on it.
+            self._held = {lane: producer for lane, producer in self._held.items() if lane not in lanes}
+            if self._teller.connected:
+                raise
+            raise ClusterError(f"{self._plan.flow}: {error}", "the lane is taken over anew") from error
         for lane in lanes:
             self._producers[lane] = self._held[lane] = producers[names[lane]]
         renewed = [copy for copy in self._copies.values() if copy.task.lane in lanes]

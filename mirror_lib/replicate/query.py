@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Callable, Dict
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.errors import StateError, cause_of
 from mirror_lib.topics.filters import subscribe_pattern
 
 CopyBatch = Callable[[SparkSession, str, int], None]
@@ -23,7 +25,10 @@ CopyBatch = Callable[[SparkSession, str, int], None]
 def start_query(
     spark: SparkSession, flow: ReplicationFlow, checkpoint_location: str, trigger: str, copy_batch: CopyBatch
 ) -> StreamingQuery:
-    """Start the flow's query. `copy_batch` gets the batch's session, the query's id and the batch id."""
+    """Start the flow's query. `copy_batch` gets the batch's session, the query's id and the batch id.
+
+    Raises StateError where its checkpoint cannot be begun.
+    """
     source = (
         spark.readStream.format("kafka")
         .options(**source_options(flow))
@@ -42,7 +47,13 @@ def start_query(
         .option("checkpointLocation", checkpoint_location)
     )
     timed = writer.trigger(availableNow=True) if trigger == AVAILABLE_NOW else writer.trigger(processingTime=trigger)
-    query = timed.start()
+    try:
+        query = timed.start()
+    except Py4JJavaError as error:
+        raise StateError(
+            f"{flow.name}: no checkpoint can be begun in {checkpoint_location}: {cause_of(error)}",
+            "`state` must be a folder that the driver and every executor can write",
+        ) from error
     query_id["id"] = str(query.id)
     return query
 

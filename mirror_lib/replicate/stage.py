@@ -16,6 +16,7 @@ from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.report_text import from_text, to_text, with_syncs
 from mirror_lib.replicate.reporting import Listener
 from mirror_lib.replicate.tailing import Tail
+from mirror_lib.replicate.worker_imports import forget_archives
 from mirror_lib.state.records import OffsetSync
 
 # Arrow batches must match the declared types exactly: `int` is int32.
@@ -76,6 +77,7 @@ def _copier(plans: Tuple[TaskPlan, ...]) -> Callable[[Iterable[pa.RecordBatch]],
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 yield from _rows_of(copy_lanes(plans[index], attempt))
+        forget_archives()
 
     return copy
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from mirror_lib.replicate import lane
+from mirror_lib.replicate.worker_imports import forget_archives
 from mirror_lib.under_way import UnderWay
 
 log = logging.getLogger(__name__)
@@ -28,4 +29,5 @@ def warm_workers(spark: SparkSession, tasks: int) -> None:
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     # A worker that finds this function has imported this module, and with it the lane.
     log.debug("%s is imported", lane.__name__)
+    forget_archives()
     yield from (batch.slice(0, 0) for batch in batches)

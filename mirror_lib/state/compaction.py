@@ -79,15 +79,15 @@ class LedgerCompaction:
     """The rows of one flow in the ledger of a `state:` folder."""
 
     def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
-        self._table = StateTable(spark, state, OFFSET_SYNCS)
+        self.table = StateTable(spark, state, OFFSET_SYNCS)
         self._flow = flow
 
     def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
         """What is worth merging, if it is in `enough` files. StateError where the ledger cannot be read."""
-        rows = self._table.rows_in_files(enough)
+        rows = self.table.rows_in_files(enough)
         if rows is None:
             return None
-        with self._table.explained("look through"):
+        with self.table.explained("look through"):
             found = chosen(self._files(rows))
         return found if found is not None and found.files >= enough else None
 
@@ -104,22 +104,18 @@ class LedgerCompaction:
         StateError where it failed, also because other processes wrote meanwhile: then nothing was done, and nothing is
         wrong.
         """
-        rows = self._table.rows()
+        rows = self.table.rows()
         if rows is None:
             return
         since = f"flow = {text_literal(self._flow)} AND committed_at >= {_timestamp(found.since)}"
         # Delta reads and replaces at one and the same version, and refuses where others wrote in the meantime.
         options = {"replaceWhere": since, COMMIT_NAME: f"{self._flow} compaction"}
-        with self._table.explained("merge"):
+        with self.table.explained("merge"):
             merged = merged_rows(_gathered(rows.where(since), found), _KEY, OFFSET_SYNCS.stamp, _CARRIED)
             ready = merged.select(*(column.name for column in OFFSET_SYNCS.columns))
             writer = ready.write.format("delta").mode("overwrite").options(**options)
-            self._table.change(lambda: writer.save(self._table.path))
+            self.table.change(lambda: writer.save(self.table.path))
         log.info("%s: %d files of the ledger were merged", self._flow, found.files)
-
-    def drop_replaced_files(self) -> None:
-        """Delete the files that no version of the last days needs any more. StateError."""
-        self._table.drop_replaced_files()
 
     def _files(self, rows: DataFrame) -> List[LedgerFile]:
         at = F.expr("unix_micros(committed_at)")

@@ -48,16 +48,16 @@ class PassThinning:
 
     def __init__(self, spark: SparkSession, state: str, flow: str, whole: int = KEPT_WHOLE, share: int = SHARE) -> None:
         self._spark = spark
-        self._table = StateTable(spark, state, ROW_PASSES)
+        self.table = StateTable(spark, state, ROW_PASSES)
         self._flow = flow
         self._bounds = whole, share
 
     def tidy(self, enough: int) -> bool:
         """Merge what is old, and put all but the last pass into one file, where the table has `enough` files."""
-        rows = self._table.rows_in_files(enough)
+        rows = self.table.rows_in_files(enough)
         if rows is None:
             return False
-        with self._table.explained("look through"):
+        with self.table.explained("look through"):
             own = rows.where(F.col("flow") == self._flow)
             numbers = [row["pass"] for row in own.select("pass").distinct().collect()]
             elsewhere = own.where(F.col("side") == ELSEWHERE).select("pass")
@@ -70,15 +70,11 @@ class PassThinning:
         # The last pass is what the flow goes on from: it is never touched.
         before = f"flow = {text_literal(self._flow)} AND pass < {last}"
         options = {"replaceWhere": before, COMMIT_NAME: f"{self._flow} thinning"}
-        with self._table.explained("merge"):
+        with self.table.explained("merge"):
             writer = self._merged(rows.where(before), into).write.format("delta").mode("overwrite").options(**options)
-            self._table.change(lambda: writer.save(self._table.path))
+            self.table.change(lambda: writer.save(self.table.path))
         log.info("%s: %d passes became %d", self._flow, len(numbers), len(set(into.values())))
         return True
-
-    def drop_replaced_files(self) -> None:
-        """Delete the files that no version of the last days needs any more. StateError."""
-        self._table.drop_replaced_files()
 
     def _merged(self, rows: DataFrame, into: Mapping[int, int]) -> DataFrame:
         given = local_rows(self._spark, [("pass", "bigint"), ("into", "bigint")], sorted(into.items()))

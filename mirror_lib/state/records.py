@@ -29,6 +29,7 @@ class OffsetSync:
 
 DATA_LOST = "data lost"
 OFFSETS_SKIPPED = "offsets skipped"
+GROUP_LOST_RECORDS = "group lost records"
 COPIED_AGAIN = "copied again"
 TOPIC_RECREATED = "topic recreated"
 
@@ -38,7 +39,7 @@ class Incident:
     """Something an operator must be able to look up later: data that was lost, skipped, healed or copied again.
 
     `kind` is one of `data lost`, `offsets skipped`, `copied again`, `remote log healed`, `topic recreated`, `partition
-    stopped`.
+    stopped`, `group lost records`.
     Offsets are upstream, end exclusive; -1 where a bound is not known.
     """
 

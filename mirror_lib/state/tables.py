@@ -18,17 +18,20 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.local_rows import local_rows
+from mirror_lib.state.commit_log import KEPT_COMMITS, CommitLog, dispensable
+from mirror_lib.state.folders import hadoop_folder
 
 log = logging.getLogger(__name__)
 
 # The option of Delta's writer that puts a text into the commit. Delta's own transactions (`txnVersion`) would do as a
 # name too, but to look one up Delta goes through the table's whole state: measured, five times the time of an append.
 COMMIT_NAME = "userMetadata"
+LOG_RETENTION = "delta.logRetentionDuration"
 TABLE_PROPERTIES = {
     # Delta's default is every 10 commits. With one a second, each tenth would wait for a checkpoint.
     "delta.checkpointInterval": "100",
     # Every commit lists the files of the commits before it that are still kept.
-    "delta.logRetentionDuration": "interval 1 days",
+    LOG_RETENTION: "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 days",
     # Tables that are read whole gain nothing by each file's least and greatest values, which cost a fourth of a commit.
     "delta.dataSkippingNumIndexedCols": "0",
@@ -147,11 +150,9 @@ class StateTable:
 
     def entries(self) -> int:
         """How many files the table's folder holds, also those that no version needs any more. Asks no Spark."""
-        jvm: Any = self._spark._jvm
-        jsc: Any = self._spark._jsc
         with self.explained("list"):
-            folder = jvm.org.apache.hadoop.fs.Path(self.path)
-            return len(folder.getFileSystem(jsc.hadoopConfiguration()).listStatus(folder))
+            folder, files = hadoop_folder(self._spark, self.path)
+            return len(files.listStatus(folder))
 
     def rows_in_files(self, enough: int) -> Optional[DataFrame]:
         """The table as it is now, where it is in `enough` files, else `None`. StateError."""
@@ -165,6 +166,23 @@ class StateTable:
         with self.explained("clean"):
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 self.delta().vacuum()
+
+    def shorten_log(self, kept: int = KEPT_COMMITS) -> None:
+        """Delete commits of Delta's log that nobody needs to read the table as it is, or as it was `kept` commits ago.
+
+        Not where somebody gave the table another retention of its log. StateError.
+        """
+        with self.explained("shorten the log of"):
+            commits = CommitLog(self._spark, self.path)
+            gone = dispensable(commits.checkpoints(), kept)
+            if gone and self._property(LOG_RETENTION) == TABLE_PROPERTIES[LOG_RETENTION]:
+                commits.delete(gone)
+                log.info("%s: the log of %d commits before version %d was deleted", self.path, len(gone), gone.stop)
+
+    def _property(self, name: str) -> Optional[str]:
+        (found,) = self.delta().detail().select(F.col("properties")[name]).collect()
+        value: Optional[str] = found[0]
+        return value
 
     def append(self, rows: Sequence[Tuple[object, ...]], options: Mapping[str, str]) -> None:
         """Add `rows` in one commit and one file; values in the order of the columns, without the stamp.

@@ -12,6 +12,7 @@ from typing import Optional, Protocol
 
 from mirror_lib.errors import MirrorError
 from mirror_lib.state.compaction import FILES_TO_MERGE
+from mirror_lib.state.tables import StateTable
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,17 @@ def files_to_merge(commits: int) -> Optional[int]:
 
 
 class Tidied(Protocol):
-    """One flow's rows in a table. Both may raise StateError; then nothing was done, and nothing is wrong."""
+    """One flow's rows in a table."""
+
+    @property
+    def table(self) -> StateTable:
+        """The table."""
 
     def tidy(self, enough: int) -> bool:
-        """Merge what is worth it, where it is in `enough` files; whether anything was."""
+        """Merge what is worth it, where it is in `enough` files; whether anything was.
 
-    def drop_replaced_files(self) -> None:
-        """Delete the files that no version of the last days needs any more."""
+        StateError: nothing was done then, and nothing is wrong.
+        """
 
 
 class Upkeep:
@@ -70,12 +75,13 @@ class Upkeep:
         try:
             if self._rows.tidy(enough):
                 self._clean()
+            self._rows.table.shorten_log()
         except MirrorError as error:
             # Another process merged or cut the same rows, or the driver ends. There is a next time.
-            log.info("%s: a table was not merged: %s", self._flow, error)
+            log.info("%s: a table was not tidied: %s", self._flow, error)
 
     def _clean(self) -> None:
         now = time.monotonic()
         if self._cleaned_at is None or now - self._cleaned_at > SECONDS_TO_A_CLEANING:
             self._cleaned_at = now
-            self._rows.drop_replaced_files()
+            self._rows.table.drop_replaced_files()

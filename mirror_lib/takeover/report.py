@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
 from mirror_lib.columns import aligned
+from mirror_lib.progress import counted
 from mirror_lib.state.records import PartitionKey
 from mirror_lib.takeover.verdicts import REFUSED, TAKE_OVER, Verdict
 
@@ -36,7 +37,7 @@ def takeover_lines(decided: Sequence[PartitionTakeover]) -> List[str]:
     counts = Counter(each.verdict.action for each in decided)
     listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
     table = aligned([_HEADER, *(_cells(each) for each in decided)], right=(1, 2, 3, 4, 5, 7, 8))
-    return [*table, f"{len(decided)} partition{'s' if len(decided) > 1 else ''}: {listed}"]
+    return [*table, f"{counted(len(decided), 'partition')}: {listed}"]
 
 
 def _cells(each: PartitionTakeover) -> List[str]:

@@ -12,6 +12,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
+from mirror_lib.progress import counted
 from mirror_lib.topics.filters import topic_filter_for
 from mirror_lib.topics.naming import remote_topic, remote_topics
 from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
@@ -190,9 +191,10 @@ def _why_not_created(
     if neighbour not in (None, remote):
         return f"collides with existing topic {neighbour}: Kafka treats . and _ alike in metric names"
     if flow.replication_factor > facts.target_broker_count:
+        brokers = counted(facts.target_broker_count, "broker")
         return (
             f"cannot create {remote} with replication.factor {flow.replication_factor}: {flow.target.alias} has "
-            f"{facts.target_broker_count} broker(s); lower replication.factor, or set -1 for the broker's default"
+            f"{brokers}; lower replication.factor, or set -1 for the broker's default"
         )
     return None
 

@@ -30,10 +30,12 @@ class CheckpointBook:
         return cls({_key(checkpoint): checkpoint for checkpoint in checkpoints})
 
     def emit(self, checkpoints: Iterable[Checkpoint]) -> Tuple[Tuple[Checkpoint, ...], CheckpointBook]:
-        """Those of `checkpoints` that MirrorMaker would emit, and the book with them.
+        """Those of `checkpoints` that say something new, and the book with them.
 
-        It emits the first one of a group and partition; then one whose upstream offset went back, since the group was
-        reset, or whose downstream offset advanced. So readers never see a group go back that was not reset.
+        MirrorMaker emits the first one of a group and partition; then one whose upstream offset went back, since the
+        group was reset, or whose downstream offset advanced: it guesses low, and a fall may be a worse guess. Here a
+        translation is exact, so one that falls tells that what was told before is no longer true: the remote topic was
+        created anew or lost its tail, and readers of the old checkpoint would pass records.
         """
         last: Dict[_GroupPartition, Checkpoint] = dict(self.last)
         emitted: List[Checkpoint] = []
@@ -50,7 +52,7 @@ def _key(checkpoint: Checkpoint) -> _GroupPartition:
 
 
 def _says_more(before: Checkpoint, now: Checkpoint) -> bool:
-    return now.upstream_offset < before.upstream_offset or now.downstream_offset > before.downstream_offset
+    return now.upstream_offset < before.upstream_offset or now.downstream_offset != before.downstream_offset
 
 
 @dataclass(frozen=True)

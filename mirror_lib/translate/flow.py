@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import Incident, LedgerRow, PartitionKey
+from mirror_lib.state.records import GROUP_LOST_RECORDS, Incident, LedgerRow, PartitionKey
 from mirror_lib.state.takeovers import TakeoverTable
 from mirror_lib.topics.plan import select_topics
 from mirror_lib.translate.ahead import PositionsAhead
@@ -88,6 +88,7 @@ class FlowTranslation:
         self._ledger_read = ledger_read
         self._maps: Optional[FlowMaps] = None
         self._pairs: Mapping[TopicPartition, Pair] = {}
+        self._topics: Mapping[str, TopicDescription] = {}
         self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
         self._ahead = PositionsAhead()
         self._placed = PlacedLook(spark, config.state, flow, direction) if flow.may_place_anew else None
@@ -163,7 +164,8 @@ class FlowTranslation:
         lost = [each for each in going if each.translation.lost and not self._mover.is_written(each.move(alias))]
         if lost:
             self._incidents.append(self.flow.name, [_incident(each) for each in lost], run_id=self.run_id, batch_id=-1)
-        reasons = self._mover.move([each.move(alias) for each in going], self._there, own_rows)
+        moves = [each.move(alias) for each in going]
+        reasons = self._mover.move(moves, self._there, own_rows, self._changed_topics)
         return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
 
     def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
@@ -197,10 +199,16 @@ class FlowTranslation:
 
     def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
         source, target = self._source.topics(), self._target.topics()
+        self._topics = target if self._direction == TO_DOWNSTREAM else source
         found = pairs_of(self.flow, self._flows, source, target, self._direction)
         if self._placed is None:
             return of_topic(found, topic)
         return self._placed.pairs(found, select_topics(self.flow, source, self._flows)[0], source, target, topic)
+
+    def _changed_topics(self) -> Set[str]:
+        """Topics on the side that is written to that are not those of the last look: their offsets mean nothing now."""
+        now = self._there.topics()
+        return {name for name, was in self._topics.items() if name not in now or now[name].topic_id != was.topic_id}
 
     def _group_names(self, wanted: Optional[str]) -> Sequence[str]:
         interval, now = self.flow.refresh_groups_interval, time.monotonic()
@@ -225,7 +233,7 @@ def _done(decision: Decision, reasons: Mapping[Tuple[str, str, str, int], Option
 def _incident(decision: Decision) -> Incident:
     move = decision.translation
     return Incident(
-        "offsets skipped",
+        GROUP_LOST_RECORDS,
         *decision.here,
         decision.position.offset,
         -1,

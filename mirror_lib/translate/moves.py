@@ -1,14 +1,15 @@
-"""Moves of committed offsets: the audit row first, then the commit. Moves in, the broker's reasons out.
+"""Moves of committed offsets: audit row, another look, commit. Moves in, the reasons of those not made out.
 
-Killed between the two, the row tells of a move that was not made; the next pass finds the offset that really stands
-there, sees its own row, and makes the move without a second row.
+Killed between row and commit, the row tells of a move that was not made; the next pass finds the offset that really
+stands there, sees its own row, and makes the move without a second row.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
-from typing import Dict, List, Mapping, Optional, Sequence, Set
+from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, GroupCluster, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
@@ -17,6 +18,16 @@ from mirror_lib.state.records import GroupOffset, MoveKey
 log = logging.getLogger(__name__)
 
 Reasons = Mapping[MoveKey, Optional[str]]
+Made = Mapping[TopicPartition, Optional[str]]
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+# How old may be what is known of where a group stands when it is moved. Kafka has no commit that is made only if the
+# offset is still the one that was seen.
+FRESH_SECONDS = 1.0
+LOOKED_AT_ONCE = 1000
+MOVED_MEANWHILE = "somebody else moved it meanwhile"
+ANOTHER_TOPIC = "the topic was deleted or created anew meanwhile"
+UNTOLD = "its coordinator does not tell where it stands now"
 
 
 class GroupMover:
@@ -39,10 +50,17 @@ class GroupMover:
         """Whether the last row says this very move, and it may not have been made yet."""
         return self.last.get(move.key) == move and move.key not in self._made
 
-    def move(self, moves: Sequence[GroupOffset], cluster: GroupCluster, own_rows: bool = False) -> Reasons:
-        """Make `moves` on `cluster`: `None` where it was made, else the broker's reason. One refused stops no other.
+    def move(
+        self,
+        moves: Sequence[GroupOffset],
+        cluster: GroupCluster,
+        own_rows: bool = False,
+        changed: Callable[[], Collection[str]] = tuple,
+    ) -> Reasons:
+        """Make `moves` on `cluster`: `None` where the group is there now, else why not. One refused stops no other.
 
         With `own_rows` this run writes a row for each, also where another one did before it died or was refused.
+        `changed` names topics of the cluster that are no longer those for which the moves were decided on.
         """
         rows = [move for move in moves if own_rows or not self.is_written(move)]
         if rows:
@@ -50,32 +68,62 @@ class GroupMover:
             self._appends += 1
             self.last.update({row.key: row for row in rows})
             self._made -= {row.key for row in rows}
-        reasons: Dict[MoveKey, Optional[str]] = {}
-        for group, own in _by_group(moves).items():
-            for (topic, partition), reason in self._make(group, own, cluster).items():
-                reasons[cluster.alias, group, topic, partition] = reason
+        reasons = {
+            (cluster.alias, group, *where): reason
+            for group, made in self._made_by_group(_by_group(moves), cluster, changed)
+            for where, reason in made.items()
+        }
         self._made |= {key for key, reason in reasons.items() if reason is None}
         return reasons
 
-    def _make(
-        self, group: str, moves: Sequence[GroupOffset], cluster: GroupCluster
-    ) -> Mapping[TopicPartition, Optional[str]]:
-        at = {(move.topic, move.partition): move for move in moves}
-        offsets = {
-            where: CommittedOffset(move.new_offset, move.metadata)
-            for where, move in at.items()
-            if move.new_offset is not None
-        }
-        deleted = [where for where, move in at.items() if move.new_offset is None]
-        made: Dict[TopicPartition, Optional[str]] = {}
-        if offsets:
-            made.update(cluster.commit_offsets(group, offsets))
-        if deleted:
-            made.update(cluster.delete_offsets(group, deleted))
-        refused = {f"{topic}-{partition}": why for (topic, partition), why in made.items() if why is not None}
-        if refused:
-            log.warning("%s: group %s was not moved on %s", cluster.alias, group, refused)
-        return made
+    def _made_by_group(
+        self, moves: Mapping[str, Sequence[GroupOffset]], cluster: GroupCluster, changed: Callable[[], Collection[str]]
+    ) -> Iterator[Tuple[str, Made]]:
+        """Rows take time, and a process may sleep. Meanwhile others may have committed: groups are looked at again."""
+        waiting = list(moves)
+        stands: Mapping[str, Offsets] = {}
+        anew: Collection[str] = ()
+        until, looked = 0, 0.0
+        for at, group in enumerate(waiting):
+            if at >= until or time.monotonic() - looked >= FRESH_SECONDS:
+                until, looked = at + LOOKED_AT_ONCE, time.monotonic()
+                stands, anew = cluster.committed_offsets(waiting[at:until]), changed()
+            own = {(move.topic, move.partition): move for move in moves[group]}
+            settled = _settled(own, stands.get(group), anew)
+            going = {where: move for where, move in own.items() if where not in settled}
+            made = {**settled, **_make(group, going, cluster)}
+            refused = {f"{topic}-{partition}": why for (topic, partition), why in made.items() if why is not None}
+            if refused:
+                log.warning("%s: group %s was not moved on %s", cluster.alias, group, refused)
+            yield group, made
+
+
+def _settled(moves: Mapping[TopicPartition, GroupOffset], stands: Optional[Offsets], anew: Collection[str]) -> Made:
+    """Those of one group's moves that are not to be made from where it `stands` now: `None` where it is there."""
+    if stands is None:
+        return dict.fromkeys(moves, UNTOLD)
+    found = {where: stands[where].offset if where in stands else None for where in moves}
+    moved = {
+        where: None if found[where] == move.new_offset else MOVED_MEANWHILE
+        for where, move in moves.items()
+        if found[where] != move.previous_offset
+    }
+    return {**moved, **{where: ANOTHER_TOPIC for where in moves if where[0] in anew}}
+
+
+def _make(group: str, moves: Mapping[TopicPartition, GroupOffset], cluster: GroupCluster) -> Made:
+    offsets = {
+        where: CommittedOffset(move.new_offset, move.metadata)
+        for where, move in moves.items()
+        if move.new_offset is not None
+    }
+    deleted = [where for where in moves if where not in offsets]
+    made: Dict[TopicPartition, Optional[str]] = {}
+    if offsets:
+        made.update(cluster.commit_offsets(group, offsets))
+    if deleted:
+        made.update(cluster.delete_offsets(group, deleted))
+    return made
 
 
 def _by_group(moves: Sequence[GroupOffset]) -> Mapping[str, List[GroupOffset]]:

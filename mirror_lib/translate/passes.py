@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Dict, List, Optional
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.progress import grouped
+from mirror_lib.progress import counted, grouped
 from mirror_lib.translate.decisions import verdict_counts
 from mirror_lib.translate.flow import FlowTranslation, Outcome
 from mirror_lib.translate.verdicts import TranslationRules
@@ -70,14 +70,11 @@ def remember(translation: FlowTranslation, flow: ReplicationFlow) -> None:
 def pass_line(report: PassReport) -> str:
     """`A->B groups · 12 positions: 11 exact, 1 held · 3 committed · 4 checkpoints · 0.2 s`."""
     listed = ", ".join(f"{count} {word}" for word, count in sorted(report.verdicts.items()))
-    parts = [f"{report.flow} groups", f"{grouped(report.positions)} positions" + (f": {listed}" if listed else "")]
-    counts = (
-        (report.committed, "committed"),
-        (report.refused, "refused"),
-        (report.checkpoints, "checkpoints"),
-        (report.offset_syncs, "offset syncs"),
-    )
-    parts += [f"{grouped(count)} {word}" for count, word in counts if count]
+    parts = [f"{report.flow} groups", counted(report.positions, "position") + (f": {listed}" if listed else "")]
+    done = ((report.committed, "committed"), (report.refused, "refused"))
+    told = ((report.checkpoints, "checkpoint"), (report.offset_syncs, "offset sync"))
+    parts += [f"{grouped(count)} {word}" for count, word in done if count]
+    parts += [counted(count, noun) for count, noun in told if count]
     return " · ".join([*parts, f"{report.seconds:.1f} s"])
 
 

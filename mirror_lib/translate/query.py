@@ -7,13 +7,14 @@ clock. The ledger's new rows come with the call, so that a pass need not read th
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, List, Sequence
+from typing import Callable, List, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.errors import cause_of
+from mirror_lib.state.folders import hadoop_folder
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.records import LedgerRow
 
@@ -47,10 +48,8 @@ def start_query(
 def drop_checkpoint(spark: SparkSession, location: str) -> None:
     """Delete the folder of a query that has ended. No later one goes on with it: what it knew is in the ledger."""
     try:
-        jvm: Any = spark._jvm
-        jsc: Any = spark._jsc
-        folder = jvm.org.apache.hadoop.fs.Path(location)
-        folder.getFileSystem(jsc.hadoopConfiguration()).delete(folder, True)
+        folder, files = hadoop_folder(spark, location)
+        files.delete(folder, True)
     except Exception as error:
         # A file too many is no reason to fail.
         log.info("the folder %s was left behind: %s", location, cause_of(error))

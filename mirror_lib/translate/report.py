@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
 from mirror_lib.columns import aligned
+from mirror_lib.progress import counted
 from mirror_lib.translate.decisions import Decision, verdict_counts
-from mirror_lib.translate.verdicts import TO_DOWNSTREAM
 
-_POSITIONS = {True: ("UPSTREAM-OFFSET", "DOWNSTREAM-OFFSET"), False: ("DOWNSTREAM-OFFSET", "UPSTREAM-OFFSET")}
+# Columns of the table, and what stands in one that has nothing to say.
+_HEADER = ("GROUP", "FROM", "AT", "GOES TO", "AT", "PRESENT", "RE-READ", "VERDICT", "ACTION")
+_RIGHT = ("AT", "PRESENT", "RE-READ")
+_NOTHING = {"PRESENT": {"-"}, "RE-READ": {"-", "0"}}
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,16 @@ def would(decision: Decision) -> str:
     return "none: stands there" if decision.stands_there else "none"
 
 
-def plan_lines(moves: Sequence[PlannedMove], direction: str = TO_DOWNSTREAM) -> List[str]:
-    """A header and one line for each group and partition; `-` where there is nothing to say."""
-    here, there = _POSITIONS[direction == TO_DOWNSTREAM]
-    header = ["GROUP", "TOPIC", "PARTITION", here, "GOES TO", there, "PRESENT", "RE-READ", "VERDICT", "ACTION"]
-    return aligned([header, *(_cells(move) for move in moves)], right=(2, 3, 5, 6, 7))
+def plan_lines(moves: Sequence[PlannedMove]) -> List[str]:
+    """A header and one line for each group and partition; `-` where there is nothing to say.
+
+    So that a row fits a terminal, PRESENT and RE-READ are there only where some row has one.
+    """
+    rows = [_cells(move) for move in moves]
+    columns = zip(_HEADER, zip(*rows))
+    told = [i for i, (name, cells) in enumerate(columns) if not set(cells) <= _NOTHING.get(name, set())]
+    shown = [[row[i] for i in told] for row in (_HEADER, *rows)]
+    return aligned(shown, right=[at for at, i in enumerate(told) if _HEADER[i] in _RIGHT])
 
 
 def _cells(move: PlannedMove) -> List[str]:
@@ -39,9 +47,8 @@ def _cells(move: PlannedMove) -> List[str]:
     present = None if decision.present is None else decision.present.offset
     numbers = (translation.new_offset, present, translation.reread)
     new, at_present, reread = ("-" if number is None else str(number) for number in numbers)
-    topic, number = decision.there
-    there = topic if number == decision.here[1] else f"{topic}-{number}"
-    where = [decision.here[0], str(decision.here[1]), str(decision.position.offset), there]
+    (topic, number), (to_topic, to_number) = decision.here, decision.there
+    where = [f"{topic}-{number}", str(decision.position.offset), f"{to_topic}-{to_number}"]
     return [decision.group, *where, new, at_present, reread, translation.verdict, move.action]
 
 
@@ -71,4 +78,4 @@ def summary(moves: Sequence[PlannedMove]) -> str:
         return "no group has a committed offset on a topic of this flow"
     counts = verdict_counts(move.decision for move in moves)
     listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    return f"{len(moves)} position{'s' if len(moves) > 1 else ''}: {listed}"
+    return f"{counted(len(moves), 'position')}: {listed}"

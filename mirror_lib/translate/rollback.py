@@ -29,16 +29,17 @@ def plan_undo(
 ) -> List[Undo]:
     """Decide for each group and partition that `moves`, one run's on one cluster in order, touched.
 
-    It goes back to where it stood before the first of them, if it still stands where the last one put it. Where
-    somebody else moved it between two of them, only what the run did after that is undone.
+    It goes back to where it stood before the first of them, if it still stands where the last one put it, or found it:
+    a row is written before its move, which a crash or the broker may have stopped. Where somebody else moved it between
+    two of them, only what the run did after that is undone.
     """
     first: Dict[MoveKey, GroupOffset] = {}
     last: Dict[MoveKey, GroupOffset] = {}
     for move in moves:
-        key = move.key
-        if key not in last or last[key].new_offset != move.previous_offset:
-            first[key] = move
-        last[key] = move
+        before = last.get(move.key)
+        if before is None or move.previous_offset not in (before.new_offset, before.previous_offset):
+            first[move.key] = move
+        last[move.key] = move
     return [_undo(first[key], last[key], present, groups) for key in sorted(last)]
 
 
@@ -53,7 +54,7 @@ def _undo(
     group = groups.get(last.group)
     if at == first.previous_offset:
         return Undo(last, at, "stands there already")
-    if at != last.new_offset:
+    if at not in (last.new_offset, last.previous_offset):
         return Undo(last, at, "moved since by somebody else: left alone")
     if group is not None and group.has_members:
         return Undo(last, at, "the group has members: left alone")

@@ -151,7 +151,7 @@ def test_refused_record_stops_its_partition_and_is_left_out_alone_where_asked(la
     refused_records(lab)
     outcome = lab.run()
     assert outcome.error is not None and outcome.error.exit_code == 1
-    assert "3 partition(s) stopped" in str(outcome.error)
+    assert "3 partitions stopped" in str(outcome.error)
     assert lab.differences("fine") == []
     assert sorted(row[:2] for row in lab.incidents()) == [("partition stopped", stem) for stem in sorted(REFUSED)]
     for stem in REFUSED:

@@ -7,7 +7,7 @@ import threading
 import uuid
 from dataclasses import astuple
 from pathlib import Path
-from typing import Dict, Iterable, List, Sequence
+from typing import Any, Dict, Iterable, List, Sequence
 
 import pytest
 from delta.tables import DeltaTable
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from mirror_lib.errors import StateError
 from mirror_lib.state.compaction import Choice, LedgerCompaction
 from mirror_lib.state.ledger_stream import LedgerStream
-from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.state.pass_thinning import PassThinning
 from mirror_lib.state.records import LedgerRow, PartitionKey, Position
 from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, ROW_PASSES, SOURCE, PassRow, RowPass, RowPassTable
@@ -163,6 +163,35 @@ def test_a_stream_hears_each_row_once(ledger: Ledger, spark: SparkSession, tmp_p
 
     assert sorted(heard) == [30, 40]
     assert ledger.rows().count() == 1
+
+
+def test_shorter_log_says_the_same_to_who_knows_nothing_of_it_and_a_log_with_a_retention_of_its_own_is_left(
+    ledger: Ledger, spark: SparkSession
+) -> None:
+    jvm: Any = spark._jvm
+    delta_log = jvm.org.apache.spark.sql.delta.DeltaLog
+    for number in range(6):
+        ledger.append(row(0, 10 * number, 10 * number, 10))
+        if number in (2, 4):
+            delta_log.forTable(spark._jsparkSession, ledger.table.path).checkpoint()
+    before, folder = ledger.facts(), Path(ledger.table.path)
+    table = StateTable(spark, str(folder.parent), OFFSET_SYNCS)
+
+    def versions() -> List[int]:
+        return sorted({int(path.name[:20]) for path in folder.glob("_delta_log/0*")})
+
+    table.shorten_log(kept=2)
+    assert versions() == [2, 3, 4, 5]
+    delta_log.clearCache()
+    assert ledger.facts() == before
+    ledger.append(row(0, 60, 60, 10))
+    ledger.merge()
+    assert ledger.table.positions(FLOW) == {key(0): Position(70, 70)}
+
+    spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 30 days')")
+    delta_log.forTable(spark._jsparkSession, ledger.table.path).checkpoint()
+    table.shorten_log(kept=2)
+    assert versions()[0] == 2
 
 
 def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) -> None:

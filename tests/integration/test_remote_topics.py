@@ -159,7 +159,7 @@ def test_a_replication_factor_that_one_broker_cannot_hold_is_blocked_as_the_brok
     name = topic_name("orders")
     source.create_topics([NewTopic(name, 1, 1)])
     plan = plan_flow(flow(name, replication_factor=2), source, target)
-    assert "replication.factor 2: backup has 1 broker(s)" in plan.blocked[0].reason
+    assert "replication.factor 2: backup has 1 broker;" in plan.blocked[0].reason
     refused = target.create_topics([NewTopic(f"primary.{name}", 1, 2)])
     assert (refused[f"primary.{name}"] or "").startswith("INVALID_REPLICATION_FACTOR")
     # -1 leaves it to the broker.

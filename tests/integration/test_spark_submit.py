@@ -7,12 +7,14 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
 import pytest
 
 from tests.lab.checkout import ROOT, jars_folder
+from tests.lab.jvm import quick_spark
 
 SCRIPT = str(ROOT / "spark-submit.sh")
 
@@ -203,3 +205,28 @@ def test_signal_reaches_the_driver_and_leaves_its_workers_alone(tmp_path: Path, 
         output, _ = running.communicate(timeout=60)
     assert output.splitlines() == ["counted 36"]
     assert running.returncode == 7
+
+
+INTERRUPTED = """
+import signal
+from mirror_lib.session import running_session
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+try:
+    with running_session("interrupted") as spark:
+        print("ready", flush=True)
+        spark.range(10 ** 13).selectExpr("sum(hash(id))").collect()
+except KeyboardInterrupt:
+    print("told")
+"""
+
+
+def test_ctrl_c_ends_a_command_that_waits_for_spark() -> None:
+    """Spark's own handler asks Java to cancel its jobs, which fails while the command's question is open."""
+    command, env = [sys.executable, "-c", INTERRUPTED], {**os.environ, **quick_spark()}
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        time.sleep(1)  # for the question to be open; the answer would take hours
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate(timeout=60)
+    assert (output, running.returncode) == ("told\n", 0)

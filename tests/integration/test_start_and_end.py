@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, List, Optional
+from typing import Callable, Dict, List, Optional, Sequence
 
 import pytest
 
@@ -37,6 +37,10 @@ def run_until(lab: FlowLab, end: str) -> FlowOutcome:
 
 def copied(lab: FlowLab) -> List[List[Optional[bytes]]]:
     return [lab.remote_values("orders", partition) for partition in (0, 1)]
+
+
+def all_of(logs: Sequence[Sequence[Optional[bytes]]]) -> List[Optional[bytes]]:
+    return sorted((value for log in logs for value in log), key=str)
 
 
 def test_time_begins_at_its_first_record_and_the_next_run_goes_on_from_there(lab: FlowLab) -> None:
@@ -76,6 +80,23 @@ def test_end_cuts_between_two_records_of_a_batch_and_the_next_run_goes_on(lab: F
     assert copied(lab) == [values(50)[:20]] * 2
     lab.copy()
     assert lab.differences("orders") == []
+
+
+@pytest.mark.parametrize("settings", [{"where": '"true"'}, {"partitioner": "key"}], ids=["rows", "placed"])
+def test_rows_begin_and_end_where_they_are_told_and_the_next_run_goes_on(
+    lab: FlowLab, settings: Dict[str, str]
+) -> None:
+    topic = f"{lab.name}.orders"
+    lab.settings.update({**settings, "start.position": f"{topic}:0=10, {topic}:1=0"})
+    outcome = run_until(lab, f"{topic}:0=17, {topic}:1=0, elsewhere:0=5")
+    assert "--until names elsewhere-0, which this flow does not copy" in str(outcome.error)
+    assert all_of(copied(lab)) == all_of([values(50)[10:17]])
+    lab.settings["start.position"] = "latest"
+    assert run_until(lab, AT_20).error is None
+    assert all_of(copied(lab)) == all_of([values(50)[10:20], values(50)[:20]])
+    lab.write("orders", values(5, "later"))
+    lab.copy()
+    assert all_of(copied(lab)) == all_of([values(50)[10:], values(50), values(5, "later")])
 
 
 def test_end_that_is_not_there_yet_is_waited_for_and_nothing_after_it_is_copied(lab: FlowLab) -> None:

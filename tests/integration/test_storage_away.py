@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Callable, Iterator, List
 
 import pytest
 
+from mirror_lib.config.loader import load
+from mirror_lib.errors import StateError
 from mirror_lib.replicate.job import FlowOutcome
+from mirror_lib.replicate.query import start_query
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 
@@ -89,3 +92,10 @@ def test_flow_that_begins_at_latest_copies_the_first_record_behind_its_start(
     until(lambda: flow.copies() == flow.written * flow.partitions)
     assert running.stop().error is None
     flow.assert_exact(spark)
+
+
+def test_folder_that_no_checkpoint_can_be_made_in_is_named(spark: SparkSession, flow: OneFlow) -> None:
+    (mirrored,) = load(str(flow.config)).flows
+    # Not even root can make a folder there.
+    with pytest.raises(StateError, match=r"begun in /proc/nothing: .*mkdir.* \(`state` must be a folder"):
+        start_query(spark, mirrored, "/proc/nothing", "1 second", lambda *_: None)

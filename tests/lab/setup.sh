@@ -77,6 +77,7 @@ install_rest() {
         ${extra[@]+"${extra[@]}"} >.cache/pip.log 2>&1; then
         explain "installing Python packages" .cache/pip.log
     fi
+    say "Python packages in $VENV" "$started"
 }
 
 dependency() { # organisation, module, revision, attributes
@@ -100,6 +101,7 @@ fetch_jars() { # folder; dependencies on standard input
         explain "fetching $name" "$log"
     rm -rf "$folder" "$folder.jsa" # the archive is of the old jars
     mv "$folder.part" "$folder"
+    say "jars in $folder" "$started"
 }
 
 fetch_kafka() {
@@ -157,6 +159,7 @@ for job in ${pip:-} ${kafka:-} ${connect:-} ${kerby:-} ${jars:-}; do wait "$job"
 ((status == 0)) || exit 1
 # They are of the jars that were there before.
 [[ -z ${pip:-}${jars:-} ]] || rm -f ".cache/spark-$spark.jsa" ".cache/spark-$spark-classes.jsa"
+echo "setup: Java is run once to keep the classes that it loads, for quick starts: this takes a minute or two"
 # Everything works without them, so a Java that cannot make them is no failure.
 if ! "$VENV/bin/python" -m tests.lab.class_archives >.cache/jvm.log 2>&1; then
     say "no class archives could be made, Java will start slower (log: .cache/jvm.log)" "$started"

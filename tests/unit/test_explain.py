@@ -130,7 +130,7 @@ def test_a_heartbeats_topic_that_the_filter_leaves_out_is_explained() -> None:
 def test_what_stands_on_the_target_is_said() -> None:
     assert explain_topic("orders", flow(), facts("orders")).steps[-1].says == "would be created, replication.factor 1"
     there = explain_topic("orders", flow(), facts("orders", target=["A.orders"]))
-    assert there.steps[-1].says == "exists, 1 partition(s), would be grown to 3"
+    assert there.steps[-1].says == "exists, 1 partition, would be grown to 3"
     collides = explain_topic("orders", flow(), facts("orders", target=["A_orders"]))
     assert collides.verdict.startswith("not copied: collides with existing topic A_orders")
 
@@ -157,7 +157,7 @@ def test_the_explanation_names_the_line_of_the_key_or_says_that_it_is_the_defaul
     assert lines == [
         "A->B, topic payments",
         "  RULE            SAYS                          WHERE",
-        "  on A            exists, 3 partition(s)        always",
+        "  on A            exists, 3 partitions          always",
         "  internal topic  no                            always",
         "  topics.exclude  no pattern matches            default",
         r"                    no       `mm2.*\.internal`",
@@ -206,19 +206,19 @@ def explained(group: str, chosen: ReplicationFlow, there: Mapping[str, ConsumerG
 def test_a_group_is_explained_down_to_its_topics() -> None:
     found = explained("app", flow(sync_group_offsets_interval=60.0), {})
     assert {step.rule: step.says for step in found.steps} == {
-        "on A": "exists, 3 committed offset(s)",
+        "on A": "exists, 3 committed offsets",
         "groups.exclude": "no pattern matches",
         "groups": "`.*` matches",
-        "topic orders": "2 partition(s), copied to A.orders",
-        "topic x": "1 partition(s), not copied: no include pattern matches",
+        "topic orders": "2 partitions, copied to A.orders",
+        "topic x": "1 partition, not copied: no include pattern matches",
         "sync.group.offsets.enabled": "on, every 60 s",
         "emit.checkpoints.enabled": "on, every 60 s",
         "on B": "does not exist yet",
     }
     assert (found.taken, found.verdict) == (True, "translated, and committed on B")
     beside, alone = explained("app", flow(checkpoints_beside=True), {}), explained("app", flow(), {})
-    assert beside.verdict == "translated for A.checkpoints.internal, not committed"
-    assert alone.verdict == "translated for A.checkpoints.internal by mirror translate alone, not committed"
+    assert beside.verdict == "translated for A.checkpoints.internal, not committed on B"
+    assert alone.verdict == "translated for A.checkpoints.internal by mirror translate alone, not committed on B"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_the_rule_that_leaves_a_group_out_is_named(
 def test_a_group_without_membership_on_the_target_is_translated_on_a_condition() -> None:
     found = explained("app", flow(sync_group_offsets_interval=60.0), {"app": ConsumerGroup("app", "Empty", True, ())})
     assert found.taken and (found.steps[-2].rule, found.steps[-2].says) == (
-        "on B", "Empty, 0 member(s), never had members",
+        "on B", "Empty, 0 members, never had members",
     )  # fmt: skip
     assert found.steps[-1].rule == "groups.simple" and "only where this mirror put it" in found.steps[-1].says
 

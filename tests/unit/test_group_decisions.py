@@ -35,13 +35,13 @@ def decided(moves: Optional[Dict[Tuple[str, str, str, int], GroupOffset]] = None
 
 
 def shown(decision: Decision) -> List[str]:
-    """The cells of its row from the upstream offset on."""
-    return plan_lines([PlannedMove(decision, would(decision))])[1].split()[3:]
+    """The cells of its row from its offset on."""
+    return plan_lines([PlannedMove(decision, would(decision))])[1].split()[2:]
 
 
 def test_group_that_is_absent_on_the_other_side_is_written() -> None:
     decision = decided()
-    assert shown(decision) == ["40", "A.orders", "90", "-", "0", "exact", "commit"]
+    assert shown(decision) == ["40", "A.orders-0", "90", "exact", "commit"]
     assert decision.move("B") == GroupOffset("B", "billing", *THERE, None, "", 90, "m", "orders", 40, "exact", "commit")
 
 
@@ -61,14 +61,14 @@ def test_group_that_stands_right_is_said_to_stand_there(present: int) -> None:
         present={"billing": {THERE: CommittedOffset(present)}},
         groups={"billing": EMPTY},
     )
-    assert shown(decision)[3:] == [str(present), "0", "exact", "none:", "stands", "there"]
+    assert shown(decision)[3:] == [str(present), "exact", "none:", "stands", "there"]
 
 
 def test_group_that_may_not_be_moved_has_nothing_done_about_it() -> None:
     ahead: Dict[str, Any] = {"groups": {"billing": EMPTY}, "present": {"billing": {THERE: CommittedOffset(120)}}}
-    assert " ".join(shown(decided(**ahead))) == "40 A.orders 90 120 30 would move backwards none"
+    assert " ".join(shown(decided(**ahead))) == "40 A.orders-0 90 120 30 would move backwards none"
     missing = decided(pairs={HERE: Pair(HERE, THERE, KEY, "A.orders-0 does not exist yet")})
-    assert shown(missing)[:5] == ["40", "A.orders", "-", "-", "-"] and would(missing) == "none"
+    assert shown(missing)[:4] == ["40", "A.orders-0", "-", "untranslatable:"] and would(missing) == "none"
 
 
 def test_rows_that_contradict_each_other_make_a_partition_untranslatable_and_no_other() -> None:
@@ -89,6 +89,19 @@ def test_only_a_partition_that_was_taken_over_in_part_holds_groups_before_its_fi
         known = Known(FlowMaps({KEY: flat}, incomplete), {}, "B")
         (found,) = decide(replace(FOUND, positions=early), known, PositionsAhead())
         assert found.translation.commit is commit
+
+
+def test_plan_fits_a_terminal_and_tells_of_other_positions_where_there_are_some() -> None:
+    there = {"billing": {THERE: CommittedOffset(60)}}
+    fresh, moved = decided(), decided(present=there, groups={"billing": EMPTY})
+    assert plan_lines([PlannedMove(fresh, would(fresh))]) == [
+        "GROUP    FROM      AT  GOES TO     AT  VERDICT  ACTION",
+        "billing  orders-0  40  A.orders-0  90  exact    commit",
+    ]
+    assert plan_lines([PlannedMove(each, would(each)) for each in (fresh, moved)])[1:] == [
+        "billing  orders-0  40  A.orders-0  90        -  exact    commit",
+        "billing  orders-0  40  A.orders-0  90       60  exact    commit",
+    ]
 
 
 def test_summary_counts_positions_by_verdict() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import List, Sequence, Tuple
 
+from mirror_lib.state.commit_log import dispensable
 from mirror_lib.state.compaction import FEW_ROWS, Choice, LedgerFile, chosen
 from mirror_lib.state.upkeep import files_to_merge
 
@@ -37,6 +38,26 @@ def test_short_life_merges_only_what_is_long_overdue_and_a_long_one_a_few_files_
     looks = {commits: files_to_merge(commits) for commits in range(1, 301)}
 
     assert {commits: files for commits, files in looks.items() if files} == {1: 500, 101: 50, 201: 50}
+
+
+def test_only_commits_that_a_checkpoint_far_behind_the_newest_stands_for_are_dispensable() -> None:
+    assert dispensable([]) == dispensable([100, 1000]) == dispensable([1000]) == range(0)
+    assert dispensable([100, 1099]) == range(0)
+    assert dispensable([100, 200, 1100, 1300]) == range(0, 200)
+    assert dispensable([300, 400, 1400]) == range(200, 400)
+
+
+def test_a_log_that_was_never_shortened_is_shortened_in_turns_until_what_is_kept_is_left() -> None:
+    checkpoints = list(range(100, 4001, 100))
+    gone: List[int] = []
+    for _ in range(5):
+        turn = dispensable(checkpoints)
+        gone += turn
+        checkpoints = [version for version in checkpoints if version not in turn]
+
+    assert sorted(set(gone)) == list(range(3000))
+    assert len(gone) - len(set(gone)) <= 400
+    assert checkpoints[0] == 3000
 
 
 def test_no_row_is_rewritten_often_however_many_commits_come() -> None:

@@ -130,7 +130,7 @@ def test_a_replication_factor_above_the_broker_count_blocks_creation_but_not_exi
     plan = plan_topics(flow(replication_factor=3), facts(topics(new=1, old=1), target, target_broker_count=2))
     assert only(plan).source.name == "old"
     assert reasons(plan)["new"] == (
-        "cannot create primary.new with replication.factor 3: backup has 2 broker(s); "
+        "cannot create primary.new with replication.factor 3: backup has 2 brokers; "
         "lower replication.factor, or set -1 for the broker's default"
     )
     assert plan_topics(flow(replication_factor=2), facts(topics(new=1), target_broker_count=2)).skipped == ()

@@ -23,7 +23,7 @@ from mirror_lib.preview.engine import engine_note
 from mirror_lib.preview.groups import GroupFacts, plan_groups
 from mirror_lib.preview.internal_topics import plan_internal_topics
 from mirror_lib.preview.lines import changes, preview_lines
-from mirror_lib.preview.look import FlowPreview, preview
+from mirror_lib.preview.look import FlowPreview, matchless, preview
 
 OFFSET = CommittedOffset(5)
 
@@ -167,12 +167,19 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
         "topics: 1 copied as is",
         "configs: all as on the source",
         "acls: all that the source has are there",
-        "groups: 1 translated; told in checkpoints of mirror translate alone, not committed on B: "
-        "sync.group.offsets.enabled is false",
+        "groups: 1 translated",
         "     g",
+        "     a run commits nothing on B: sync.group.offsets.enabled is false",
         "internal topics: 1 there, 2 off (--all says why)",
         "A->B: nothing would change; topics copied: 1",
     ]
+
+
+def test_names_and_patterns_that_match_no_topic_are_told() -> None:
+    """A misspelt name would otherwise be seen only by what is missing."""
+    found = previewed(Told("A", topics(orders=1)), Told("B", {}), topics=("orders", "ordres", "pay.*"))
+    assert matchless(found) == ["ordres", "pay.*"] == preview_json(found)["matchless"]
+    assert "        2  matches no topic of A  `ordres`, `pay.*`" in preview_lines(found)
 
 
 def test_long_lists_are_cut_where_everything_is_not_asked_for() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror_lib.progress import ProgressSnapshot, grouped, size, snapshot_json, status_line
+from mirror_lib.progress import ProgressSnapshot, grouped, is_news, size, snapshot_json, status_line
 
 COPYING = ProgressSnapshot(
     flow="A->B",
@@ -38,6 +38,15 @@ def test_line_of_a_pass() -> None:
 def test_line_of_a_flow_that_has_nothing_to_do() -> None:
     idle = replace(COPYING, records=0, bytes=0, seconds=0.0, behind_records=0, waiting="waiting for records")
     assert plain(idle) == "A->B batch 7 · 0 records, 0 B in 0.0 s (0/s) · caught up · waiting for records"
+
+
+def test_that_nothing_happens_is_told_once_and_all_else_each_time() -> None:
+    idle = replace(COPYING, records=0, bytes=0, behind_records=0, waiting="waiting for records")
+    assert is_news(idle, None) and is_news(idle, COPYING) and is_news(COPYING, idle) and is_news(COPYING, COPYING)
+    assert not is_news(replace(idle, batch_id=8, seconds=10.1), idle)
+    for change in ({"stopped": 1}, {"behind_records": 5}, {"recovered": 1}, {"target_throttled_seconds": 0.1}):
+        assert is_news(replace(idle, **change), replace(idle, **change)), change
+    assert is_news(replace(idle, waiting="copying"), idle)
 
 
 def test_line_tells_of_trouble() -> None:

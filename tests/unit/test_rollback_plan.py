@@ -54,6 +54,15 @@ def test_move_that_was_refused_and_made_later_goes_back_to_where_the_group_reall
     assert goes_back_to(undo([move(None, 10), move(None, 20)], 20)) == (None, "")
 
 
+def test_move_that_was_refused_between_others_does_not_end_what_is_undone() -> None:
+    assert goes_back_to(undo([move(5, 10, before="then"), move(10, 20), move(10, 25)], 25)) == (5, "then")
+
+
+def test_moves_before_one_that_was_never_made_are_undone() -> None:
+    assert goes_back_to(undo([move(5, 10, before="then"), move(10, 20)], 10)) == (5, "then")
+    assert goes_back_to(undo([move(None, 10), move(10, 20), move(10, 25)], 10)) == (None, "")
+
+
 def test_move_that_was_written_down_and_never_made_needs_no_undo() -> None:
     assert goes_back_to(undo([move(None, 10)], None, None)) == "stands there already"
     assert goes_back_to(undo([move(5, 10)], 5)) == "stands there already"

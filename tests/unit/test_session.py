@@ -8,7 +8,7 @@ from typing import Any, Dict
 import pytest
 
 from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
-from mirror_lib.session import SETTINGS, connector_settings, packages, refuse_settings, require_java
+from mirror_lib.session import SETTINGS, connector_settings, java_settings, packages, refuse_settings, require_java
 
 
 def test_connectors_follow_the_spark_that_runs() -> None:
@@ -50,6 +50,26 @@ def test_without_a_folder_ivy_is_asked_and_its_noise_is_announced(
 ) -> None:
     assert connector_settings("4.0.0", {}, tmp_path) == {"spark.jars.packages": ",".join(packages("4.0.0"))}
     assert "MIRROR_JARS_DIR" in capsys.readouterr().err
+
+
+def test_kept_classes_are_used_with_the_class_path_that_they_were_kept_for(tmp_path: Path) -> None:
+    """As spark-submit.sh does: what Spark brings stays Spark's, and one who set a class path keeps it."""
+    jars, home, kept = tmp_path / "mine", tmp_path / "spark", tmp_path / "kept classes.jsa"
+    for jar in (jars / "antlr4-runtime-4.9.4.jar", jars / "a_2.13-1.0.jar", home / "jars" / "antlr4-runtime-4.9.3.jar"):
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        jar.touch()
+    environ = {"MIRROR_JARS_DIR": str(jars), "MIRROR_CLASSES": str(kept)}
+    path, options = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
+    without = java_settings("4.0.0", environ, home)
+    assert path not in without and "a_2.13-1.0.jar" in without["spark.jars"] and "Shared" not in without[options]
+    kept.touch()
+    settings = java_settings("4.0.0", environ, home)
+    assert settings[path] == f"{jars}/a_2.13-1.0.jar" and "spark.jars" not in settings
+    assert f'-XX:SharedArchiveFile="{kept}"' in settings[options]
+    assert java_settings("4.0.0", {**environ, "MIRROR_CLASSES": ""}, home) == without
+    (home / "conf").mkdir()
+    (home / "conf" / "spark-defaults.conf").write_text("spark.driver.extraClassPath mine\n")
+    assert java_settings("4.0.0", environ, home) == without
 
 
 @pytest.mark.parametrize(("name", "place"), [("PATH", "on the PATH"), ("JAVA_HOME", "in JAVA_HOME=")])

@@ -1,0 +1,100 @@
+"""A coordinator that dies behind its answer to a lane that fences again: is the lane somebody else's now?"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Iterator, Optional
+
+import pytest
+from kafka.protocol.producer import InitProducerIdRequest
+
+from mirror_lib.errors import FencedError
+from mirror_lib.log.connection import Future, LogClient, Network
+from mirror_lib.log.fence import fence, init_producer
+from mirror_lib.log.producer import Producer
+from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
+from tests.lab.brokers import KafkaBroker, clusters
+
+LANE = "lane of one"
+# No broker has this id: what is sent to it gets no answer.
+NOBODY = 99
+
+
+class Cut(LogClient):
+    """A client whose line is cut behind the first new epoch that the coordinator gives out."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self._network = Network()
+        super().__init__(self._network, "target", {"bootstrap_servers": broker.bootstrap})
+        self.meanwhile: Optional[Callable[[], object]] = None
+        self.connect(time.monotonic() + 30)
+
+    def send(self, node: Optional[int], request: Any) -> Future:
+        found = super().send(node, request)
+        if self.meanwhile is None or not isinstance(request, InitProducerIdRequest):
+            return found
+        self.wait(found, 30_000)
+        if found.value.error_code:
+            return found
+        happens, self.meanwhile = self.meanwhile, None
+        happens()
+        return super().send(NOBODY, request)
+
+    def end(self) -> None:
+        self.close()
+        self._network.close()
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with clusters(["target-that-restarts"], tmp_path_factory.mktemp("target")) as (broker,):
+        yield broker
+
+
+@pytest.fixture
+def client(target: KafkaBroker) -> Iterator[Cut]:
+    client = Cut(target)
+    yield client
+    client.end()
+
+
+def again(target: KafkaBroker) -> None:
+    target.kill()
+    target.restart()
+
+
+def held(client: Cut, topic: str) -> HeldLane:
+    partitions = {topic: [0]}
+    return HeldLane(LANE, fence(client, LANE, partitions, soon()), partitions)
+
+
+def soon() -> float:
+    return time.monotonic() + 60
+
+
+def test_lane_whose_coordinator_died_behind_its_answer_is_not_said_to_be_taken_over(
+    target: KafkaBroker, client: Cut, topic_name: Callable[[str], str]
+) -> None:
+    lane = held(client, target.create_topic(topic_name("lost"), 1))
+    client.meanwhile = lambda: again(target)
+    with pytest.raises(AnswerLost):
+        refresh(client, [lane], soon())
+    # Whoever names no epoch has the lane.
+    assert fence(client, LANE, lane.partitions, soon()).epoch > lane.producer.epoch
+
+
+def test_lane_that_only_lost_an_answer_goes_on(
+    target: KafkaBroker, client: Cut, topic_name: Callable[[str], str]
+) -> None:
+    lane = held(client, target.create_topic(topic_name("lost"), 1))
+    client.meanwhile = lambda: None
+    assert refresh(client, [lane], soon()) == {LANE: Producer(lane.producer.producer_id, lane.producer.epoch + 1)}
+
+
+def test_lane_that_was_taken_over_is_told_so(
+    target: KafkaBroker, client: Cut, topic_name: Callable[[str], str]
+) -> None:
+    lane = held(client, target.create_topic(topic_name("lost"), 1))
+    init_producer(client, LANE, soon())
+    with pytest.raises(FencedError):
+        refresh(client, [lane], soon())

@@ -1,0 +1,45 @@
+"""How often a source is asked while records trickle in."""
+
+from __future__ import annotations
+
+from mirror_lib.log.fetch_pace import PAUSE_SECONDS, SMALL_BYTES, FetchPace
+
+
+def asked_of(pace: FetchPace, brought: int, answer_seconds: float, until: float = 1.0) -> int:
+    """How often a broker is asked until then, whose answers take so long and bring so much."""
+    now, count = 0.0, 0
+    while now < until:
+        if pace.due(1, now):
+            pace.asked(1, now)
+            count += 1
+            now += answer_seconds
+            pace.answered(1, brought)
+        else:
+            now += pace.rest(now)
+    return count
+
+
+def test_records_that_trickle_in_are_fetched_a_few_at_a_time() -> None:
+    assert asked_of(FetchPace(), 200, 0.001) <= 1 / PAUSE_SECONDS + 1
+
+
+def test_backlog_is_fetched_without_a_pause() -> None:
+    assert asked_of(FetchPace(), SMALL_BYTES, 0.001) >= 999
+
+
+def test_long_poll_that_ends_is_followed_by_the_next_at_once() -> None:
+    pace = FetchPace()
+    pace.asked(1, 0.0)
+    pace.answered(1, 200)
+    pace.asked(1, 10.0)
+    pace.answered(1, 0)
+    assert pace.due(1, 10.5)
+
+
+def test_broker_that_waits_holds_up_no_other() -> None:
+    pace = FetchPace()
+    pace.asked(1, 0.0)
+    pace.answered(1, 200)
+    assert not pace.due(1, 0.001)
+    assert pace.due(2, 0.001)
+    assert pace.rest(PAUSE_SECONDS) == float("inf")

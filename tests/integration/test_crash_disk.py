@@ -17,7 +17,7 @@ import pytest
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT, LabError
 from tests.lab.crash import CrashPoint, driver
-from tests.lab.job_lab import commit_with_note
+from tests.lab.group_lab import commit_with_note
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
 from tests.lab.segments import batch_starts, cut_tail, forget_indexes, last_segment
 from tests.lab.small_disk import SmallDisk, mount_and

@@ -10,8 +10,8 @@ import pytest
 from tests.integration.conftest import Ground
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import commit
-from tests.lab.job_lab import JobLab, commit_with_note
+from tests.lab.group_lab import commit, commit_with_note
+from tests.lab.job_lab import JobLab
 from tests.lab.readers import read_topic
 
 POSITIONS = {"a": (10, 20), "b": (33, 7), "c": (50, 50)}

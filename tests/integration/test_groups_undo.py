@@ -17,7 +17,7 @@ from mirror_lib.errors import ConfigError
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import GroupLab, commit, member
+from tests.lab.group_lab import GroupLab, commit, commit_with_note, member
 
 Printed = pytest.CaptureFixture[str]
 Groups = Callable[[str], str]
@@ -56,9 +56,9 @@ def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_und
     lab: GroupLab, topic_name: Groups, capsys: Printed
 ) -> None:
     new, old = topic_name("new"), topic_name("old")
-    commit(lab.target, old, lab.remote("orders"), 5, metadata="before")
+    commit_with_note(lab.target, old, lab.remote("orders"), 5, "before")
     for group in (new, old):
-        commit(lab.source, group, lab.topic("orders"), 40, metadata="after")
+        commit_with_note(lab.source, group, lab.topic("orders"), 40, "after")
     lab.translate()
     first, moved = lab.run_id, lab.at_target(new, "orders")
     assert moved and lab.at_target(old, "orders") == moved and moved[0][1] == "after"

@@ -18,8 +18,8 @@ from tests.lab import dataset
 from tests.lab.brokers import JARS, KafkaBroker, clusters, java_command
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import commit, committed, read_on
-from tests.lab.job_lab import CHECKPOINTS, JobLab, commit_with_note
+from tests.lab.group_lab import commit, commit_with_note, committed, read_on
+from tests.lab.job_lab import CHECKPOINTS, JobLab
 from tests.lab.jvm import kafka_archive, quick_options
 from tests.lab.readers import LogRecord, read_topic
 

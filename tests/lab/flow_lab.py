@@ -76,7 +76,7 @@ class FlowLab:
 
     @property
     def config(self) -> Path:
-        """The configuration file, written anew from `settings` and `trigger`."""
+        """The configuration file, written anew from `settings` and `trigger`: whole for whoever reads it meanwhile."""
         settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
         settings.setdefault("topics", f'["{self.name}[.].*"]')
         lines = [f"name: {self.name}", "clusters:"]
@@ -84,8 +84,9 @@ class FlowLab:
         lines += ["flows:"]
         for flow in self.flows:
             lines += [f"  {flow}:", *(f"    {key}: {value}" for key, value in settings.items())]
-        path = self.directory / "mirror.yaml"
-        path.write_text("\n".join([*lines, f"state: {self.directory / 'state'}", f'trigger: "{self.trigger}"']) + "\n")
+        path, new = self.directory / "mirror.yaml", self.directory / f"mirror.{threading.get_ident()}.new"
+        new.write_text("\n".join([*lines, f"state: {self.directory / 'state'}", f'trigger: "{self.trigger}"']) + "\n")
+        new.replace(path)
         return path
 
     def run_all(self, stop: Optional[threading.Event] = None) -> List[FlowOutcome]:

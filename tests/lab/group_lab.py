@@ -1,6 +1,8 @@
 """Ordinary consumers on a flow's clusters, and the translation of their groups: what was read and decided out.
 
-The consumers are librdkafka's and share no code with what translates.
+The consumers are librdkafka's and share no code with what translates. Notes beside offsets go through kafka-python:
+librdkafka commits them with a NUL behind, and hands them out without the one that its own binding reads up to
+(librdkafka, issue 4649).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer, OffsetAndMetadata
+from kafka import TopicPartition as Place
 
 from mirror_lib.config.loader import load
 from mirror_lib.translate.decisions import Decision
@@ -109,25 +113,29 @@ def member(broker: KafkaBroker, group: str, topic: str, **settings: Any) -> Iter
         consumer.close()
 
 
-def commit(
-    broker: KafkaBroker, group: str, topic: str, offset: int, partition: int = 0, metadata: Optional[str] = None
-) -> None:
+def commit(broker: KafkaBroker, group: str, topic: str, offset: int, partition: int = 0) -> None:
     """Commit without being a member: what an assigning consumer does, and what an operator's reset does."""
     consumer = consumer_of(broker, group)
-    at = TopicPartition(topic, partition, offset)
-    if metadata is not None:
-        at = TopicPartition(topic, partition, offset, metadata)
-    consumer.commit(offsets=[at], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+    consumer.close()
+
+
+def commit_with_note(broker: KafkaBroker, group: str, topic: str, offset: int, note: str, partition: int = 0) -> None:
+    """`commit`, with metadata."""
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
+    consumer.commit({Place(topic, partition): OffsetAndMetadata(offset, note, -1)})
     consumer.close()
 
 
 def committed(broker: KafkaBroker, group: str, partitions: Mapping[str, int]) -> Offsets:
     """Offset and metadata by topic and partition, for topics and their partition counts; none is left out."""
-    consumer = consumer_of(broker, group)
-    asked = [TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)]
-    found = consumer.committed(asked, 30)
-    consumer.close()
-    return {(each.topic, each.partition): (each.offset, each.metadata or "") for each in found if each.offset >= 0}
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
+    try:
+        asked = [Place(topic, number) for topic, count in partitions.items() for number in range(count)]
+        found = {at: consumer.committed(at, metadata=True, timeout_ms=30_000) for at in asked}
+    finally:
+        consumer.close()
+    return {tuple(at): (each.offset, each.metadata or "") for at, each in found.items() if each is not None}
 
 
 class Move(NamedTuple):

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
-from confluent_kafka import KafkaException
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaError
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
@@ -64,7 +63,7 @@ class JobLab(GroupLab):
         """The group's offset on the remote topic; `None` while it has none, or no coordinator answers."""
         try:
             return self.at_target(group, stem, partition + 1).get(partition, (None, ""))[0]
-        except KafkaException:
+        except KafkaError:
             return None
 
     def done(self, group: str, stem: str = "orders", partition: int = 0) -> Optional[int]:
@@ -81,13 +80,6 @@ class JobLab(GroupLab):
         """Every offset sync of this lab's topics, in log order."""
         found = [decode_offset_sync(*pair) for pair in _pairs(broker, topic)]
         return [each for each in found if each.topic.startswith(self.name)]
-
-
-def commit_with_note(broker: KafkaBroker, group: str, topic: str, offset: int, note: str, partition: int = 0) -> None:
-    """Commit without being a member, with metadata as it is: librdkafka would add a NUL to it."""
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
-    consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, note, -1)})
-    consumer.close()
 
 
 def _pairs(broker: KafkaBroker, topic: str) -> Iterator[Tuple[bytes, bytes]]:

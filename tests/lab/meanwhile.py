@@ -11,9 +11,18 @@ Result = TypeVar("Result")
 
 @contextmanager
 def meanwhile(work: Callable[[threading.Event], Sequence[Result]]) -> Iterator[List[Result]]:
-    """`work` gets the event that ends it. What it returned is there after the block."""
-    stop, results = threading.Event(), []  # type: threading.Event, List[Result]
-    thread = threading.Thread(target=lambda: results.extend(work(stop)))
+    """`work` gets the event that ends it. What it returned is there after the block, and what it raised is raised."""
+    stop = threading.Event()
+    results: List[Result] = []
+    raised: List[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.extend(work(stop))
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield results
@@ -21,3 +30,5 @@ def meanwhile(work: Callable[[threading.Event], Sequence[Result]]) -> Iterator[L
         stop.set()
         thread.join(60)
         assert not thread.is_alive(), "it did not end in time"
+    if raised:
+        raise raised[0]

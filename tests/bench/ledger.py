@@ -23,8 +23,9 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 from pyspark.sql import SparkSession
 
 from mirror_lib.columns import aligned
+from mirror_lib.driver_java import JARS_DIR
 from mirror_lib.progress import grouped
-from mirror_lib.session import JARS_DIR, open_session
+from mirror_lib.session import open_session
 from mirror_lib.state.commit_log import KEPT_COMMITS
 from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable

@@ -142,8 +142,10 @@ command+=(
 )
 if [[ $deploy_mode == client ]]; then
     java_options="-Dlog4j2.configurationFile=file:$home/mirror_lib/log4j2.properties"
-    # What Java's second compiler would make comes too late for a job of minutes, and in longer ones pays for itself at most.
-    java_options+=" -XX:TieredStopAtLevel=1"
+    # Java's second compiler is for what runs a hundred thousand times, such as a row's way through Spark, and otherwise
+    # takes cores from brokers and workers for code that will not run long. Twenty times the defaults.
+    java_options+=" -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
+    java_options+=" -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
     if [[ -n $keep_classes ]]; then
         java_options+=" -XX:ArchiveClassesAtExit=\"$classes.part\" -Xlog:cds=off -Xlog:cds+dynamic=off"
     elif [[ -n $classes && -e $classes ]]; then

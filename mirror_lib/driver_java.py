@@ -29,8 +29,12 @@ _LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
 
 # The same that spark-submit.sh gives: the mirror's own lines are what an operator wants to see.
 LOGGING = Path(__file__).resolve().with_name("log4j2.properties")
-# As spark-submit.sh does: what Java's second compiler would make comes too late.
-FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+# As in spark-submit.sh: Java's second compiler is for what runs a hundred thousand times, such as a row's way through
+# Spark, and otherwise takes cores from brokers and workers for code that will not run long. Twenty times the defaults.
+LATE_COMPILER = (
+    "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 -XX:Tier4CompileThreshold=300000 "
+    "-XX:Tier4BackEdgeThreshold=800000"
+)
 
 
 def packages(spark_version: str) -> List[str]:
@@ -83,7 +87,7 @@ def on_class_path(connectors: Mapping[str, str], spark_home: Path) -> Dict[str, 
 
 def java_settings(spark_version: str, environ: Mapping[str, str], spark_home: Path) -> Dict[str, str]:
     """The options of the local driver's Java, and its connectors."""
-    options = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {FIRST_COMPILER}"
+    options = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {LATE_COMPILER}"
     connectors = connector_settings(spark_version, environ)
     classes = kept_classes(spark_version, environ, spark_home)
     if classes is not None and "spark.jars" in connectors:

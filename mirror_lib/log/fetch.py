@@ -35,8 +35,9 @@ ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMIT
 MAX_WAIT_MS = 500
 # A broker answers one request of a connection at a time: who may want more soon must not wait for a long one.
 BRIEF_WAIT_MS = 10
-FETCH_BYTES = 8 * 1024 * 1024
-PARTITION_FETCH_BYTES = 4 * 1024 * 1024
+# One question to a broker is under way at a time, so what it brings has to be worth a long way.
+FETCH_BYTES = 16 * 1024 * 1024
+PARTITION_FETCH_BYTES = 8 * 1024 * 1024
 
 Buffer = Union[bytes, bytearray, memoryview]
 

@@ -30,8 +30,10 @@ from mirror_lib.replicate.rates import Fetching, TaskRates
 
 log = logging.getLogger(__name__)
 
-# Offsets of the first pass, when nobody knows yet how long they take; later passes are at most so many times larger.
-FIRST_OFFSETS, FEWEST_OFFSETS = 100_000, 1_000
+# Offsets of the first pass, when nobody knows yet how long they take: some seconds, where a pass costs one or two more.
+# Its tasks end when their time is up, but for those of which no row is left to copy. Later ones are at most so many
+# times larger.
+FIRST_OFFSETS, FEWEST_OFFSETS = 500_000, 1_000
 GROWTH = 4
 
 

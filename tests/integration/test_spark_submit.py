@@ -128,10 +128,10 @@ def test_classes_that_were_kept_are_used_where_the_driver_runs_here(tmp_path: Pa
     assert "--driver-java-options" not in dry_run(env, "--deploy-mode", "cluster")
 
 
-def test_jobs_do_without_javas_second_compiler_unless_the_caller_gives_java_options(tmp_path: Path) -> None:
+def test_jobs_leave_only_hot_code_to_javas_second_compiler_unless_the_caller_gives_java_options(tmp_path: Path) -> None:
     env, name = fake_spark(tmp_path, "4.1.1", "2.13"), "--driver-java-options"
     for job in ("jobs/mirror.py", "jobs/translate_offsets.py"):
-        assert "-XX:TieredStopAtLevel=1" in value_of(dry_run(env, job), name)
+        assert "-XX:Tier4InvocationThreshold=100000" in value_of(dry_run(env, job), name)
     command = dry_run(env, name, "-Xss4m")
     assert command[len(command) - command[::-1].index(name)] == "-Xss4m"  # Spark takes the last
 

@@ -87,13 +87,16 @@ def goes_on_at(case: Interrupted, matches: Sequence[Match]) -> int:
 def assert_true(case: Interrupted, matches: Sequence[Match]) -> None:
     """Every match is what happened; nothing uncopied is passed over; nothing that is there is copied again.
 
-    A copy of what the source's cleaner took is matched where nothing is, not before the place where it was."""
+    A copy of what the source's cleaner took is matched where nothing is, and before the place where it was only if the
+    copies of all that lies between are gone too: those records are copied again, behind it."""
     position = goes_on_at(case, matches)
     there = {offset for batch in case.remote for offset, _ in batch.records}
     kept = {offset for batch in case.source for offset, _ in batch.records}
     came_from = {down: up for up, down in case.pairs.items()}
     for up, down in pairs_of(matches):
-        assert came_from[down] == up if up in kept else case.start[0] <= came_from[down] <= up
+        at = came_from[down]
+        between = {case.pairs[offset] for offset in kept if up < offset < at}
+        assert at == up if up in kept else case.start[0] <= at and at not in kept and not between & there
     assert [*pairs_of(matches)] == sorted({*pairs_of(matches)})
     for offset, _ in (pair for batch in case.source for pair in batch.records):
         if case.start[0] <= offset < position:

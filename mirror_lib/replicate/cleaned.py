@@ -107,10 +107,13 @@ class Cleaned:
         self._orphans: List[_Orphan] = []
         # By key, the downstream offset of an orphan of which no later record was seen on the source yet.
         self._suspects: Dict[bytes, int] = {}
+        # By key, the downstream offset behind a copy that is said to be gone from the remote log, though it may never
+        # have been made, and of whose key no later copy was seen there yet.
+        self._unproven: Dict[bytes, int] = {}
 
     def nothing_suspect(self) -> bool:
         """Whether all that was matched is proven."""
-        return not self._orphans and not self._suspects
+        return not (self._orphans or self._suspects or self._unproven)
 
     def nothing_awaited(self) -> bool:
         """Whether both logs may be read on without this."""
@@ -127,6 +130,9 @@ class Cleaned:
         from the remote log. The source may have lost some of the latter too, so any record within reach may be the one;
         where more than one is equal, compaction took what would tell them apart.
         """
+        key = key_of(copy.body)[0] if self._unproven else None
+        if key is not None:
+            self._unproven.pop(key, None)
         gone = missing - len(self._orphans)
         reach = self._survivors.look(gone + 1)
         alike = self._survivors.alike(copy, log_append_time, reach)
@@ -151,13 +157,27 @@ class Cleaned:
         )
 
     def _pair(self, index: int, copy: Record) -> List[Match]:
-        """`copy` with the survivor at `index`. Those before it were copied too, and are gone from the remote log."""
+        """`copy` with the survivor at `index`. Those before it were copied too, and are gone from the remote log.
+
+        Unless there is a hole from which `copy` may have come, being equal by chance: then none of them was copied. So
+        the remote log has to have a later record of their key, without which no cleaner takes one.
+        """
+        doubtful = self._survivors.holes(index) > len(self._orphans)
         *others, original = self._survivors.take(index + 1)
         for record in others:
             self._seen(record)
+            if doubtful or self._unproven:
+                self._doubt(record, copy)
         found = self._placed(original.offset, {record.offset for record in others})
         self._seen(original)
         return [*found, Match(original.offset, copy.offset, 1)]
+
+    def _doubt(self, record: Record, copy: Record) -> None:
+        key, tombstone = key_of(record.body)
+        if key is not None and tombstone:
+            self._unproven.pop(key, None)  # it took the key's records with it, and went itself when it was old
+        elif key is not None and key != key_of(copy.body)[0]:
+            self._unproven[key] = copy.offset
 
     def _placed(self, before: int, kept: Collection[int] = ()) -> List[Match]:
         """The orphans, at the last holes before that upstream offset in which they may have been: a group that stands
@@ -188,6 +208,12 @@ class Cleaned:
     def end(self, lost: Lost) -> Sequence[Match]:
         """The matches that are left when all copies were looked at. Reads the source on until it has seen a later
         record of each key of an orphan; `lost` is told of those that have none."""
+        if self._unproven:
+            raise RefusedError(
+                f"{self._name}: the record at offset {min(self._unproven.values())} of the remote log equals one of "
+                "the source, and compaction has removed what would tell whether it is its copy",
+                "give the flow an empty remote topic",
+            )
         if self.nothing_suspect():
             return ()
         passed = 0

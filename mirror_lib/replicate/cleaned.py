@@ -98,6 +98,20 @@ class _Orphan(NamedTuple):
     tombstone: bool
 
 
+def _await_later(waiting: Dict[bytes, int], offset: int, key: Optional[bytes], tombstone: bool) -> None:
+    """Wait for a later record of the key. Behind a tombstone none has to come: cleaners take it too when it is old."""
+    if key is not None and tombstone:
+        waiting.pop(key, None)
+    elif key is not None:
+        waiting[key] = offset
+
+
+def _came(waiting: Dict[bytes, int], record: Record) -> None:
+    key = key_of(record.body)[0] if waiting else None
+    if key is not None:
+        waiting.pop(key, None)
+
+
 class Cleaned:
     """Pairs copies with `survivors`, one after the other. `name` is the remote partition's."""
 
@@ -130,9 +144,7 @@ class Cleaned:
         from the remote log. The source may have lost some of the latter too, so any record within reach may be the one;
         where more than one is equal, compaction took what would tell them apart.
         """
-        key = key_of(copy.body)[0] if self._unproven else None
-        if key is not None:
-            self._unproven.pop(key, None)
+        _came(self._unproven, copy)
         gone = missing - len(self._orphans)
         reach = self._survivors.look(gone + 1)
         alike = self._survivors.alike(copy, log_append_time, reach)
@@ -165,19 +177,13 @@ class Cleaned:
         doubtful = self._survivors.holes(index) > len(self._orphans)
         *others, original = self._survivors.take(index + 1)
         for record in others:
-            self._seen(record)
+            _came(self._suspects, record)
             if doubtful or self._unproven:
-                self._doubt(record, copy)
+                _await_later(self._unproven, copy.offset, *key_of(record.body))
+        _came(self._unproven, copy)
         found = self._placed(original.offset, {record.offset for record in others})
-        self._seen(original)
+        _came(self._suspects, original)
         return [*found, Match(original.offset, copy.offset, 1)]
-
-    def _doubt(self, record: Record, copy: Record) -> None:
-        key, tombstone = key_of(record.body)
-        if key is not None and tombstone:
-            self._unproven.pop(key, None)  # it took the key's records with it, and went itself when it was old
-        elif key is not None and key != key_of(copy.body)[0]:
-            self._unproven[key] = copy.offset
 
     def _placed(self, before: int, kept: Collection[int] = ()) -> List[Match]:
         """The orphans, at the last holes before that upstream offset in which they may have been: a group that stands
@@ -190,20 +196,9 @@ class Cleaned:
                 offset -= 1
             found.append(Match(offset, orphan.offset, 1))
         for orphan in self._orphans:
-            self._suspect(orphan)
+            _await_later(self._suspects, orphan.offset, orphan.key, orphan.tombstone)
         self._orphans = []
         return found[::-1]
-
-    def _suspect(self, orphan: _Orphan) -> None:
-        if orphan.key is not None and orphan.tombstone:
-            self._suspects.pop(orphan.key, None)  # the key's last word, which cleaners take when it is old
-        elif orphan.key is not None:
-            self._suspects[orphan.key] = orphan.offset
-
-    def _seen(self, record: Record) -> None:
-        key = key_of(record.body)[0] if self._suspects else None
-        if key is not None:
-            self._suspects.pop(key, None)
 
     def end(self, lost: Lost) -> Sequence[Match]:
         """The matches that are left when all copies were looked at. Reads the source on until it has seen a later
@@ -222,11 +217,11 @@ class Cleaned:
         # What lies before the holes was copied as well, and is gone from the remote log.
         others = self._survivors.take(passed)
         for record in others:
-            self._seen(record)
+            _came(self._suspects, record)
         on_at = self._survivors.next_offset()
         found = self._placed(on_at, {record.offset for record in others})
         while self._suspects and self._survivors.look(1):
-            self._seen(self._survivors.take(1)[0])
+            _came(self._suspects, self._survivors.take(1)[0])
         if self._suspects:
             first = min(self._suspects.values())
             lost(

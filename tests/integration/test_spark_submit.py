@@ -13,6 +13,7 @@ from typing import Dict, List, Sequence, Tuple
 
 import pytest
 
+from mirror_lib.driver_java import LATE_COMPILER
 from tests.lab.checkout import ROOT, jars_folder
 from tests.lab.jvm import quick_spark
 
@@ -131,7 +132,7 @@ def test_classes_that_were_kept_are_used_where_the_driver_runs_here(tmp_path: Pa
 def test_jobs_leave_only_hot_code_to_javas_second_compiler_unless_the_caller_gives_java_options(tmp_path: Path) -> None:
     env, name = fake_spark(tmp_path, "4.1.1", "2.13"), "--driver-java-options"
     for job in ("jobs/mirror.py", "jobs/translate_offsets.py"):
-        assert "-XX:Tier4InvocationThreshold=100000" in value_of(dry_run(env, job), name)
+        assert LATE_COMPILER in value_of(dry_run(env, job), name)
     command = dry_run(env, name, "-Xss4m")
     assert command[len(command) - command[::-1].index(name)] == "-Xss4m"  # Spark takes the last
 

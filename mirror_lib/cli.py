@@ -9,7 +9,7 @@ import argparse
 import logging
 import os
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.commands.convert import convert_command
@@ -87,8 +87,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return command(arguments, config)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """As argparse's; `--clusters`, MirrorMaker's own, takes every word behind it for a cluster."""
+        missing = "required: CONFIG" in message and "--clusters" in self.format_usage()
+        super().error(f"{message}; it has to stand before --clusters" if missing else message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mirror",
         description="Copies Kafka topics from cluster to cluster, exactly once for every reader.",
         epilog=EXIT_CODES,

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Dict, Optional
 
 from kafka.errors import (
+    IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
     SaslAuthenticationFailedError,
@@ -129,6 +130,8 @@ def refusal(error: BaseException) -> Optional[str]:
         return f"the broker refused the login: {said.partition(': ')[2] or said or 'no reason given'}"
     if isinstance(error, UnsupportedSaslMechanismError):
         return "the broker does not take this sasl.mechanism"
+    if isinstance(error, IllegalSaslStateError):
+        return "the broker's listener takes no login: set security.protocol to PLAINTEXT or SSL, or take another port"
     if isinstance(error, KerberosError):
         return f"Kerberos gave no ticket: {error}"
     if isinstance(inner, ssl.SSLCertVerificationError):

@@ -30,6 +30,7 @@ from mirror_lib.verify.first_differences import Facing, kinds
 from mirror_lib.verify.placed import verify_placed
 from mirror_lib.verify.placed_range import Passes
 from mirror_lib.verify.screen import screen
+from mirror_lib.verify.topic_verdicts import key_of, syncs_of, topic_verdicts
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -37,7 +38,6 @@ from mirror_lib.verify.verdicts import (
     LEDGER,
     Difference,
     PartitionVerdict,
-    TopicVerdict,
     VerifyReport,
 )
 from mirror_lib.verify.what_was_placed import what_was_placed
@@ -73,12 +73,15 @@ def verify(
             verdicts = verify_placed(made, remote, copied, placed, flow.shared_remote_topics)
         return VerifyReport(flow.name, verdicts)
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied)), remote)
-    ranges = _ranges(flow, ledger, copied, source, target, incomplete)
+    # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
+    # what the remote logs hold below the ends of the sources.
+    syncs = ledger.syncs(flow.name)
+    ranges = _ranges(flow, syncs, copied, source, target, incomplete)
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with _explained(flow):
         findings = _findings(spark, readers, ranges)
     partitions = [_partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
-    return VerifyReport(flow.name, tuple(_topic_verdict(topic, ranges, partitions) for topic in copied))
+    return VerifyReport(flow.name, topic_verdicts(copied, ranges, partitions, syncs))
 
 
 def _made(
@@ -115,16 +118,13 @@ def _explained(flow: ReplicationFlow) -> Iterator[None]:
 
 def _ranges(
     flow: ReplicationFlow,
-    ledger: OffsetSyncTable,
+    syncs: Mapping[PartitionKey, Tuple[OffsetSync, ...]],
     copied: Sequence[CopiedTopic],
     source: Cluster,
     target: Cluster,
     incomplete: Collection[PartitionKey],
 ) -> List[CopiedRange]:
     """One range for each partition that both clusters have."""
-    # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
-    # what the remote logs hold below the ends of the sources.
-    syncs = ledger.syncs(flow.name)
     at_target = [(topic.remote_topic, partition) for topic in copied for partition in range(topic.partitions)]
     remote_offsets = target.offsets(at_target, "read_uncommitted")
     at_source = [(topic.source.name, partition) for topic in copied for partition in range(topic.partitions)]
@@ -137,12 +137,12 @@ def _ranges(
                 topic.source.name,
                 topic.remote_topic,
                 partition,
-                _syncs_of(syncs, topic, partition),
+                syncs_of(syncs, topic, partition),
                 source_offsets[topic.source.name, partition],
                 remote_offsets[topic.remote_topic, partition],
                 topic.source.name in source_compacted,
                 topic.remote_topic in remote_compacted,
-                flow.starts_at_earliest and _key(topic, partition) not in incomplete,
+                flow.starts_at_earliest and key_of(topic, partition) not in incomplete,
                 flow.shared_remote_topics,
             )
         )
@@ -150,16 +150,6 @@ def _ranges(
         for partition in range(topic.partitions)
         if (topic.source.name, partition) in source_offsets and (topic.remote_topic, partition) in remote_offsets
     ]
-
-
-def _syncs_of(
-    syncs: Mapping[PartitionKey, Tuple[OffsetSync, ...]], topic: CopiedTopic, partition: int
-) -> Tuple[OffsetSync, ...]:
-    return syncs.get(_key(topic, partition), ())
-
-
-def _key(topic: CopiedTopic, partition: int) -> PartitionKey:
-    return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
 
 
 @dataclass(frozen=True)
@@ -266,15 +256,3 @@ def _unknown(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) ->
         f"{{}} records lie in the remote log behind the ledger's last row: {behind}": counts.tail,
     }
     return tuple(sentence.format(count) for sentence, count in said.items() if count)
-
-
-def _topic_verdict(
-    topic: CopiedTopic, ranges: Sequence[CopiedRange], partitions: Sequence[PartitionVerdict]
-) -> TopicVerdict:
-    compared = {r.partition: verdict for r, verdict in zip(ranges, partitions) if r.topic == topic.source.name}
-    absent = "one of the two logs does not exist yet or has no leader now: not compared"
-    return TopicVerdict(
-        topic.source.name,
-        topic.remote_topic,
-        tuple(compared.get(n) or PartitionVerdict(n, 0, 0, EQUAL, None, (absent,)) for n in range(topic.partitions)),
-    )

@@ -26,6 +26,7 @@ from mirror_lib.verify.verdicts import (
     EQUAL,
     EXPIRED,
     LOST,
+    NOT_COMPARED,
     SWAPPED,
     WRONG_PARTITION,
     Difference,
@@ -33,7 +34,8 @@ from mirror_lib.verify.verdicts import (
     TopicVerdict,
 )
 
-NOT_BEGUN = "nothing of it was copied yet, or it is another topic by now: not compared"
+NOT_BEGUN = "nothing of it was copied yet: not compared"
+ANOTHER_TOPIC = "what was copied went to another topic that had this name: not compared"
 
 
 def verify_placed(
@@ -94,7 +96,8 @@ class _Judge:
         own = [each for each in self._copy.remotes if each.topic == name]
         if not own:
             there = range(topic.remote_partitions)
-            return tuple(PartitionVerdict(n, 0, 0, EQUAL, None, (NOT_BEGUN,)) for n in there)
+            verdict, why = (NOT_COMPARED, ANOTHER_TOPIC) if name in self._copy.others else (EQUAL, NOT_BEGUN)
+            return tuple(PartitionVerdict(n, 0, 0, verdict, None, (why,)) for n in there)
         return tuple(self._verdict(each, counts.get(each.slot, NOTHING), gone) for each in own)
 
     def _verdict(self, remote: Remote, found: PlacedCounts, gone: int) -> PartitionVerdict:

@@ -53,7 +53,8 @@ class Origin:
 class PlacedCopy:
     """Remote partitions by slot and origins by number. `grown`: remote topics of which only what was copied since
     their last growth is compared, as keys moved then. `under_way`: a pass may have written behind what is compared.
-    `compacted`: remote topics that are; `thinned`: those that have a source that is."""
+    `compacted`: remote topics that are; `thinned`: those that have a source that is. `others`: remote topics by whose
+    name the flow knows another topic."""
 
     remotes: Tuple[Remote, ...]
     origins: Tuple[Origin, ...]
@@ -61,6 +62,7 @@ class PlacedCopy:
     under_way: bool = False
     compacted: Collection[str] = ()
     thinned: Collection[str] = ()
+    others: Collection[str] = ()
 
     def counts(self) -> Mapping[str, int]:
         """Over how many partitions of each remote topic records were spread."""
@@ -90,6 +92,7 @@ def placed_copy(
     grown = {} if by_number else growths(passes.firsts)
     begins = _Begins(passes, grown)
     remotes: List[Remote] = []
+    known = {row.topic for row in passes.last.of(REMOTE)}
     for name, topic_id in dict.fromkeys((each.remote_topic, each.remote_topic_id) for each in copied):
         for row in sorted(_own(passes.last, REMOTE, name, topic_id), key=lambda row: row.partition):
             log, expired = _readable(begins.of(row, name), row.from_offset, remote.get(row.place))
@@ -99,7 +102,8 @@ def placed_copy(
         for row in _own(passes.last, SOURCE, each.source.name, each.source.topic_id):
             log, expired = _readable(begins.of(row, each.remote_topic), row.from_offset, source.get(row.place))
             origins.append(Origin(len(origins), each.remote_topic, row.topic, row.partition, log, expired))
-    return PlacedCopy(tuple(remotes), tuple(origins), tuple(grown), not passes.last.empty)
+    others = known - {each.topic for each in remotes}
+    return PlacedCopy(tuple(remotes), tuple(origins), tuple(grown), not passes.last.empty, others=others)
 
 
 def _own(last: RowPass, side: str, topic: str, topic_id: str) -> List[PassRow]:

@@ -12,6 +12,7 @@ from mirror_lib.state.records import LeftOut
 EQUAL = "equal"
 DIFFERS = "differs"
 EXPIRED = "expired"
+NOT_COMPARED = "not compared"
 
 LOST = "lost"
 DOUBLED = "doubled"
@@ -72,10 +73,12 @@ class TopicVerdict:
 
     @property
     def verdict(self) -> str:
-        """`differs` if one partition does; `expired` if nothing could be compared because it expired; else `equal`."""
+        """`differs` if one partition does, else `not compared` if one is; `expired` if nothing could be compared because
+        it expired; else `equal`."""
         verdicts = {partition.verdict for partition in self.partitions}
-        if DIFFERS in verdicts:
-            return DIFFERS
+        for worst in (DIFFERS, NOT_COMPARED):
+            if worst in verdicts:
+                return worst
         return EXPIRED if EXPIRED in verdicts and not self.records else EQUAL
 
     @property
@@ -93,8 +96,8 @@ class VerifyReport:
 
     @property
     def equal(self) -> bool:
-        """Whether no difference was found."""
-        return all(topic.verdict != DIFFERS for topic in self.topics)
+        """Whether all that was copied and is there was compared, and no difference found."""
+        return all(topic.verdict not in (DIFFERS, NOT_COMPARED) for topic in self.topics)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster
 from mirror_lib.state.row_passes import REMOTE, SOURCE
 from mirror_lib.topics.plan import CopiedTopic
@@ -21,6 +22,14 @@ def what_was_placed(
         return PlacedCopy((), ())
     here = source.offsets([row.place for row in passes.last.of(SOURCE)], flow.isolation_level)
     there = target.offsets([row.place for row in passes.last.of(REMOTE)], "read_uncommitted")
+    now = {(each.source.name, each.source.topic_id) for each in copied}
+    now |= {(each.remote_topic, each.remote_topic_id) for each in copied}
+    for row in passes.last.rows:
+        offsets, alias = (here, flow.source.alias) if row.side == SOURCE else (there, flow.target.alias)
+        # Nothing can be said of the others without it: their records may have come from there, or gone there.
+        if row.side in (SOURCE, REMOTE) and (row.topic, row.topic_id) in now and row.place not in offsets:
+            place = f"{row.topic}-{row.partition}"
+            raise ClusterError(f"{flow.name}: {alias}: {place} has no leader", "verify again when it has one")
     by_number = flow.change is not None and flow.change.keeps_partitions
     cleaned = compacted(source, [each.source.name for each in copied])
     return replace(

@@ -85,6 +85,12 @@ def test_the_right_properties_get_in(broker: SecuredBroker, properties: Properti
         ),
         (lambda broker: {**broker.tls(), "bootstrap.servers": broker.listener("CLEAR")}, "speaks without TLS: set "),
         (lambda broker: {**broker.sasl("source"), "bootstrap.servers": broker.bootstrap}, "speaks without TLS: set "),
+        (
+            lambda broker: {
+                **broker.sasl("source"), "bootstrap.servers": broker.bootstrap, "security.protocol": "SASL_PLAINTEXT"
+            },
+            "takes no login: set security.protocol to PLAINTEXT",
+        ),
     ],
 )  # fmt: skip
 def test_a_refusal_that_stays_is_told_and_not_waited_out(

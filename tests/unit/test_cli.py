@@ -79,6 +79,11 @@ def test_wrong_usage_ends_with_2(arguments: List[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err.startswith("usage: mirror")
 
 
+def test_file_that_was_taken_for_a_cluster_is_told_its_place(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(["run", "--clusters", "backup", config]) == 2
+    assert "CONFIG; it has to stand before --clusters" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["run", "plan", "verify"])
 def test_unknown_flow_is_named_beside_the_known_ones(
     command: str, config: str, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Dict, Sequence, Tuple
 
 from mirror_lib.facts import OffsetRange, TopicDescription
@@ -60,6 +61,12 @@ def test_what_expired_since_is_counted_and_not_looked_for() -> None:
 def test_topic_of_which_there_is_another_by_now_is_not_compared_with_it() -> None:
     other = RowPass(0, (source(0, 0, 9, "other id"), *(remote(n, 0) for n in range(3))))
     assert compared(passes_of(other, RowPass(1, other.rows))).origins == ()
+
+
+def test_remote_topic_that_took_the_name_of_the_one_copied_to_is_told_from_one_that_is_not_begun() -> None:
+    gone = [replace(row, topic_id="gone") if row.side == REMOTE else row for row in FIRST.rows]
+    assert compared(passes_of(RowPass(0, tuple(gone)))).others == {"there"}
+    assert compared(passes_of(RowPass(0, FIRST.of(SOURCE)))).others == compared(passes_of(FIRST)).others == set()
 
 
 def test_of_a_remote_topic_that_grew_what_was_copied_since_is_compared_where_keys_move() -> None:

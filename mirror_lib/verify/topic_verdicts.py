@@ -1,0 +1,56 @@
+"""What was compared of topics and what the ledger knows of them in, their verdicts out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Mapping, Sequence, Tuple
+
+from mirror_lib.state.records import OffsetSync, PartitionKey
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.verify.copied_range import CopiedRange
+from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVerdict, TopicVerdict
+
+NO_LOG = "one of the two logs does not exist yet or has no leader now: not compared"
+ANOTHER_TOPIC = "the ledger speaks of another topic that had this name, on one of the two sides: not compared"
+
+
+def topic_verdicts(
+    topics: Sequence[CopiedTopic],
+    ranges: Sequence[CopiedRange],
+    partitions: Sequence[PartitionVerdict],
+    syncs: Mapping[PartitionKey, Tuple[OffsetSync, ...]],
+) -> Tuple[TopicVerdict, ...]:
+    """`ranges` and `partitions`: what was compared and what came of each; `syncs`: the whole ledger."""
+    now = {(topic.source.topic_id, topic.remote_topic_id) for topic in topics}
+    strays = {(key.source_topic, key.partition) for key in syncs if (key.source_topic_id, key.remote_topic_id) not in now}
+    found = {(r.topic, r.remote_topic, r.partition): verdict for r, verdict in zip(ranges, partitions)}
+
+    def of(topic: CopiedTopic, number: int, begun: bool) -> PartitionVerdict:
+        was_copied = bool(syncs_of(syncs, topic, number))
+        stray = not begun and (topic.source.name, number) in strays
+        verdict = found.get((topic.source.name, topic.remote_topic, number))
+        if verdict is None:
+            return PartitionVerdict(number, 0, 0, NOT_COMPARED if was_copied or stray else EQUAL, None, (NO_LOG,))
+        if not stray or verdict.verdict == DIFFERS:
+            return verdict
+        return replace(verdict, verdict=NOT_COMPARED, unknown=(*verdict.unknown, ANOTHER_TOPIC))
+
+    def whole(topic: CopiedTopic) -> TopicVerdict:
+        numbers = range(topic.partitions)
+        # Once one of its partitions is copied anew, the others have had no records since.
+        begun = any(syncs_of(syncs, topic, number) for number in numbers)
+        return TopicVerdict(topic.source.name, topic.remote_topic, tuple(of(topic, n, begun) for n in numbers))
+
+    return tuple(whole(topic) for topic in topics)
+
+
+def syncs_of(
+    syncs: Mapping[PartitionKey, Tuple[OffsetSync, ...]], topic: CopiedTopic, partition: int
+) -> Tuple[OffsetSync, ...]:
+    """The ledger's rows of a partition of these two topics."""
+    return syncs.get(key_of(topic, partition), ())
+
+
+def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
+    """What they go by in the ledger."""
+    return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)

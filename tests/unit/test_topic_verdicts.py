@@ -1,0 +1,64 @@
+"""What is said of a topic of which not all was compared."""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping, Tuple
+
+import pytest
+
+from mirror_lib.facts import TopicDescription
+from mirror_lib.state.records import OffsetSync, PartitionKey
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.verify.copied_range import Bounds, CopiedRange
+from mirror_lib.verify.topic_verdicts import ANOTHER_TOPIC, NO_LOG, topic_verdicts
+from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVerdict, TopicVerdict, VerifyReport
+
+ORDERS = CopiedTopic(TopicDescription("orders", "id", 2), "there", "remote id", 2)
+ROW = (OffsetSync("orders", 0, 0, 0, 5),)
+
+
+def ledger(*partitions: int, source: str = "id", remote: str = "remote id") -> Dict[PartitionKey, Tuple[OffsetSync, ...]]:
+    return {PartitionKey(source, remote, "orders", number): ROW for number in partitions}
+
+
+def judged(
+    syncs: Mapping[PartitionKey, Tuple[OffsetSync, ...]], *compared: int, verdict: str = EQUAL
+) -> TopicVerdict:
+    whole = Bounds(0, 0, 5, 5, 5)
+    ranges = [CopiedRange("orders", "there", number, (), whole, whole) for number in compared]
+    (topic,) = topic_verdicts([ORDERS], ranges, [PartitionVerdict(n, 5, 50, verdict) for n in compared], syncs)
+    return topic
+
+
+def test_partition_that_was_copied_and_has_no_leader_is_not_called_equal() -> None:
+    topic = judged(ledger(0, 1), 0)
+    assert [each.verdict for each in topic.partitions] == [EQUAL, NOT_COMPARED]
+    assert topic.partitions[1].unknown == (NO_LOG,)
+    assert topic.verdict == NOT_COMPARED
+    assert not VerifyReport("A->B", (topic,)).equal
+
+
+def test_partition_that_was_never_copied_may_have_no_log_yet() -> None:
+    topic = judged(ledger(0), 0)
+    assert (topic.verdict, topic.partitions[1].unknown) == (EQUAL, (NO_LOG,))
+
+
+@pytest.mark.parametrize("ids", [{"source": "before"}, {"remote": "before"}])
+def test_topic_that_took_the_name_of_the_one_that_was_copied_is_not_called_equal(ids: Dict[str, str]) -> None:
+    topic = judged(ledger(0, **ids), 0, 1)
+    assert [each.verdict for each in topic.partitions] == [NOT_COMPARED, EQUAL]
+    assert topic.partitions[0].unknown == (ANOTHER_TOPIC,)
+
+
+def test_topic_that_is_copied_anew_since_is_compared_by_its_own_rows() -> None:
+    assert judged({**ledger(0, 1, remote="before"), **ledger(0)}, 0, 1).verdict == EQUAL
+
+
+def test_difference_is_told_before_what_is_not_compared() -> None:
+    assert judged(ledger(0, remote="before"), 0, 1, verdict=DIFFERS).verdict == DIFFERS
+
+
+def test_topic_that_is_copied_to_two_is_not_taken_for_another() -> None:
+    second = CopiedTopic(TopicDescription("orders", "id", 2), "also there", "second id", 2)
+    found = topic_verdicts([ORDERS, second], [], [], ledger(0))
+    assert [topic.verdict for topic in found] == [NOT_COMPARED, EQUAL]

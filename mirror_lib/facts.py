@@ -7,7 +7,7 @@ Pure, so that decisions and their tests need no Kafka client. `mirror_lib.cluste
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
 
 TopicPartition = Tuple[str, int]
 
@@ -181,6 +181,9 @@ class GroupCluster(Protocol):
     def group_names(self) -> Sequence[str]:
         """Consumer groups, sorted: classic, KIP-848 and simple ones; no share, streams or Connect groups."""
 
+    def unlisted_brokers(self) -> Sequence[str]:
+        """The brokers that did not say at the last `group_names` which groups they coordinate, by id."""
+
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
         """State and members by group. Absent groups are left out."""
 
@@ -188,14 +191,17 @@ class GroupCluster(Protocol):
         """Every committed offset by group. A group without any, or absent, has an empty mapping."""
 
     def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Callable[[], bool] = lambda: True
     ) -> Mapping[TopicPartition, Optional[str]]:
-        """Commit for a group without being a member: `None` where it is done, else the broker's reason."""
+        """Commit for a group without being a member: `None` where it is done, else the broker's reason.
+
+        `again` is asked before each further attempt, as one without an answer may have been carried out.
+        """
 
     def delete_offsets(
-        self, group: str, partitions: Sequence[TopicPartition]
+        self, group: str, partitions: Sequence[TopicPartition], again: Callable[[], bool] = lambda: True
     ) -> Mapping[TopicPartition, Optional[str]]:
-        """Delete committed offsets: `None` where there is none any more, else the broker's reason."""
+        """Delete committed offsets: `None` where there is none any more, else the broker's reason. `again` as above."""
 
 
 class AclCluster(Protocol):

@@ -43,10 +43,11 @@ class GroupCoordinators(ClusterConnection):
         request: Request,
         reading: Reading,
         groups_per_request: int = GROUPS_PER_REQUEST,
+        again: Callable[[], bool] = lambda: True,
     ) -> Tuple[Outcomes, Mapping[str, Failure]]:
         """Make a `request` for some groups of one coordinator at a time, and take the answers apart by group.
 
-        The answers by group, and the failures that lasted.
+        The answers by group, and the failures that lasted. `again` is asked before each further attempt.
         """
 
         def once(waiting: Sequence[str]) -> Outcomes:
@@ -60,12 +61,17 @@ class GroupCoordinators(ClusterConnection):
                 self._coordinators.pop(group, None)
             return outcomes
 
-        return self._settle(asked, right, list(dict.fromkeys(groups)), once)
+        return self._settle(asked, right, list(dict.fromkeys(groups)), once, again)
 
     def _settle(
-        self, asked: str, right: str, names: Sequence[Asked], once: Callable[[Sequence[Asked]], Mapping[Asked, Any]]
+        self,
+        asked: str,
+        right: str,
+        names: Sequence[Asked],
+        once: Callable[[Sequence[Asked]], Mapping[Asked, Any]],
+        again: Callable[[], bool] = lambda: True,
     ) -> Tuple[Mapping[Asked, Any], Mapping[Asked, Failure]]:
-        """Repeat `once` for the names that have neither an answer nor a failure that lasts.
+        """Repeat `once` for the names that have neither an answer nor a failure that lasts, as long as `again` agrees.
 
         While every broker is silent up to the connection's deadline, else only for a while: the answers, the failures.
         """
@@ -73,6 +79,8 @@ class GroupCoordinators(ClusterConnection):
         patient_until = time.monotonic() + COORDINATOR_SECONDS
 
         def attempt() -> None:
+            if outcomes and not again():
+                return
             outcomes.update(once([name for name in names if name not in outcomes or may_pass(outcomes[name])]))
             error = standing_in_the_way(list(outcomes.values()), time.monotonic() < patient_until)
             if error is not None:

@@ -6,7 +6,7 @@ Groups do not stand in each other's way: one that stays without an answer is lef
 from __future__ import annotations
 
 import logging
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence
 
 from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
@@ -32,16 +32,22 @@ from mirror_lib.log.connection import by_topic
 log = logging.getLogger(__name__)
 
 Reasons = Mapping[TopicPartition, Optional[str]]
+Again = Callable[[], bool]
 
 # OffsetFetch asks for many groups at once from version 8 on (KIP-709); from version 10 on topics have ids, not names.
 MANY_OFFSETS, LAST_WITH_TOPIC_NAMES = 8, 9
 # Who commits with these is no member of the group.
 NO_GENERATION, NO_MEMBER = -1, ""
 DESCRIBE = "Describe on the group to this principal"
+# A coordinator writes all of a request as one batch, of at most 1 MB where nobody set max.message.bytes. What a position
+# takes there besides its names and its metadata is less than this.
+COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
 
 class ClusterGroups(GroupCoordinators):
     """What can be asked and ordered about consumer groups. Every method raises ClusterError where no broker answers."""
+
+    _unlisted: Mapping[str, Failure] = {}
 
     def group_names(self) -> Sequence[str]:
         """Consumer groups, sorted: classic, KIP-848 and simple ones; no share, streams or Connect groups."""
@@ -52,8 +58,13 @@ class ClusterGroups(GroupCoordinators):
 
         brokers = [each["broker_id"] for each in self._describe_cluster()["brokers"] if not each.get("is_fenced")]
         listed, failed = self._settle("list groups", DESCRIBE, brokers, once)
-        self._name("groups of brokers not listed", {str(broker): each for broker, each in failed.items()})
+        self._unlisted = {str(broker): each for broker, each in failed.items()}
+        self._name("groups of brokers not listed", self._unlisted)
         return sorted({each.group_id for groups in listed.values() for each in groups if is_consumer_group(each)})
+
+    def unlisted_brokers(self) -> Sequence[str]:
+        """The brokers that did not say at the last `group_names` which groups they coordinate, by id."""
+        return sorted(self._unlisted)
 
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
         """State and members by group. Absent groups are left out."""
@@ -101,11 +112,20 @@ class ClusterGroups(GroupCoordinators):
         self._name("no committed offsets of groups", failed)
         return found
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Reasons:
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Again = lambda: True
+    ) -> Reasons:
         """Commit for a group without being a member: `None` where it is done, else the broker's reason.
 
-        Kafka refuses it for a group with members, but takes any offset, also one beyond the end of the log.
+        Kafka refuses it for a group with members, but takes any offset, also one beyond the end of the log. `again` is
+        asked before each further attempt, as one without an answer may have been carried out.
         """
+        reasons: Dict[TopicPartition, Optional[str]] = {}
+        for share in _shares_of(offsets):
+            reasons.update(self._commit(group, share, again))
+        return reasons
+
+    def _commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Again) -> Reasons:
         of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
 
         def commit(topic: str, partition: int) -> Any:
@@ -132,10 +152,12 @@ class ClusterGroups(GroupCoordinators):
                 max_version=LAST_WITH_TOPIC_NAMES,
             )
 
-        return self._order_to_group("commit offsets", "Read", group, list(offsets), request)
+        return self._order_to_group("commit offsets", "Read", group, list(offsets), request, again)
 
-    def delete_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> Reasons:
-        """Delete committed offsets: `None` where there is none any more, else the broker's reason."""
+    def delete_offsets(
+        self, group: str, partitions: Sequence[TopicPartition], again: Again = lambda: True
+    ) -> Reasons:
+        """Delete committed offsets: `None` where there is none any more, else the broker's reason. `again` as above."""
         of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
         of_partition = of_topic.OffsetDeleteRequestPartition
         topics = [
@@ -144,18 +166,20 @@ class ClusterGroups(GroupCoordinators):
         ]
         return self._order_to_group(
             "delete offsets", "Delete", group, partitions,
-            lambda names: OffsetDeleteRequest(group_id=names[0], topics=topics),
+            lambda names: OffsetDeleteRequest(group_id=names[0], topics=topics), again,
         )  # fmt: skip
 
     def _order_to_group(
-        self, asked: str, right: str, group: str, partitions: Sequence[TopicPartition], request: Any
+        self, asked: str, right: str, group: str, partitions: Sequence[TopicPartition], request: Any, again: Again
     ) -> Reasons:
-        """One order to one group's coordinator. It may be carried out twice, which does no harm."""
+        """One order to one group's coordinator, repeated where no answer came as long as `again` agrees."""
         if not partitions:
             return {}
-        done, failed = self._ask_for_groups(
-            asked, DESCRIBE, [group], request, lambda answer, names: {names[0]: ordered(answer, partitions)}
-        )
+
+        def reading(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
+            return {names[0]: ordered(answer, partitions)}
+
+        done, failed = self._ask_for_groups(asked, DESCRIBE, [group], request, reading, again=again)
         if group in failed:
             return dict.fromkeys(partitions, reason(failed[group].error, right))
         codes: Mapping[TopicPartition, int] = done[group]
@@ -165,6 +189,23 @@ class ClusterGroups(GroupCoordinators):
         if failed:
             named = some([f"{name} ({reason(each.error, 'Describe')})" for name, each in sorted(failed.items())])
             log.warning("%s: %s: %s", self.alias, what, named)
+
+
+def _shares_of(
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> Iterator[Mapping[TopicPartition, CommittedOffset]]:
+    """`offsets` in parts that a coordinator takes at once."""
+    share: Dict[TopicPartition, CommittedOffset] = {}
+    size = 0
+    for place, offset in offsets.items():
+        own = POSITION_BYTES + len(place[0].encode()) + len(offset.metadata.encode())
+        if share and size + own > COMMIT_BYTES:
+            yield share
+            share, size = {}, 0
+        share[place] = offset
+        size += own
+    if share:
+        yield share
 
 
 def _listed(answer: Any) -> Any:

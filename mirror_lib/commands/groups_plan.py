@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
 
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines, undo_line
+from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_undo, undo_line
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
@@ -16,40 +16,33 @@ if TYPE_CHECKING:
 
 
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror groups plan`: show where each group would go on; with `--execute` move them. 1 if one was refused."""
+    """`mirror groups plan`: show where each group would go on; with `--execute` move them. 1 if one was refused, or did
+    not tell where it stands."""
     from mirror_lib.session import running_session
-    from mirror_lib.translate.report import plan_json, plan_lines, summary
     from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM
 
     flows = chosen_flows(arguments, config)
     direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
-    refused = 0
+    failed = 0
     with running_session("mirror groups plan") as spark:
         for flow in flows:
-            run_id, moves = _planned(arguments, config, flow, spark, direction)
-            refused += sum(move.action.startswith("refused") for move in moves)
-            if arguments.json:
-                rows = [plan_json(move) for move in moves]
-                print_json({"flow": flow.name, "direction": direction, "run_id": run_id, "positions": rows})
-                continue
-            print_lines(
-                [
-                    f"{flow.name}: group offsets, from {_way(flow, direction)}",
-                    *(plan_lines(moves) if moves else []),
-                    summary(moves),
-                ]
-            )
-            if run_id is not None:
-                print_lines([undo_line(arguments, run_id)])
-            elif any(move.decision.translation.commit for move in moves):
-                print_lines(["nothing was changed: --execute commits these offsets"])
-    return EXIT_FAILED if refused else EXIT_OK
+            planned = _planned(arguments, config, flow, spark, direction)
+            _show(arguments, flow, direction, planned)
+            failed += len(planned.untold) + sum(move.action.startswith("refused") for move in planned.moves)
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+class _Planned(NamedTuple):
+    """The moves, whose positions are not known, a sentence each, and the run's id if moves were made."""
+
+    moves: Sequence[PlannedMove]
+    untold: Sequence[str]
+    run_id: Optional[str] = None
 
 
 def _planned(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, direction: str
-) -> Tuple[Optional[str], List[PlannedMove]]:
-    """The moves, and the run's id if they were made."""
+) -> _Planned:
     from mirror_lib.cluster import clusters_of
     from mirror_lib.translate.flow import FlowTranslation, Selection
     from mirror_lib.translate.report import PlannedMove, would
@@ -58,12 +51,35 @@ def _planned(
     rules = TranslationRules(arguments.allow_rewind, flow.groups_simple)
     with clusters_of(flow) as (source, target):
         translation = FlowTranslation(config, flow, spark, source, target, direction)
-        decisions = translation.decide(translation.look(Selection(arguments.group, arguments.topic)), rules)
+        found = translation.look(Selection(arguments.group, arguments.topic))
+        decisions, untold = translation.decide(found, rules), translation.untold(found)
         if not arguments.execute:
-            return None, [PlannedMove(each, would(each)) for each in decisions]
+            return _Planned([PlannedMove(each, would(each)) for each in decisions], untold)
+        moving = any(each.translation.commit for each in decisions)
+        if moving:
+            print_undo(arguments, translation.run_id)
         outcomes = translation.execute(decisions, own_rows=True)
-    moved = any(outcome.decision.translation.commit for outcome in outcomes)
-    return translation.run_id if moved else None, [PlannedMove(each.decision, each.done) for each in outcomes]
+    moves = [PlannedMove(each.decision, each.done) for each in outcomes]
+    return _Planned(moves, untold, translation.run_id if moving else None)
+
+
+def _show(arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned) -> None:
+    from mirror_lib.translate.report import plan_json, plan_lines, summary
+
+    moves, run_id = planned.moves, planned.run_id
+    if arguments.json:
+        rows = [plan_json(move) for move in moves]
+        whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
+        print_json({**whose, "positions": rows, "untold": planned.untold})
+    else:
+        title = f"{flow.name}: group offsets, from {_way(flow, direction)}"
+        print_lines([title, *(plan_lines(moves) if moves else []), summary(moves)])
+        if run_id is not None:
+            print_lines([undo_line(arguments, run_id)])
+        elif any(move.decision.translation.commit for move in moves):
+            print_lines(["nothing was changed: --execute commits these offsets"])
+    for sentence in planned.untold:
+        print_error(f"{flow.name}: {sentence}")
 
 
 def _way(flow: ReplicationFlow, direction: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 import uuid
 from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
 
-from mirror_lib.commands.output import named_cluster, print_json, print_lines, undo_line
+from mirror_lib.commands.output import named_cluster, print_json, print_lines, print_undo, undo_line
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 from mirror_lib.progress import counted
@@ -56,17 +56,18 @@ def _undo(
     table: GroupOffsetTable,
 ) -> int:
     from mirror_lib.translate.moves import GroupMover
-    from mirror_lib.translate.rollback import plan_undo, undo_json, undo_lines
+    from mirror_lib.translate.rollback import UNTOLD, plan_undo, undo_json, undo_lines
 
     groups = sorted({move.group for move in moves})
     undos = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
     going = [undo.move for undo in undos if undo.move is not None]
     outcomes: Mapping[Tuple[str, str, str, int], str] = {move.key: "would be put back" for move in going}
-    refused, undo_run = 0, None
+    refused, undo_run = sum(undo.why == UNTOLD for undo in undos), None
     if arguments.execute and going:
         undo_run = uuid.uuid4().hex
+        print_undo(arguments, undo_run)
         reasons = GroupMover(table, flow_name, undo_run).move(going, cluster, own_rows=True)
-        refused = sum(reason is not None for reason in reasons.values())
+        refused += sum(reason is not None for reason in reasons.values())
         outcomes = {key: "put back" if why is None else f"refused: {why}" for key, why in reasons.items()}
     if arguments.json:
         rows = [undo_json(undo, outcomes) for undo in undos]

@@ -74,8 +74,17 @@ def watcher(
 
 def undo_line(arguments: argparse.Namespace, run_id: str) -> str:
     """What undoes a run that moved groups, as a command to be copied."""
+    return f"to undo it: {_undo(arguments, run_id)}"
+
+
+def print_undo(arguments: argparse.Namespace, run_id: str) -> None:
+    """The same on standard error before the run moves anything: it may be killed on the way."""
+    print_progress(f"groups are moved now; should that be interrupted, to undo it: {_undo(arguments, run_id)}")
+
+
+def _undo(arguments: argparse.Namespace, run_id: str) -> str:
     files = " ".join(shlex.quote(file) for file in arguments.config)
-    return f"to undo it: mirror groups rollback {files} --run {run_id} --execute"
+    return f"mirror groups rollback {files} --run {run_id} --execute"
 
 
 def print_json(document: Dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Mapping, Sequence, Tuple
 
+from pyspark.sql import Column as Condition
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -76,11 +77,18 @@ class GroupOffsetTable:
 
         Within a run the order is that of its appends; of several runs the one that wrote last, by the drivers' clocks.
         """
+        return self._latest(F.col("flow") == flow)
+
+    def latest_of_others(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
+        """The same of all other flows together."""
+        return self._latest(F.col("flow") != flow)
+
+    def _latest(self, chosen: Condition) -> Mapping[MoveKey, GroupOffset]:
         rows = self._table.rows()
         if rows is None:
             return {}
         with self._table.explained("read"):
-            found = _last_moves(rows.where(F.col("flow") == flow)).collect()
+            found = _last_moves(rows.where(chosen)).collect()
         moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
         return {move.key: move for move in moves}
 

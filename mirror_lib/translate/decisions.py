@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.state.records import GroupOffset, MoveKey
@@ -26,6 +26,7 @@ from mirror_lib.translate.verdicts import (
 # Every position is ahead of what is not copied at all yet.
 NOTHING_MIRRORED = -1
 
+COMMIT = "commit"
 UNTOLD = "the other cluster does not tell where the group stands now"
 
 
@@ -59,19 +60,22 @@ class Decision:
             from_topic=self.here[0],
             from_offset=self.position.offset,
             verdict=self.translation.verdict,
-            action="commit",
+            action=COMMIT,
         )
 
 
 @dataclass(frozen=True)
 class Known:
-    """What decisions are made by besides the survey: maps, the last moves of the cluster that is written to, rules."""
+    """What decisions are made by besides the survey: maps, the last moves of the cluster that is written to, rules.
+    `others`: the last moves of flows that share remote topics with this one.
+    """
 
     maps: FlowMaps
     moves: Mapping[MoveKey, GroupOffset]
     cluster: str
     direction: str = TO_DOWNSTREAM
     rules: TranslationRules = field(default_factory=TranslationRules)
+    others: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
 
 
 def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
@@ -100,19 +104,39 @@ def _decision(
     if isinstance(a_map, PartitionMap):
         end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end
     position = ahead.reached((group, *pair.here), now, end)
-    last = known.moves.get((known.cluster, group, *pair.there))
-    present = found.present.get(group, {}).get(pair.there)
-    facts = GroupPosition(
+    facts = facts_of(group, position, a_map, pair.there, found, known)
+    return Decision(group, pair.here, pair.there, position, facts.present, translate(facts, known.rules))
+
+
+def facts_of(
+    group: str,
+    position: CommittedOffset,
+    a_map: Union[PartitionMap, str],
+    there: TopicPartition,
+    found: Survey,
+    known: Known,
+) -> GroupPosition:
+    """What is known of a group and of the partition `there` on the other side."""
+    where = (known.cluster, group, *there)
+    present, last, other = found.present.get(group, {}).get(there), known.moves.get(where), known.others.get(where)
+    stands = None if present is None else present.offset
+    return GroupPosition(
         position=position,
         direction=known.direction,
         map=a_map,
-        log=found.logs.get(pair.there),
+        log=found.logs.get(there),
         present=present,
         group=found.groups.get(group),
         ours=None if last is None else last.new_offset,
         ours_before=None if last is None else last.previous_offset,
+        ours_from=None if last is None or last.action != COMMIT else last.from_offset,
+        others=stands is not None and is_put_there(stands, other) and not is_put_there(stands, last),
     )
-    return Decision(group, pair.here, pair.there, position, present, translate(facts, known.rules))
+
+
+def is_put_there(stands: int, move: Optional[GroupOffset]) -> bool:
+    """Whether `move` put the group where it stands."""
+    return move is not None and move.new_offset == stands
 
 
 def verdict_counts(decisions: Iterable[Decision]) -> Dict[str, int]:

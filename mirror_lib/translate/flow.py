@@ -84,18 +84,20 @@ class FlowTranslation:
         self._here, self._there = (source, target) if direction == TO_DOWNSTREAM else (target, source)
         self._ledger = OffsetSyncTable(spark, config.state)
         self._incidents = IncidentTable(spark, config.state)
-        self._incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
+        self._takeovers = TakeoverTable(spark, config.state)
         self._ledger_read = ledger_read
         self._maps: Optional[FlowMaps] = None
         self._pairs: Mapping[TopicPartition, Pair] = {}
         self._topics: Mapping[str, TopicDescription] = {}
-        self._mover = GroupMover(GroupOffsetTable(spark, config.state), flow.name, self.run_id)
+        moves = GroupOffsetTable(spark, config.state)
+        self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics)
         self._ahead = PositionsAhead()
         self._placed = PlacedLook(spark, config.state, flow, direction) if flow.may_place_anew else None
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
         self._groups: Sequence[str] = ()
+        self._unlisted: Sequence[str] = ()
         self._groups_listed_at: Optional[float] = None
 
     def close(self) -> None:
@@ -113,15 +115,23 @@ class FlowTranslation:
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Rows that the ledger gained. What is not read yet has them already when it is."""
         maps = self._maps
-        if maps is not None:
-            for row in rows:
-                maps.add(row)
+        if maps is None:
+            return
+        if any(maps.takes_back(row) for row in rows):
+            self._maps = None
+            return
+        if any(maps.is_new(row) for row in rows):
+            maps.now_incomplete(self._takeovers.incomplete(self.flow.name))
+        for row in rows:
+            maps.add(row)
 
     def _ledger_maps(self) -> FlowMaps:
         if self._maps is None:
             begun, self._ledger_read = self._ledger_read, None
             triples = begun.result() if begun is not None else self._ledger.triples(self.flow.name)
-            self._maps = FlowMaps(triples, self._incomplete, self.flow.places_anew)
+            # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
+            incomplete = self._takeovers.incomplete(self.flow.name)
+            self._maps = FlowMaps(triples, incomplete, self.flow.places_anew)
         return self._maps
 
     def look(self, selection: Selection = Selection()) -> Survey:
@@ -134,6 +144,12 @@ class FlowTranslation:
         found = survey(self._pairs, self._group_names(selection.group), self._here, self._there)
         return found if self._placed is None else self._placed.with_logs(found, self._there, selection.topic)
 
+    def untold(self, found: Survey) -> List[str]:
+        """A sentence for each group of which it is not known where it stands, and each broker that may have more."""
+        alias = self._here.alias
+        groups = [f"group {group}: its coordinator on {alias} does not tell where it stands" for group in found.untold]
+        return [*groups, *(f"broker {each} of {alias} does not list its groups" for each in self._unlisted)]
+
     def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""
         decisions = self._decide(found, rules)
@@ -141,16 +157,26 @@ class FlowTranslation:
             # Rows may have been taken back since they were read: a remote log that lost its tail.
             self._maps = None
             decisions = self._decide(found, rules)
-        strangers = {_standing(each) for each in decisions if each.translation.verdict == ACTIVE}
+        strangers = {_standing(each) for each in decisions if self._may_be_moved_by_others(each)}
         if strangers - self._strangers:
-            # Perhaps nobody works there: another run of this product, or a command, moved the group.
+            # Perhaps nobody works there: another run of this product, or a command, moved the group. Or another flow
+            # did, whose it is then.
             self._mover.read_last()
             decisions = self._decide(found, rules)
         self._strangers = strangers
         return decisions
 
+    def _may_be_moved_by_others(self, decision: Decision) -> bool:
+        if decision.translation.verdict == ACTIVE:
+            return True
+        if not self.flow.shared_remote_topics or not decision.translation.commit or decision.present is None:
+            return False
+        last = self._mover.last.get(decision.move(self._there.alias).key)
+        return last is None or decision.present.offset not in (last.new_offset, last.previous_offset)
+
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
-        known = Known(self._ledger_maps(), self._mover.last, self._there.alias, self._direction, rules)
+        mover = self._mover
+        known = Known(self._ledger_maps(), mover.last, self._there.alias, self._direction, rules, mover.others)
         decided = decide if self._placed is None else self._placed.decide
         return decided(found, known, self._ahead)
 
@@ -215,6 +241,7 @@ class FlowTranslation:
         listed = self._groups_listed_at
         if wanted is not None or listed is None or (interval is not None and now - listed >= interval):
             self._groups = group_names(self.flow, self._here, wanted)
+            self._unlisted = self._here.unlisted_brokers()
             self._groups_listed_at = now
         return self._groups
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import MirrorError, StateError, cause_of
+from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
 from mirror_lib.flow_life import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.ledger_stream import LedgerStream
@@ -101,7 +101,11 @@ class TranslationRun(FlowLife):
                 remember(translation, self._flow)
             translation.read_anew()
         if not self._stop.is_set():
-            self._tell(one_pass(translation, self._flow))
+            report = one_pass(translation, self._flow)
+            self._tell(report)
+            if report.untold:
+                more = f", and {len(report.untold) - 1} more" if len(report.untold) > 1 else ""
+                raise ClusterError(f"{self._flow.name}: {report.untold[0]}{more}", "is it up, and may we describe it?")
 
     def _go_on(self, translation: FlowTranslation) -> None:
         ledger = LedgerStream(self._spark, self._config.state)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class FlowMaps:
     """`triples` as `OffsetSyncTable.triples` gives them. Grows with `add`; `contradicted` asks for a fresh one.
 
-    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`state.takeovers`). With
-    `places_anew` there are no maps: a partition's records are spread over several remote ones.
+    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`state.takeovers`), as it was
+    read behind the ledger. With `places_anew` there are no maps: a partition's records are spread over several remote
+    ones.
     """
 
     def __init__(
@@ -34,6 +35,22 @@ class FlowMaps:
         self._maps: Dict[PartitionKey, Union[PartitionMap, str]] = {}
         self._names: Set[Tuple[str, int]] = {(key.source_topic, key.partition) for key in triples}
         self.contradicted = False
+
+    def is_new(self, row: LedgerRow) -> bool:
+        """Whether nothing of the row's partition is known yet: a take-over may have brought it."""
+        return not any(row.key in each for each in (self._maps, self._triples, self._added))
+
+    def takes_back(self, row: LedgerRow) -> bool:
+        """Whether the row says that copying went on before the end of what is known. Rows behind it were taken back
+        then: the remote log has lost its tail."""
+        if row.record_count or self.is_new(row):
+            return False
+        known = self.of(row.key)
+        return isinstance(known, PartitionMap) and row.upstream_offset < known.upstream_end
+
+    def now_incomplete(self, incomplete: Collection[PartitionKey]) -> None:
+        """A take-over may have written down more. It counts for the rows that are added from now on."""
+        self._incomplete = incomplete
 
     def add(self, row: LedgerRow) -> None:
         """A row that the ledger gained. One that is known already changes nothing."""

@@ -31,20 +31,27 @@ UNTOLD = "its coordinator does not tell where it stands now"
 
 
 class GroupMover:
-    """Moves the groups of one flow, on either cluster. Reads the last moves when made; StateError if it cannot."""
+    """Moves the groups of one flow, on either cluster. Reads the last moves when made; StateError if it cannot.
 
-    def __init__(self, table: GroupOffsetTable, flow: str, run_id: str) -> None:
+    `shared`: other flows may move the same groups on the same topics; `others` holds their last moves.
+    """
+
+    def __init__(self, table: GroupOffsetTable, flow: str, run_id: str, shared: bool = False) -> None:
         self._table = table
         self._flow = flow
         self._appends = 0
         self.run_id = run_id
+        self._shared = shared
         self.last: Dict[MoveKey, GroupOffset] = {}
+        self.others: Mapping[MoveKey, GroupOffset] = {}
         self._made: Set[MoveKey] = set()
         self.read_last()
 
     def read_last(self) -> None:
         """Read the last moves again: other runs may have made some."""
         self.last = dict(self._table.latest(self._flow))
+        if self._shared:
+            self.others = self._table.latest_of_others(self._flow)
 
     def is_written(self, move: GroupOffset) -> bool:
         """Whether the last row says this very move, and it may not have been made yet."""
@@ -91,7 +98,7 @@ class GroupMover:
             own = {(move.topic, move.partition): move for move in moves[group]}
             settled = _settled(own, stands.get(group), anew)
             going = {where: move for where, move in own.items() if where not in settled}
-            made = {**settled, **_make(group, going, cluster)}
+            made = {**settled, **_make(group, going, cluster, changed)}
             refused = {f"{topic}-{partition}": why for (topic, partition), why in made.items() if why is not None}
             if refused:
                 log.warning("%s: group %s was not moved on %s", cluster.alias, group, refused)
@@ -111,7 +118,20 @@ def _settled(moves: Mapping[TopicPartition, GroupOffset], stands: Optional[Offse
     return {**moved, **{where: ANOTHER_TOPIC for where in moves if where[0] in anew}}
 
 
-def _make(group: str, moves: Mapping[TopicPartition, GroupOffset], cluster: GroupCluster) -> Made:
+def _make(
+    group: str,
+    moves: Mapping[TopicPartition, GroupOffset],
+    cluster: GroupCluster,
+    changed: Callable[[], Collection[str]],
+) -> Made:
+    def settled(of: Mapping[TopicPartition, GroupOffset]) -> Made:
+        return _settled(of, cluster.committed_offsets([group]).get(group), changed())
+
+    def worth_repeating() -> bool:
+        # An order without an answer may be carried out, now or later, and the group may have gone on since.
+        found = settled(moves)
+        return len(found) < len(moves) and not any(found.values())
+
     offsets = {
         where: CommittedOffset(move.new_offset, move.metadata)
         for where, move in moves.items()
@@ -120,10 +140,13 @@ def _make(group: str, moves: Mapping[TopicPartition, GroupOffset], cluster: Grou
     deleted = [where for where in moves if where not in offsets]
     made: Dict[TopicPartition, Optional[str]] = {}
     if offsets:
-        made.update(cluster.commit_offsets(group, offsets))
+        made.update(cluster.commit_offsets(group, offsets, worth_repeating))
     if deleted:
-        made.update(cluster.delete_offsets(group, deleted))
-    return made
+        made.update(cluster.delete_offsets(group, deleted, worth_repeating))
+    failed = {where: moves[where] for where, reason in made.items() if reason is not None}
+    # What a broker refused stands where it stood, and its reason says more than another look.
+    told = {where: reason for where, reason in settled(failed).items() if reason != UNTOLD} if failed else {}
+    return {**made, **told}
 
 
 def _by_group(moves: Sequence[GroupOffset]) -> Mapping[str, List[GroupOffset]]:

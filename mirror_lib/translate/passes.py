@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.progress import counted, grouped
@@ -15,7 +15,10 @@ from mirror_lib.translate.verdicts import TranslationRules
 
 @dataclass(frozen=True)
 class PassReport:
-    """One pass: positions decided on, offsets committed and refused on the target, records told to MirrorMaker."""
+    """One pass: positions decided on, offsets committed and refused on the target, records told to MirrorMaker.
+
+    `untold`: a sentence for each group that could not be looked at.
+    """
 
     flow: str
     run_id: str
@@ -26,6 +29,7 @@ class PassReport:
     offset_syncs: int
     seconds: float
     verdicts: Dict[str, int] = field(default_factory=dict)
+    untold: Tuple[str, ...] = ()
 
 
 def one_pass(
@@ -34,7 +38,8 @@ def one_pass(
     """Look, decide, move and tell, as far as the flow has these switched on and they are due."""
     began = time.monotonic()
     rules = TranslationRules(simple_groups=flow.groups_simple)
-    decisions = translation.decide(translation.look(), rules)
+    found = translation.look()
+    decisions = translation.decide(found, rules)
     outcomes: List[Outcome] = []
     if commit and flow.sync_group_offsets_interval is not None:
         outcomes = translation.execute(decisions)
@@ -53,6 +58,7 @@ def one_pass(
         syncs,
         time.monotonic() - began,
         verdict_counts(decisions),
+        tuple(translation.untold(found)),
     )
 
 

@@ -6,16 +6,16 @@ group has not read; some that it has read lie there too, at most those of the pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.translate.ahead import PositionsAhead
-from mirror_lib.translate.decisions import UNTOLD, Decision, Known, is_told
+from mirror_lib.translate.decisions import UNTOLD, Decision, Known, facts_of, is_told
 from mirror_lib.translate.partition_map import BEFORE, BEYOND, GAP, Place
 from mirror_lib.translate.placed_history import PassHistory, ReadPasses
 from mirror_lib.translate.survey import Survey
-from mirror_lib.translate.verdicts import GroupPosition, Translation, translate_to, untranslatable
+from mirror_lib.translate.verdicts import Translation, translate_to, untranslatable
 
 Positions = Mapping[TopicPartition, CommittedOffset]
 NO_LEADER = "the other cluster's partition has no leader now"
@@ -76,21 +76,11 @@ def decision_at(
     """The decision on a group whose positions are `own`, from the first of `ends` to `place` on the second, or a phrase
     on why there is none."""
     here, there = ends
-    present = found.present.get(group, {}).get(there)
-    last = known.moves.get((known.cluster, group, *there))
-    facts = GroupPosition(
-        position=own[here],
-        direction=known.direction,
-        map="",
-        log=found.logs.get(there),
-        present=present,
-        group=found.groups.get(group),
-        ours=None if last is None else last.new_offset,
-        ours_before=None if last is None else last.previous_offset,
-    )
+    # By passes the earliest place is given, so a later one that is lower says nothing of a log that lost its tail.
+    facts = replace(facts_of(group, own[here], "", there, found, known), ours_from=None)
     why_not = UNTOLD if not is_told(group, found) else place if isinstance(place, str) else None
     made = Translation(untranslatable(why_not)) if why_not else translate_to(cast(Place, place), facts, known.rules)
-    return Decision(group, here, there, own[here], present, made)
+    return Decision(group, here, there, own[here], facts.present, made)
 
 
 def placed_at(

@@ -51,8 +51,9 @@ def translate_positions(
             positions = [position for position in positions if position not in own]
         asked = [pairs[at] for at in {(p.topic, p.partition) for p in positions} if at in pairs]
         logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")
-    incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
-    maps = FlowMaps(OffsetSyncTable(spark, config.state).triples(flow.name), incomplete, flow.places_anew)
+    triples = OffsetSyncTable(spark, config.state).triples(flow.name)
+    # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
+    maps = FlowMaps(triples, TakeoverTable(spark, config.state).incomplete(flow.name), flow.places_anew)
     kept = [_translated(each, pairs.get((each.topic, each.partition)), maps, direction, logs) for each in positions]
     return [*kept, *answers]
 

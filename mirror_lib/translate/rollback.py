@@ -10,6 +10,7 @@ from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
 from mirror_lib.state.records import GroupOffset, MoveKey
 
 PUT_BACK = "put back"
+UNTOLD = "refused: its coordinator does not tell where it stands now"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def plan_undo(
 
     It goes back to where it stood before the first of them, if it still stands where the last one put it, or found it:
     a row is written before its move, which a crash or the broker may have stopped. Where somebody else moved it between
-    two of them, only what the run did after that is undone.
+    two of them, only what the run did after that is undone. A group that is not in `present` did not tell.
     """
     first: Dict[MoveKey, GroupOffset] = {}
     last: Dict[MoveKey, GroupOffset] = {}
@@ -49,7 +50,9 @@ def _undo(
     present: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     groups: Mapping[str, ConsumerGroup],
 ) -> Undo:
-    committed = present.get(last.group, {}).get((last.topic, last.partition))
+    if last.group not in present:
+        return Undo(last, None, UNTOLD)
+    committed = present[last.group].get((last.topic, last.partition))
     at = None if committed is None else committed.offset
     group = groups.get(last.group)
     if at == first.previous_offset:

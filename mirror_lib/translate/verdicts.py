@@ -17,6 +17,7 @@ CLAMPED = "clamped"
 BEFORE_FIRST = "before first copied record"
 ACTIVE = "active on target"
 BACKWARDS = "would move backwards"
+MENDED = "moved back: the remote log lost its tail"
 OLDER = "older than what the take-over compared, see mirror takeover --compare"
 
 TO_DOWNSTREAM = "to downstream"
@@ -38,13 +39,11 @@ class TranslationRules:
     """What the operator allows.
 
     `allow_rewind`: groups may be moved backwards. `simple_groups`: `exclude`, or `include` for groups without
-    membership that somebody else committed for. `ahead_of_mirror`: `hold` writes nothing for a group that is ahead,
-    `follow` puts it at the end of what is mirrored, which is never past an unread record either.
+    membership that somebody else committed for.
     """
 
     allow_rewind: bool = False
     simple_groups: str = "exclude"
-    ahead_of_mirror: str = "hold"
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,8 @@ class GroupPosition:
     (`None`: none) and the `group` itself (`None`: absent).
 
     `ours` is the offset that the last audit row names as written there, `ours_before` what it names as replaced. A
-    row precedes its commit, so after a crash, or a refusal, the group still stands at `ours_before`.
+    row precedes its commit, so after a crash, or a refusal, the group still stands at `ours_before`. `ours_from` is the
+    offset here that was translated then, `None` where the row puts back. `others`: another flow put it where it stands.
     """
 
     position: CommittedOffset
@@ -68,6 +68,8 @@ class GroupPosition:
     group: Optional[ConsumerGroup] = None
     ours: Optional[int] = None
     ours_before: Optional[int] = None
+    ours_from: Optional[int] = None
+    others: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
 
     Of several verdicts the one that stands in the way first is given: `untranslatable` (nothing else can be known),
     `held` (the mirror has to catch up first), `active on target` (somebody works there), `would move backwards`, and
-    then where the offset came from: `before first copied record`, `clamped`, `exact`. Written is only under these last
-    three, and not where the group stands there already: the same facts after a write give no write.
+    then where the offset came from: `moved back`, `before first copied record`, `clamped`, `exact`. Written is only
+    under these last four, and not where the group stands there already: the same facts after a write give no write.
     """
     if isinstance(at.map, str):
         return Translation(untranslatable(at.map))
@@ -110,12 +112,12 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
 def translate_to(place: Place, at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
     """The same where the place on the other side is known; its log must be."""
     assert at.log is not None
-    if place.kind == BEYOND and rules.ahead_of_mirror != "follow":
+    if place.kind == BEYOND:
         return Translation(held(place.beyond_by))
     placed = _within(place, at.log, at.position.metadata)
     if _is_active(at, rules):
         return _unwritten(placed, at.present, ACTIVE)
-    return placed if at.present is None else _over(placed, at.present.offset, place, at.log, rules)
+    return placed if at.present is None else _over(placed, at.present.offset, place, at, rules)
 
 
 def _within(place: Place, log: OffsetRange, metadata: str) -> Translation:
@@ -125,32 +127,41 @@ def _within(place: Place, log: OffsetRange, metadata: str) -> Translation:
     the end: what comes there next was not read.
     """
     offset = min(max(place.offset, log.log_start), log.end)
-    reread = max(place.earliest - offset, 0) + place.beyond_by
+    reread = max(place.earliest - offset, 0)
     return Translation(_verdict(place, offset), offset, metadata, True, reread, max(offset - place.latest, 0))
 
 
 def _verdict(place: Place, offset: int) -> str:
-    if place.kind == BEYOND:
-        return held(place.beyond_by)
     if place.kind == BEFORE:
         return BEFORE_FIRST
     return EXACT if place.earliest <= offset <= place.latest else CLAMPED
 
 
-def _over(placed: Translation, present: int, place: Place, log: OffsetRange, rules: TranslationRules) -> Translation:
+def _over(placed: Translation, present: int, place: Place, at: GroupPosition, rules: TranslationRules) -> Translation:
     """`placed` against the offset that the group has on the other side already."""
-    assert placed.new_offset is not None
+    assert placed.new_offset is not None and at.log is not None
     # An offset before the log's start is out of range for a consumer, and `auto.offset.reset` would then decide.
-    if place.earliest <= present <= place.latest and present >= log.log_start:
+    if place.earliest <= present <= place.latest and present >= at.log.log_start:
         # It stands right even where the log seems to end before it.
         right = Translation(EXACT, present, placed.metadata, reread=0) if placed.verdict == CLAMPED else placed
         return replace(right, commit=False)
     if present < placed.new_offset:
         return placed
-    if present == placed.new_offset or place.kind == BEYOND:
+    if present == placed.new_offset:
         return replace(placed, commit=False)
     again = replace(placed, reread=max(placed.reread or 0, present - placed.new_offset))
-    return again if rules.allow_rewind else replace(again, verdict=BACKWARDS, commit=False)
+    if rules.allow_rewind:
+        return again
+    if present > place.latest and _is_where_we_put_it(at, present):
+        # The group did not go back, its records did: what a log lost is copied anew, and may lie at lower offsets.
+        return replace(again, verdict=MENDED)
+    return replace(again, verdict=BACKWARDS, commit=False)
+
+
+def _is_where_we_put_it(at: GroupPosition, present: int) -> bool:
+    """Whether nobody moved the group since our last move, on either side, but forward here."""
+    put_there = at.ours_from is not None and present == at.ours
+    return put_there and at.direction == TO_DOWNSTREAM and at.position.offset >= (at.ours_from or 0)
 
 
 def _unwritten(placed: Translation, present: Optional[CommittedOffset], verdict: str) -> Translation:
@@ -159,13 +170,13 @@ def _unwritten(placed: Translation, present: Optional[CommittedOffset], verdict:
 
 
 def _is_active(at: GroupPosition, rules: TranslationRules) -> bool:
-    """Whether somebody may be working with the group on the other side.
+    """Whether somebody may be working with the group on the other side, or another flow moves it.
 
     A simple group shows no members, dead or alive. One that stands where only we put it has nobody else committing.
     """
     if at.group is None:
         return False
-    if at.group.has_members:
+    if at.group.has_members or at.others:
         return True
     if not at.group.simple or rules.simple_groups == "include" or at.present is None:
         return False

@@ -206,6 +206,15 @@ def test_offsets_come_back_as_they_were_committed_with_their_metadata(
         assert (seen.metadata or "").startswith(meant.metadata)
 
 
+def test_more_positions_and_notes_than_a_coordinator_takes_at_once_are_all_committed(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names
+) -> None:
+    topic = target_cluster.create_topic(topic_name("wide"), 400)
+    written = {(topic, number): CommittedOffset(number, "m" * 4000) for number in range(400)}
+    assert target.commit_offsets(topic, written) == dict.fromkeys(written)
+    assert target.committed_offsets([topic]) == {topic: written}
+
+
 def test_a_partition_that_the_broker_refuses_does_not_stop_the_others(target: KafkaCluster, topic: str) -> None:
     done = target.commit_offsets(
         topic,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from kafka.errors import KafkaConnectionError
+from kafka.protocol.consumer import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
+from mirror_lib.cluster import KafkaCluster
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from tests.lab import dataset
@@ -31,6 +34,7 @@ from tests.lab.group_lab import (
     union_faults,
 )
 from tests.lab.readers import read_topic
+from tests.lab.segments import batch_starts, cut_tail, last_segment
 
 BOTH_PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, KIP_848], ids=["classic", "KIP-848"])
 HARD = ("bulk", "json.zstd", "transactions", "compacted", "tiny.batches", "trimmed")
@@ -311,6 +315,35 @@ def test_group_that_worked_on_the_target_since_the_decision_is_not_put_back_and_
     assert stands == {worked: place[65], same: place[40], idle: place[40]}
 
 
+class CutLine(KafkaCluster):
+    """A connection whose line is cut behind the first commit that the coordinator carries out."""
+
+    meanwhile: Optional[Callable[[], object]] = None
+
+    def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        answers = super()._exchange(requests)
+        if self.meanwhile is None or not any(isinstance(request, OffsetCommitRequest) for _, request in requests):
+            return answers
+        happens, self.meanwhile = self.meanwhile, None
+        happens()
+        return [KafkaConnectionError("the line is cut") for _ in requests]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
+    goes_on: bool, mirrored: Mirrored, topic_name: Callable[[str], str]
+) -> None:
+    lab, place = mirrored
+    group = topic_name("unanswered")
+    commit(lab.source, group, lab.topic("orders"), 10)
+    with lab.translation(target_seen_by=CutLine) as life:
+        decisions = [each for each in life.decide(life.look(), TranslationRules()) if each.group == group]
+        life._there.meanwhile = lambda: read_on(lab.target, group, [lab.remote("orders")], 25) if goes_on else None
+        (outcome,) = life.execute(decisions)
+    expected = ("refused: somebody else moved it meanwhile", place[35]) if goes_on else ("committed", place[10])
+    assert (outcome.done, lab.at_target(group, "orders")[0][0]) == expected
+
+
 @BOTH_PROTOCOLS
 def test_group_that_lives_on_the_source_is_followed(
     protocol: str, mirrored: Mirrored, topic_name: Callable[[str], str]
@@ -447,6 +480,53 @@ def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_wa
     for way in ways:
         assert set(lab.translate(*way).values()) == {"exact"}
     assert lab.moves() == moves
+
+
+# --- remote logs that are not what they were ----------------------------------------------------------------------
+
+
+def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next_record(lab: GroupLab) -> None:
+    """Of two lives' markers one is left when the lost tail is copied again, so its records lie an offset earlier."""
+    group = ordered(lab, 50)
+    lab.copy()
+    kept = len(batch_starts(last_segment(lab.target, lab.remote("orders"), 0)))
+    for count in (10, 5):
+        lab.write("orders", values(count, f"{count} more"))
+        lab.copy()
+    first = of_topic(read_on(lab.source, group, [lab.topic("orders")], 62), lab.topic("orders"))
+    assert lab.translate() == {(group, "orders", 0): "exact"}
+    lab.target.kill()
+    segment = last_segment(lab.target, lab.remote("orders"), 0)
+    cut_tail(segment, len(batch_starts(segment)) - kept)
+    lab.target.restart()
+    assert lab.translate() == {(group, "orders", 0): "exact"}  # nothing has noticed it yet
+    lab.copy()
+    assert lab.translate() == {(group, "orders", 0): "moved back: the remote log lost its tail"}
+    assert lab.translate() == {(group, "orders", 0): "exact"}
+    assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
+
+
+def test_group_on_a_shared_remote_topic_stays_the_flows_that_moved_it_first_also_when_it_has_worked_there(
+    lab: GroupLab,
+) -> None:
+    """Two sources, here one cluster by two names, that both have the group."""
+    group = ordered(lab)
+    lab.flows = ("source->target", "other->target")
+    lab.other_names = {"other": lab.source}
+    lab.settings.update({"replication.policy.class": "IdentityReplicationPolicy", "shared.remote.topics": "true"})
+    assert [outcome.error for outcome in lab.run_all()] == [None, None]
+    topic = lab.topic("orders")
+    commit(lab.source, group, topic, 40)
+    first, second = (lab.translate(flow=flow)[group, "orders", 0] for flow in (0, 1))
+    assert (first, second) == ("exact", "active on target")
+    stands = committed(lab.target, group, {topic: 1})
+    with member(lab.target, group, topic):
+        pass
+    commit(lab.source, group, topic, 41)
+    owner, other = (lab.translate(flow=flow)[group, "orders", 0] for flow in (0, 1))
+    assert (owner, other) == ("exact", "active on target")
+    moved = committed(lab.target, group, {topic: 1})
+    assert moved[topic, 0][0] == stands[topic, 0][0] + 1
 
 
 # --- topics that come and go -------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tests.lab.group_lab import commit
 from tests.lab.job_lab import JobLab
 from tests.lab.jvm import quick_spark
 from tests.lab.one_flow import stopped_process, until
+from tests.lab.takeover_lab import Takeover
 
 MakeLab = Callable[..., JobLab]
 
@@ -92,6 +93,32 @@ def test_ledger_that_is_not_there_yet_is_waited_for(lab: JobLab) -> None:
         lab.copy()
         until(lambda: lab.done(lab.name) == 40)
     assert errors == []
+
+
+@pytest.mark.parametrize("ledger", [True, False], ids=["ledger of another topic", "no ledger yet"])
+def test_take_over_beside_the_job_holds_the_groups_whose_records_it_did_not_compare(lab: JobLab, ledger: bool) -> None:
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of it
+    topic, kept = lab.topic("orders"), f"mm1-{lab.name}"
+    if ledger:
+        lab.create("others")
+        lab.write("others", values(5))
+        lab.copy(topics=f'["{lab.topic("others")}"]')
+        lab.settings["topics"] = f'["{lab.name}[.].*"]'
+    lab.target.create_topic(lab.remote("orders"), 1)
+    lab.write_to(lab.target, lab.remote("orders"), values(100))  # what another tool copied
+    commit(lab.source, kept, topic, 100)
+    early, late = f"{lab.name}-early", f"{lab.name}-late"
+    at(lab, early, 10)
+    at(lab, late, 90)
+    with lab.translating() as errors:
+        if ledger:
+            until(lambda: len(lab.reports) > 0)
+        Takeover(lab, compare=20, origin=f"group={kept}", execute=True)
+        until(lambda: lab.done(late) == 90)
+        at(lab, late, 95)
+        until(lambda: lab.done(late) == 95)
+    assert errors == []
+    assert lab.done(early) is None
 
 
 @pytest.mark.parametrize("looking", [True, False], ids=["refresh", "no-refresh"])

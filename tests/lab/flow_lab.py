@@ -33,7 +33,8 @@ IncidentRow = Tuple[str, str, int, int, int]
 
 @dataclass
 class FlowLab:
-    """`source->target` over every topic whose name starts with `name` and a dot. `settings` are the flow's keys."""
+    """`source->target` over every topic whose name starts with `name` and a dot. `settings` are the flow's keys.
+    `other_names`: further clusters of the file by alias."""
 
     source: KafkaBroker
     target: KafkaBroker
@@ -44,6 +45,7 @@ class FlowLab:
     trigger: str = "availableNow"
     flows: Sequence[str] = ("source->target",)
     seen: List[ProgressSnapshot] = field(default_factory=list)
+    other_names: Dict[str, KafkaBroker] = field(default_factory=dict)
 
     def create(self, stem: str, partitions: int = 1, **configs: str) -> str:
         """A topic of the flow on the source; `create("orders")` is called `NAME.orders`."""
@@ -80,7 +82,8 @@ class FlowLab:
         settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
         settings.setdefault("topics", f'["{self.name}[.].*"]')
         lines = [f"name: {self.name}", "clusters:"]
-        lines += [f'  {each.name}: {{bootstrap.servers: "{each.bootstrap}"}}' for each in (self.source, self.target)]
+        named = {self.source.name: self.source, self.target.name: self.target, **self.other_names}
+        lines += [f'  {name}: {{bootstrap.servers: "{each.bootstrap}"}}' for name, each in named.items()]
         lines += ["flows:"]
         for flow in self.flows:
             lines += [f"  {flow}:", *(f"    {key}: {value}" for key, value in settings.items())]

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -160,14 +160,16 @@ class GroupLab(FlowLab):
         return f"{self.name}.{stem}"
 
     @contextmanager
-    def translation(self, direction: str = TO_DOWNSTREAM, flow: int = 0) -> Iterator[Any]:
-        """One life of the translation of one of the flows."""
+    def translation(
+        self, direction: str = TO_DOWNSTREAM, flow: int = 0, target_seen_by: Optional[Callable[[Any], Any]] = None
+    ) -> Iterator[Any]:
+        """One life of the translation of one of the flows; `target_seen_by` makes its connection to the target."""
         from mirror_lib.cluster import KafkaCluster
         from mirror_lib.translate.flow import FlowTranslation
 
         config = load(str(self.config))
         chosen = config.flows[flow]
-        with KafkaCluster(chosen.source) as source, KafkaCluster(chosen.target) as target:
+        with KafkaCluster(chosen.source) as source, (target_seen_by or KafkaCluster)(chosen.target) as target:
             made = FlowTranslation(config, chosen, self.spark, source, target, direction)
             self.run_id = made.run_id
             try:

@@ -42,6 +42,25 @@ def test_flow_that_places_records_anew_has_no_maps_even_if_it_once_kept_partitio
     assert not maps.items()
 
 
+def test_row_of_a_partition_that_is_not_known_may_be_a_take_overs() -> None:
+    maps = FlowMaps({KEY: array("q", [0, 50, 100])})
+    new = row(80, 20, 5, partition=1)
+    assert (maps.is_new(row(100, 150, 5)), maps.is_new(new)) == (False, True)
+    maps.now_incomplete({new.key})
+    maps.add(new)
+    assert not maps.is_new(new)
+    found = maps.of(new.key)
+    assert isinstance(found, PartitionMap) and found.older
+
+
+def test_copy_that_goes_on_before_the_end_of_what_is_known_takes_rows_back() -> None:
+    maps = FlowMaps({KEY: array("q", [0, 50, 100])})
+    assert maps.takes_back(row(99, 150, 0))
+    assert not maps.takes_back(row(100, 151, 0))
+    assert not maps.takes_back(row(0, 50, 100))
+    assert not maps.takes_back(row(0, 0, 0, partition=1))
+
+
 def test_row_that_contradicts_a_map_asks_for_a_fresh_ledger() -> None:
     maps = FlowMaps({KEY: array("q", [0, 50, 100])})
     maps.of(KEY)

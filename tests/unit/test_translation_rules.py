@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -34,7 +34,6 @@ LOG = OffsetRange(50, 72)
 HERE = GroupPosition(CommittedOffset(104, "m"), TO_DOWNSTREAM, RUN, LOG)
 REWIND = TranslationRules(allow_rewind=True)
 INCLUDE = TranslationRules(simple_groups="include")
-FOLLOW = TranslationRules(ahead_of_mirror="follow")
 EMPTY = ConsumerGroup("g", "Empty", False, ())
 SIMPLE = replace(EMPTY, simple=True)
 LIVE = ConsumerGroup("g", "Stable", False, (GroupMember("m1", "c1", "/h", frozenset()),))
@@ -85,11 +84,29 @@ def test_group_ahead_of_the_mirror_is_held() -> None:
     assert translate(at(137, present=51)) == Translation("held: ahead of the mirror by 7")
 
 
-def test_group_ahead_of_the_mirror_follows_it_when_told_to() -> None:
-    followed = translate(at(137, present=51), FOLLOW)
-    assert followed == Translation("held: ahead of the mirror by 7", 72, "m", commit=True, reread=7)
-    assert not translate(at(137, present=72), FOLLOW).commit
-    assert not translate(at(137, present=75), TranslationRules(True, "include", "follow")).commit
+def test_group_that_only_we_moved_goes_back_where_the_records_behind_it_were_copied_anew() -> None:
+    put = replace(at(104, present=57), ours=57, ours_from=101)
+    back = Translation("moved back: the remote log lost its tail", 54, "m", commit=True, reread=3)
+    assert translate(put) == back
+    assert translate(replace(put, present=CommittedOffset(54), ours=54, ours_from=104)).verdict == "exact"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"ours_from": 105}, {"ours": 56}, {"ours_from": None}, {"direction": TO_UPSTREAM}],
+    ids=["reset on the source", "moved by somebody else", "put back by an undo", "the way home"],
+)
+def test_group_is_not_moved_back_for_any_other_reason(changed: Dict[str, Any]) -> None:
+    put = replace(at(104, present=57), ours=57, ours_from=101)
+    if "direction" in changed:
+        put = replace(put, position=CommittedOffset(54), present=CommittedOffset(107), ours=107, ours_from=51)
+        put = replace(put, log=OffsetRange(100, 140))
+    assert translate(replace(put, **changed)).verdict == "would move backwards"
+
+
+def test_group_that_another_flow_put_where_it_stands_is_that_flows() -> None:
+    found = translate(replace(at(104, present=51), group=EMPTY, others=True))
+    assert (found.verdict, found.commit) == ("active on target", False)
 
 
 def test_group_older_than_the_first_copied_record_starts_there() -> None:
@@ -197,9 +214,7 @@ def facts(history: History, data: st.DataObject) -> GroupPosition:
     )
 
 
-ANY_RULES = st.builds(
-    TranslationRules, st.booleans(), st.sampled_from(["exclude", "include"]), st.sampled_from(["hold", "follow"])
-)
+ANY_RULES = st.builds(TranslationRules, st.booleans(), st.sampled_from(["exclude", "include"]))
 
 
 @given(histories(), st.data(), ANY_RULES)
@@ -247,7 +262,8 @@ def test_no_record_that_the_remote_log_holds_is_passed_unread(
 
 class MirroredGroup(RuleBasedStateMachine):
     """A log that is written, mirrored, expired and read on both sides while a translator works, crashing between
-    its audit row and its commit. The mirror crashes between the remote log and its ledger."""
+    its audit row and its commit. The mirror crashes between the remote log and its ledger, and the remote log may lose
+    its tail, which is copied again with fewer markers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -260,7 +276,9 @@ class MirroredGroup(RuleBasedStateMachine):
         self.group = 0
         self.present: Optional[int] = None
         self.simple = True
-        self.audit: Tuple[Optional[int], Optional[int]] = (None, None)
+        self.audit: Tuple[Optional[int], Optional[int], Optional[int]] = (None, None, None)
+        self.lost_its_tail = False
+        self.was_reset = False
         self.passed_unread: List[int] = []
 
     @initialize(start=st.integers(0, 3))
@@ -274,8 +292,9 @@ class MirroredGroup(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 12), fence=st.booleans(), killed=st.booleans())
     def mirror(self, count: int, fence: bool, killed: bool) -> None:
-        if fence or self.unreported:
+        if fence or self.unreported or self.lost_its_tail:
             self.remote.append(None)
+        self.lost_its_tail = False
         for up in range(self.copied_to, min(self.copied_to + count, len(self.source))):
             if self.source[up]:
                 self.unreported.append((up, len(self.remote), 1))
@@ -285,6 +304,17 @@ class MirroredGroup(RuleBasedStateMachine):
             self.ledger += [*self.unreported, (self.copied_to, len(self.remote), 0)]
             self.unreported = []
 
+    @rule(count=st.integers(1, 8))
+    def lose_the_tail_of_the_remote_log(self, count: int) -> None:
+        end = max(len(self.remote) - count, self.log_start, self.ledger[0][1])
+        left = [up for up in self.remote[:end] if up is not None]
+        self.copied_to = max(left, default=-1) + 1
+        self.remote = self.remote[:end]
+        self.unreported = [row for row in self.unreported if row[1] < end]
+        cut = [(up, down, min(count, end - down)) for up, down, count in self.ledger if down < end]
+        self.ledger = [self.ledger[0], *(row for row in cut if row[2]), (self.copied_to, end, 0)]
+        self.lost_its_tail = True
+
     @rule(count=st.integers(1, 4))
     def work_on_the_source(self, count: int) -> None:
         self.group = min(self.group + count, len(self.source))
@@ -292,6 +322,7 @@ class MirroredGroup(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def reset_on_the_source(self, count: int) -> None:
         self.group = max(self.group - count, 0)
+        self.was_reset = True
 
     @rule(count=st.integers(1, 2))
     def expire(self, count: int) -> None:
@@ -303,6 +334,14 @@ class MirroredGroup(RuleBasedStateMachine):
         self.present = min(max(self.present or 0, self.log_start) + count, len(self.remote))
         self.simple = False
 
+    @precondition(lambda self: self.simple and self.present is not None)
+    @rule()
+    def group_that_only_we_moved_stands_before_all_that_it_has_not_read(self) -> None:
+        found = translate(self._facts())
+        if found.verdict in ("exact", "clamped", "before first copied record") and not found.commit:
+            assert not [up for up in self.remote[: self.present] if up is not None and up >= self.group]
+        assert found.verdict != "would move backwards" or self.was_reset
+
     @rule(rules=ANY_RULES, live=st.sampled_from([False, False, False, True]), killed=st.booleans())
     def translate(self, rules: TranslationRules, live: bool, killed: bool) -> None:
         decided = translate(self._facts(live), rules)
@@ -310,8 +349,10 @@ class MirroredGroup(RuleBasedStateMachine):
         if not decided.commit:
             return
         assert decided.new_offset is not None
-        assert rules.allow_rewind or self.present is None or decided.new_offset > self.present
-        self.audit = (decided.new_offset, self.present)
+        back = rules.allow_rewind or decided.verdict.startswith("moved back")
+        assert back or self.present is None or decided.new_offset > self.present
+        self.was_reset = False
+        self.audit = (decided.new_offset, self.present, self.group)
         if not killed:
             self._commit(decided.new_offset)
 

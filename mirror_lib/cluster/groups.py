@@ -39,8 +39,8 @@ MANY_OFFSETS, LAST_WITH_TOPIC_NAMES = 8, 9
 # Who commits with these is no member of the group.
 NO_GENERATION, NO_MEMBER = -1, ""
 DESCRIBE = "Describe on the group to this principal"
-# A coordinator writes all of a request as one batch, of at most 1 MB where nobody set max.message.bytes. What a position
-# takes there besides its names and its metadata is less than this.
+# A coordinator writes all of a request as one batch, of at most 1 MB where nobody set max.message.bytes. A position
+# takes there, besides its names and its metadata, less than the second of these.
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
 

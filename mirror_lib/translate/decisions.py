@@ -16,6 +16,7 @@ from mirror_lib.translate.verdicts import (
     BEFORE_FIRST,
     CLAMPED,
     EXACT,
+    MENDED,
     TO_DOWNSTREAM,
     GroupPosition,
     Translation,
@@ -129,9 +130,17 @@ def facts_of(
         group=found.groups.get(group),
         ours=None if last is None else last.new_offset,
         ours_before=None if last is None else last.previous_offset,
-        ours_from=None if last is None or last.action != COMMIT else last.from_offset,
+        only_ours=only_we_moved(position.offset, stands, last),
         others=stands is not None and is_put_there(stands, other) and not is_put_there(stands, last),
     )
+
+
+def only_we_moved(position: int, stands: Optional[int], last: Optional[GroupOffset]) -> bool:
+    """Whether a group whose last move is `last` stands as it left it, or found it where it was to go back and that was
+    not made, and has not gone back here since."""
+    if last is None or last.action != COMMIT or stands is None or position < last.from_offset:
+        return False
+    return stands == last.new_offset or (last.verdict == MENDED and stands == last.previous_offset)
 
 
 def is_put_there(stands: int, move: Optional[GroupOffset]) -> bool:

@@ -77,7 +77,7 @@ def decision_at(
     on why there is none."""
     here, there = ends
     # By passes the earliest place is given, so a later one that is lower says nothing of a log that lost its tail.
-    facts = replace(facts_of(group, own[here], "", there, found, known), ours_from=None)
+    facts = replace(facts_of(group, own[here], "", there, found, known), only_ours=False)
     why_not = UNTOLD if not is_told(group, found) else place if isinstance(place, str) else None
     made = Translation(untranslatable(why_not)) if why_not else translate_to(cast(Place, place), facts, known.rules)
     return Decision(group, here, there, own[here], facts.present, made)

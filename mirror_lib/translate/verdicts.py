@@ -56,8 +56,8 @@ class GroupPosition:
     (`None`: none) and the `group` itself (`None`: absent).
 
     `ours` is the offset that the last audit row names as written there, `ours_before` what it names as replaced. A
-    row precedes its commit, so after a crash, or a refusal, the group still stands at `ours_before`. `ours_from` is the
-    offset here that was translated then, `None` where the row puts back. `others`: another flow put it where it stands.
+    row precedes its commit, so after a crash, or a refusal, the group still stands at `ours_before`. `only_ours`: no one
+    else moved the group since, on either side, but forward here. `others`: another flow put it where it stands.
     """
 
     position: CommittedOffset
@@ -68,7 +68,7 @@ class GroupPosition:
     group: Optional[ConsumerGroup] = None
     ours: Optional[int] = None
     ours_before: Optional[int] = None
-    ours_from: Optional[int] = None
+    only_ours: bool = False
     others: bool = False
 
 
@@ -152,16 +152,10 @@ def _over(placed: Translation, present: int, place: Place, at: GroupPosition, ru
     again = replace(placed, reread=max(placed.reread or 0, present - placed.new_offset))
     if rules.allow_rewind:
         return again
-    if present > place.latest and _is_where_we_put_it(at, present):
+    if present > place.latest and at.only_ours and at.direction == TO_DOWNSTREAM:
         # The group did not go back, its records did: what a log lost is copied anew, and may lie at lower offsets.
         return replace(again, verdict=MENDED)
     return replace(again, verdict=BACKWARDS, commit=False)
-
-
-def _is_where_we_put_it(at: GroupPosition, present: int) -> bool:
-    """Whether nobody moved the group since our last move, on either side, but forward here."""
-    put_there = at.ours_from is not None and present == at.ours
-    return put_there and at.direction == TO_DOWNSTREAM and at.position.offset >= (at.ours_from or 0)
 
 
 def _unwritten(placed: Translation, present: Optional[CommittedOffset], verdict: str) -> Translation:

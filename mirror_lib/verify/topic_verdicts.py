@@ -22,7 +22,8 @@ def topic_verdicts(
 ) -> Tuple[TopicVerdict, ...]:
     """`ranges` and `partitions`: what was compared and what came of each; `syncs`: the whole ledger."""
     now = {(topic.source.topic_id, topic.remote_topic_id) for topic in topics}
-    strays = {(key.source_topic, key.partition) for key in syncs if (key.source_topic_id, key.remote_topic_id) not in now}
+    gone = [key for key in syncs if (key.source_topic_id, key.remote_topic_id) not in now]
+    strays = {(key.source_topic, key.partition) for key in gone}
     found = {(r.topic, r.remote_topic, r.partition): verdict for r, verdict in zip(ranges, partitions)}
 
     def of(topic: CopiedTopic, number: int, begun: bool) -> PartitionVerdict:

@@ -73,8 +73,8 @@ class TopicVerdict:
 
     @property
     def verdict(self) -> str:
-        """`differs` if one partition does, else `not compared` if one is; `expired` if nothing could be compared because
-        it expired; else `equal`."""
+        """`differs` if one partition does, else `not compared` if one is not; `expired` if nothing could be compared
+        because it expired; else `equal`."""
         verdicts = {partition.verdict for partition in self.partitions}
         for worst in (DIFFERS, NOT_COMPARED):
             if worst in verdicts:

@@ -43,7 +43,7 @@ def undo(lab: GroupLab, run_id: str, printed: Printed, execute: bool = True) -> 
     """What became of each group, and the run that undid."""
     printed.readouterr()
     code = roll_back(
-        Namespace(run=run_id, execute=execute, json=True),
+        Namespace(config=[str(lab.config)], run=run_id, execute=execute, json=True),
         load(str(lab.config)),
         GroupOffsetTable(lab.spark, str(lab.directory / "state")),
     )

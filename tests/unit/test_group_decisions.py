@@ -96,9 +96,9 @@ def test_group_that_another_flow_moved_last_is_left_to_it_until_somebody_else_mo
     theirs = GroupOffset(*key, None, "", 70, "", "theirs", 5, "exact", "commit")
     for present, ours, commit in ((70, None, False), (71, None, True), (70, 70, True)):
         mine = {} if ours is None else {key: replace(theirs, new_offset=ours)}
-        stands = {"present": {"billing": {THERE: CommittedOffset(present)}}, "groups": {"billing": EMPTY}}
+        stands = {"billing": {THERE: CommittedOffset(present)}}
         known = Known(MAPS, mine, "B", others={key: theirs})
-        (found,) = decide(replace(FOUND, **stands), known, PositionsAhead())
+        (found,) = decide(replace(FOUND, present=stands, groups={"billing": EMPTY}), known, PositionsAhead())
         assert found.translation.commit is commit
         assert commit or found.translation.verdict == "active on target"
 

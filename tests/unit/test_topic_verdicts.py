@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Tuple
+from typing import Dict, Tuple
 
 import pytest
 
@@ -15,15 +15,14 @@ from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVe
 
 ORDERS = CopiedTopic(TopicDescription("orders", "id", 2), "there", "remote id", 2)
 ROW = (OffsetSync("orders", 0, 0, 0, 5),)
+Ledger = Dict[PartitionKey, Tuple[OffsetSync, ...]]
 
 
-def ledger(*partitions: int, source: str = "id", remote: str = "remote id") -> Dict[PartitionKey, Tuple[OffsetSync, ...]]:
+def ledger(*partitions: int, source: str = "id", remote: str = "remote id") -> Ledger:
     return {PartitionKey(source, remote, "orders", number): ROW for number in partitions}
 
 
-def judged(
-    syncs: Mapping[PartitionKey, Tuple[OffsetSync, ...]], *compared: int, verdict: str = EQUAL
-) -> TopicVerdict:
+def judged(syncs: Ledger, *compared: int, verdict: str = EQUAL) -> TopicVerdict:
     whole = Bounds(0, 0, 5, 5, 5)
     ranges = [CopiedRange("orders", "there", number, (), whole, whole) for number in compared]
     (topic,) = topic_verdicts([ORDERS], ranges, [PartitionVerdict(n, 5, 50, verdict) for n in compared], syncs)

@@ -98,8 +98,8 @@ alone. Internal topics are never copied, whatever a class says. `conf/examples/c
 Where one of `where`, `select`, `transform`, `rename`, `partitioner`, `provenance.headers` and `dead.letter.topic` is
 set, or `engine: records`, the flow goes through Spark's rows, record by record. Without them it copies whole batches,
 several times as fast and with the source's compression: set none of them where records stay as they are. In whole
-batches a record of 1 KB cost 3.4 µs of CPU, in a tuned MirrorMaker 2 9.9 ([benchmarks.md](benchmarks.md)); through rows
-(`select: *`) 11.9, in a MirrorMaker 2 of that run 10.0. Both ways are exact. `conf/examples/changes` has a file for
+batches a record of 1 KB cost 1.4 µs of CPU, in a tuned MirrorMaker 2 9.5 ([benchmarks.md](benchmarks.md)); through rows
+(`select: *`) 5.3, in the MirrorMaker 2 of that run 7.4. Both ways are exact. `conf/examples/changes` has a file for
 each kind of change; `mirror plan` says what a file comes to.
 
 - The order is `transform`, `where`, `select`. Each sees the columns that Spark's Kafka source has; `headers` is an

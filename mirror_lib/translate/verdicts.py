@@ -56,8 +56,8 @@ class GroupPosition:
     (`None`: none) and the `group` itself (`None`: absent).
 
     `ours` is the offset that the last audit row names as written there, `ours_before` what it names as replaced. A
-    row precedes its commit, so after a crash, or a refusal, the group still stands at `ours_before`. `only_ours`: no one
-    else moved the group since, on either side, but forward here. `others`: another flow put it where it stands.
+    row precedes its commit, so after a crash, or a refusal, the group still stands at `ours_before`. `only_ours`: since
+    then nobody else moved the group, on either side, but forward here. `others`: another flow put it where it stands.
     """
 
     position: CommittedOffset

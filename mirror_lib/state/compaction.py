@@ -1,4 +1,5 @@
-"""The ledger kept small: rows that many commits wrote become as few as say the same, in as few files. No fact changes.
+"""Tables kept small: what many commits wrote comes into few files, and the ledger's rows become as few as say the same.
+No fact changes.
 
 Beside the copy, in a thread of its own. Killed anywhere, the old rows are there or the new ones, never both or none.
 """
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from mirror_lib.state.copied_partition import COPIED_PARTITION
 from mirror_lib.state.merged_rows import merged_rows
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS
-from mirror_lib.state.tables import COMMIT_NAME, StateTable
+from mirror_lib.state.tables import COMMIT_NAME, StateTable, TableSchema
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
-class LedgerFile:
-    """A file of the ledger: how many rows of a flow it has, and when the first and the last were written (Unix µs)."""
+class TableFile:
+    """A file of a table: how many rows of a flow it has, and when the first and the last were written (Unix µs)."""
 
     rows: int
     first_at: int
@@ -49,10 +50,10 @@ class Choice:
     files: int
 
 
-def chosen(files: Sequence[LedgerFile]) -> Optional[Choice]:
+def chosen(files: Sequence[TableFile]) -> Optional[Choice]:
     """The newest files, and older chunks as long as they are not much larger than all that is newer. Pure.
 
-    So each row is rewritten about as often as the ledger doubles. `None` where there are no files.
+    So each row is rewritten about as often as the table doubles. `None` where there are no files.
     """
     found: Optional[Choice] = None
     for chunk in _chunks(files):
@@ -63,7 +64,7 @@ def chosen(files: Sequence[LedgerFile]) -> Optional[Choice]:
     return found
 
 
-def _chunks(files: Sequence[LedgerFile]) -> List[Choice]:
+def _chunks(files: Sequence[TableFile]) -> List[Choice]:
     """Files whose times overlap belong together: no bound of time goes between them. The newest first."""
     chunks: List[Choice] = []
     for file in sorted(files, key=lambda each: (each.last_at, each.first_at), reverse=True):
@@ -75,15 +76,21 @@ def _chunks(files: Sequence[LedgerFile]) -> List[Choice]:
     return chunks
 
 
-class LedgerCompaction:
-    """The rows of one flow in the ledger of a `state:` folder."""
+class TableCompaction:
+    """The rows of one flow in a table of a `state:` folder; `places` are the columns by which rows are looked for."""
 
-    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
-        self.table = StateTable(spark, state, OFFSET_SYNCS)
+    def __init__(self, spark: SparkSession, state: str, flow: str, schema: TableSchema, places: Sequence[str]) -> None:
+        self.table = StateTable(spark, state, schema)
+        self._schema = schema
         self._flow = flow
+        self._places = places
+
+    def _merged(self, rows: DataFrame) -> DataFrame:
+        """What takes the place of `rows`."""
+        return rows
 
     def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
-        """What is worth merging, if it is in `enough` files. StateError where the ledger cannot be read."""
+        """What is worth merging, if it is in `enough` files. StateError where the table cannot be read."""
         rows = self.table.rows_in_files(enough)
         if rows is None:
             return None
@@ -99,7 +106,7 @@ class LedgerCompaction:
         return found is not None
 
     def merge(self, found: Choice) -> None:
-        """Put merged rows in the place of those that are chosen, in one commit, which `LedgerStream` passes over.
+        """Put merged rows in the place of those that are chosen, in one commit, which streams of the table pass over.
 
         StateError where it failed, also because other processes wrote meanwhile: then nothing was done, and nothing is
         wrong.
@@ -107,28 +114,37 @@ class LedgerCompaction:
         rows = self.table.rows()
         if rows is None:
             return
-        since = f"flow = {text_literal(self._flow)} AND committed_at >= {_timestamp(found.since)}"
+        since = f"flow = {text_literal(self._flow)} AND {self._schema.stamp} >= {_timestamp(found.since)}"
         # Delta reads and replaces at one and the same version, and refuses where others wrote in the meantime.
         options = {"replaceWhere": since, COMMIT_NAME: f"{self._flow} compaction"}
         with self.table.explained("merge"):
-            merged = merged_rows(_gathered(rows.where(since), found), _KEY, OFFSET_SYNCS.stamp, _CARRIED)
-            ready = merged.select(*(column.name for column in OFFSET_SYNCS.columns))
+            merged = self._merged(self._gathered(rows.where(since), found))
+            ready = merged.select(*(column.name for column in self._schema.columns))
             writer = ready.write.format("delta").mode("overwrite").options(**options)
             self.table.change(lambda: writer.save(self.table.path))
-        log.info("%s: %d files of the ledger were merged", self._flow, found.files)
+        log.info("%s: %d files of %s were merged", self._flow, found.files, self._schema.name)
 
-    def _files(self, rows: DataFrame) -> List[LedgerFile]:
-        at = F.expr("unix_micros(committed_at)")
+    def _gathered(self, rows: DataFrame, found: Choice) -> DataFrame:
+        """In the tasks that write a file each: by places, so that who looks for one reads one file."""
+        files = -(-found.rows // ROWS_TO_A_FILE)
+        # What has one place goes to one task at once.
+        return rows.repartitionByRange(files, *self._places) if files > 1 else rows.coalesce(1)
+
+    def _files(self, rows: DataFrame) -> List[TableFile]:
+        at = F.expr(f"unix_micros({self._schema.stamp})")
         facts = (F.count("*").alias("rows"), F.min(at).alias("first_at"), F.max(at).alias("last_at"))
         own = rows.where(F.col("flow") == self._flow).groupBy(F.input_file_name()).agg(*facts)
-        return [LedgerFile(row["rows"], row["first_at"], row["last_at"]) for row in own.collect()]
+        return [TableFile(row["rows"], row["first_at"], row["last_at"]) for row in own.collect()]
 
 
-def _gathered(rows: DataFrame, found: Choice) -> DataFrame:
-    """In the tasks that write a file each: by names, so that who looks for one partition reads one file."""
-    files = -(-found.rows // ROWS_TO_A_FILE)
-    # What has one place goes to one task at once.
-    return rows.repartitionByRange(files, "source_topic", "partition") if files > 1 else rows.coalesce(1)
+class LedgerCompaction(TableCompaction):
+    """The rows of one flow in the ledger."""
+
+    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
+        super().__init__(spark, state, flow, OFFSET_SYNCS, ("source_topic", "partition"))
+
+    def _merged(self, rows: DataFrame) -> DataFrame:
+        return merged_rows(rows, _KEY, OFFSET_SYNCS.stamp, _CARRIED)
 
 
 def _timestamp(micros: int) -> str:

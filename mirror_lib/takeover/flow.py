@@ -19,7 +19,7 @@ from mirror_lib.cluster.connection import ANSWER_SECONDS, log_client, some
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
-from mirror_lib.log.connection import LogClient
+from mirror_lib.log.connection import Disconnected, LogClient
 from mirror_lib.replicate.job import same_clusters
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 # Between the two looks at what a living writer would change; a busy one writes more often.
 SETTLE_SECONDS = 2.0
+# Partitions whose leaders move while they are read are read again, so often in all.
+TIMES_MORE, AGAIN_SECONDS = 60, 1.0
 
 UNLISTED = Verdict(REFUSED, "one of its clusters tells no offsets of it; has it lost its leader?")
 
@@ -82,6 +84,7 @@ class FlowTakeover:
         self._source, self._target = source, target
         self._origin = origin
         self._compare = compare
+        self._times_more = TIMES_MORE
         self._ledger = OffsetSyncTable(spark, config.state)
         self._takeovers = TakeoverTable(spark, config.state)
         self._runs = RunTable(spark, config.state)
@@ -158,9 +161,26 @@ class FlowTakeover:
             source.refresh_leaders({each.source[0] for each in listed}, deadline)
             target.refresh_leaders({each.remote[0] for each in listed}, deadline)
             for each in listed:
-                found[each.key] = self._decide(each, left, ranges, source, target)
+                found[each.key] = self._decided_at_last(each, left, ranges, source, target)
                 log.info("%s: %s-%d: %s", self.flow.name, *each.source, found[each.key].action)
         return found
+
+    def _decided_at_last(
+        self, each: _Partition, left: Left, ranges: Mapping[str, Ranges], source: LogClient, target: LogClient
+    ) -> Verdict:
+        """From the start again where a leader moved meanwhile. A cluster that is away as a whole is a ClusterError."""
+        while True:
+            try:
+                return self._decide(each, left, ranges, source, target)
+            except Disconnected as error:
+                if not self._times_more:
+                    return Verdict(REFUSED, f"its logs cannot be read: {error}")
+                log.warning("%s: %s-%d: %s; once more", self.flow.name, *each.source, error)
+            self._times_more -= 1
+            time.sleep(AGAIN_SECONDS)
+            deadline = time.monotonic() + ANSWER_SECONDS
+            source.refresh_leaders([each.source[0]], deadline)
+            target.refresh_leaders([each.remote[0]], deadline)
 
     def _decide(
         self, each: _Partition, left: Left, ranges: Mapping[str, Ranges], source: LogClient, target: LogClient
@@ -197,7 +217,10 @@ class FlowTakeover:
         then = before["remote"]
         now = self._target.offsets([each.remote for each in partitions if each.remote in then], "read_uncommitted")
         ends = {each.key: (then[each.remote].end, now[each.remote].end) for each in partitions if each.remote in now}
-        return {key: moved(each, *ends.get(key, (0, 0))) for key, each in verdicts.items()}
+        unseen = {key for key, each in verdicts.items() if each.action == TAKE_OVER and key not in ends}
+        return {
+            key: UNLISTED if key in unseen else moved(each, *ends.get(key, (0, 0))) for key, each in verdicts.items()
+        }
 
     def _takeover(self, each: _Partition, left: Left, verdict: Verdict) -> PartitionTakeover:
         kept = left.positions.get(each.source)

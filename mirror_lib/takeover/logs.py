@@ -6,13 +6,11 @@ as `read_committed`: what an aborted transaction of its exactly-once mode wrote 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Callable, Iterator, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
-from mirror_lib.errors import ClusterError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Record
-from mirror_lib.log.connection import Disconnected, LogClient
+from mirror_lib.log.connection import LogClient
 from mirror_lib.log.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from mirror_lib.log.tail import log_entries
 from mirror_lib.replicate.log_records import Records
@@ -20,7 +18,7 @@ from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, is_copy
 
 
 class KafkaPartitionLogs:
-    """`PartitionLogs` of `source` and `remote`. A broker that stays away is a ClusterError.
+    """`PartitionLogs` of `source` and `remote`. A leader that moves, or a broker that is away, raises `Disconnected`.
 
     `first_of` tells the remote log's first offset of a timestamp (ms) or later, -1 for none.
     """
@@ -53,18 +51,16 @@ class KafkaPartitionLogs:
         def open_source(offset: int) -> Records:
             return Records(log_entries(self._source, self._at_source, offset, isolation), offset)
 
-        with _within_reach():
-            return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts)
+        return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts)
 
     def source_records(self, start: int, until: int) -> Sequence[Record]:
         """The source's records from upstream offset `start` until before `until`, aborted ones included."""
         records = Records(log_entries(self._source, self._at_source, start, READ_UNCOMMITTED), start)
         found: List[Record] = []
-        with _within_reach():
+        record = records.record()
+        while record is not None and record.offset < until:
+            found.append(record)
             record = records.record()
-            while record is not None and record.offset < until:
-                found.append(record)
-                record = records.record()
         return found
 
     def source_record(self, start: int) -> Optional[Record]:
@@ -81,31 +77,20 @@ class KafkaPartitionLogs:
         if original is None:
             return None
         remote = Records(log_entries(self._target, self._at_target, 0, READ_COMMITTED), 0)
-        with _within_reach():
+        copy = remote.record()
+        if copy is not None and not remote.log_append_time and original.timestamp >= 0:
+            # A copy has its original's time, so what is before the first of that time is none.
+            start = self._first_of(original.timestamp)
+            if not 0 <= start < before:
+                return None
+            remote = Records(log_entries(self._target, self._at_target, start, READ_COMMITTED), start)
             copy = remote.record()
-            if copy is not None and not remote.log_append_time and original.timestamp >= 0:
-                # A copy has its original's time, so what is before the first of that time is none.
-                start = self._first_of(original.timestamp)
-                if not 0 <= start < before:
-                    return None
-                remote = Records(log_entries(self._target, self._at_target, start, READ_COMMITTED), start)
-                copy = remote.record()
-            while copy is not None and copy.offset < before:
-                if is_copy(original, copy, remote.log_append_time):
-                    return copy.offset
-                copy = remote.record()
+        while copy is not None and copy.offset < before:
+            if is_copy(original, copy, remote.log_append_time):
+                return copy.offset
+            copy = remote.record()
         return None
 
 
 def _first(client: LogClient, partition: TopicPartition, start: int, isolation: int) -> Optional[Record]:
-    with _within_reach():
-        return Records(log_entries(client, partition, start, isolation), start).record()
-
-
-@contextmanager
-def _within_reach() -> Iterator[None]:
-    """What a broker that stays away ends with: nothing was written yet."""
-    try:
-        yield
-    except Disconnected as error:
-        raise ClusterError(str(error), "nothing was changed; repeat the command when the cluster is healthy") from error
+    return Records(log_entries(client, partition, start, isolation), start).record()

@@ -19,9 +19,11 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.move_compaction import MoveCompaction
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import GROUP_LOST_RECORDS, Incident, LedgerRow, PartitionKey
 from mirror_lib.state.takeovers import TakeoverTable
+from mirror_lib.state.upkeep import Upkeep
 from mirror_lib.topics.plan import select_topics
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known, decide
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     Triples = Mapping[PartitionKey, Offsets]
 
 log = logging.getLogger(__name__)
+
+# How long the end of a translation waits for the table of moves to be merged; what is not done is done another time.
+UPKEEP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,8 @@ class FlowTranslation:
         self._pairs: Mapping[TopicPartition, Pair] = {}
         self._topics: Mapping[str, TopicDescription] = {}
         moves = GroupOffsetTable(spark, config.state)
-        self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics)
+        self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
+        self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics, self._upkeep)
         self._ahead = PositionsAhead()
         self._placed = PlacedLook(spark, config.state, flow, direction) if flow.may_place_anew else None
         self._checkpoints: Optional[CheckpointWriter] = None
@@ -101,7 +107,8 @@ class FlowTranslation:
         self._groups_listed_at: Optional[float] = None
 
     def close(self) -> None:
-        """Drop the connections to the internal topics."""
+        """Drop the connections to the internal topics, and let what keeps the table of moves small come to its end."""
+        self._upkeep.wait(UPKEEP_SECONDS)
         for writer in (self._checkpoints, self._offset_syncs):
             if writer is not None:
                 writer.close()

@@ -14,6 +14,7 @@ from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional
 from mirror_lib.facts import CommittedOffset, GroupCluster, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.records import GroupOffset, MoveKey
+from mirror_lib.state.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +34,24 @@ UNTOLD = "its coordinator does not tell where it stands now"
 class GroupMover:
     """Moves the groups of one flow, on either cluster. Reads the last moves when made; StateError if it cannot.
 
-    `shared`: other flows may move the same groups on the same topics; `others` holds their last moves.
+    `shared`: other flows may move the same groups on the same topics; `others` holds their last moves. `upkeep` is told
+    of each append.
     """
 
-    def __init__(self, table: GroupOffsetTable, flow: str, run_id: str, shared: bool = False) -> None:
+    def __init__(
+        self,
+        table: GroupOffsetTable,
+        flow: str,
+        run_id: str,
+        shared: bool = False,
+        upkeep: Optional[Upkeep] = None,
+    ) -> None:
         self._table = table
         self._flow = flow
         self._appends = 0
         self.run_id = run_id
         self._shared = shared
+        self._upkeep = upkeep
         self.last: Dict[MoveKey, GroupOffset] = {}
         self.others: Mapping[MoveKey, GroupOffset] = {}
         self._made: Set[MoveKey] = set()
@@ -73,6 +83,8 @@ class GroupMover:
         if rows:
             self._table.append(self._flow, rows, run_id=self.run_id, append_number=self._appends)
             self._appends += 1
+            if self._upkeep is not None:
+                self._upkeep.committed()
             self.last.update({row.key: row for row in rows})
             self._made -= {row.key for row in rows}
         reasons = {

@@ -16,7 +16,7 @@ BOUNDS: Dict[str, str] = {
     "bare loop that fetches and sends the same bytes takes 0.6 s of it, the rest are one copy, both CRCs and the "
     "requests. The brokers take 2 to 3 s, mostly the target's. Spark's JVM touches no byte; its "
     "start is still being compiled in the copy's first seconds, which with the driver is what is left: 1 to 2 s.",
-    "bytes10000": "the CPU of the whole machine, as with 1 KB. Here a byte's cost counts and not a record's: MirrorMaker "
+    "bytes10000": "the CPU of the whole machine, as with 1 KB. A byte's cost counts here, not a record's: MirrorMaker "
     "spends 3.5 s of CPU on a GB, and 9.5 where records have 1 KB; the mirror 1.3 and 1.4.",
     "json.lz4": _TARGET_UNPACKS,
     "json.zstd": _TARGET_UNPACKS,

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from mirror_lib.errors import StateError
 from mirror_lib.state.group_offsets import GROUP_OFFSETS, GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.move_compaction import MoveCompaction
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.state.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
 from mirror_lib.state.runs import RunTable
@@ -73,6 +74,21 @@ def ledger(spark: SparkSession, state: str, *commits: Sequence[LedgerRow], run_i
 def triples_of(spark: SparkSession, state: str, rows: Sequence[Triple]) -> List[Triple]:
     flat = ledger(spark, state, ledger_rows(rows)).triples(FLOW)[KEY]
     return list(zip(flat[0::3], flat[1::3], flat[2::3]))
+
+
+def test_table_of_many_small_commits_comes_into_few_files_and_says_the_same(
+    spark: SparkSession, state: str, table: GroupOffsetTable
+) -> None:
+    for number in range(12):
+        table.append(FLOW, [moved(number, number % 3)], run_id="run", append_number=number)
+        table.append("another", [moved(number)], run_id="other", append_number=number)
+    before = [table.latest(FLOW), table.of_run("run"), table.latest("another"), table.of_run("other")]
+    compaction = MoveCompaction(spark, state, FLOW)
+    assert not compaction.tidy(50)
+    assert compaction.tidy(10)
+    assert len(spark.read.format("delta").load(table.path).inputFiles()) == 13
+    assert [table.latest(FLOW), table.of_run("run"), table.latest("another"), table.of_run("other")] == before
+    assert not compaction.tidy(10)
 
 
 def test_a_table_that_was_never_written_is_empty_and_stays_absent(table: GroupOffsetTable) -> None:

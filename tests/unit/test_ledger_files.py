@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import List, Sequence, Tuple
 
 from mirror_lib.state.commit_log import dispensable
-from mirror_lib.state.compaction import FEW_ROWS, Choice, LedgerFile, chosen
+from mirror_lib.state.compaction import FEW_ROWS, Choice, TableFile, chosen
 from mirror_lib.state.upkeep import files_to_merge
 
 
-def files(*rows: int) -> List[LedgerFile]:
+def files(*rows: int) -> List[TableFile]:
     """One after the other, the oldest first, each written in ten microseconds."""
-    return [LedgerFile(count, 10 * number, 10 * number + 9) for number, count in enumerate(rows)]
+    return [TableFile(count, 10 * number, 10 * number + 9) for number, count in enumerate(rows)]
 
 
 def test_small_files_are_merged_together_whatever_their_order() -> None:
@@ -27,11 +27,11 @@ def test_large_old_chunk_waits_until_what_is_newer_is_worth_it() -> None:
 
 
 def test_files_written_at_the_same_time_are_one_chunk() -> None:
-    large = [LedgerFile(10 * FEW_ROWS, 0, 100), LedgerFile(10 * FEW_ROWS, 50, 150)]
-    new = LedgerFile(8 * FEW_ROWS, 200, 210)
+    large = [TableFile(10 * FEW_ROWS, 0, 100), TableFile(10 * FEW_ROWS, 50, 150)]
+    new = TableFile(8 * FEW_ROWS, 200, 210)
 
     assert chosen([*large, new]) == Choice(since=200, rows=8 * FEW_ROWS, files=1)
-    assert chosen([*large, LedgerFile(10, 150, 210)]) == Choice(since=0, rows=20 * FEW_ROWS + 10, files=3)
+    assert chosen([*large, TableFile(10, 150, 210)]) == Choice(since=0, rows=20 * FEW_ROWS + 10, files=3)
 
 
 def test_short_life_merges_only_what_is_long_overdue_and_a_long_one_a_few_files_now_and_then() -> None:
@@ -62,9 +62,9 @@ def test_a_log_that_was_never_shortened_is_shortened_in_turns_until_what_is_kept
 
 def test_no_row_is_rewritten_often_however_many_commits_come() -> None:
     rewritten = 0
-    kept: List[LedgerFile] = []
+    kept: List[TableFile] = []
     for commit in range(20_000):
-        kept.append(LedgerFile(1000, commit, commit))
+        kept.append(TableFile(1000, commit, commit))
         if commit % 100 == 99:
             kept, cost = after(kept)
             rewritten += cost
@@ -74,9 +74,9 @@ def test_no_row_is_rewritten_often_however_many_commits_come() -> None:
     assert rewritten < 12 * 20_000_000
 
 
-def after(kept: Sequence[LedgerFile]) -> Tuple[List[LedgerFile], int]:
+def after(kept: Sequence[TableFile]) -> Tuple[List[TableFile], int]:
     """What is left when the choice is merged and none of its rows continue each other, and the rows that it cost."""
     found = chosen(kept)
     assert found is not None
-    merged = LedgerFile(found.rows, found.since, max(file.last_at for file in kept))
+    merged = TableFile(found.rows, found.since, max(file.last_at for file in kept))
     return [*(file for file in kept if file.first_at < found.since), merged], found.rows

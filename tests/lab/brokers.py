@@ -13,6 +13,7 @@ import sys
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from concurrent.futures import TimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,7 +174,7 @@ class KafkaBroker:
             if found != self.cluster_id:
                 raise LabError(f"port {self.port} answers as cluster {found}, which is not broker {self.name}")
             Producer({**client, "transactional.id": "lab-ready", "retry.backoff.ms": 50}).init_transactions(5)
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             return False
         return True
 

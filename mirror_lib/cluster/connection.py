@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from kafka import KafkaAdminClient
+from kafka.cluster import collect_hosts
 from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, NodeNotReadyError, UnknownBrokerIdError
 
 from mirror_lib.config.clients import kafka_python_options
@@ -19,6 +20,7 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.log.brokers import LoginRefused, admin_connections
 from mirror_lib.log.connection import LogClient, Network
+from mirror_lib.log.listener import mismatch
 from mirror_lib.log.login import ready_options
 
 log = logging.getLogger(__name__)
@@ -128,8 +130,16 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
 
     place = f"the cluster {config.alias} at {config.bootstrap_servers}"
     patience = options["bootstrap_timeout_ms"] / 1000
-    told = ("no answer yet from %s; trying for %.0f s", place, patience)
-    notice = threading.Timer(NOTICE_SECONDS, log.warning, told)
+
+    def look_closer() -> None:
+        """What a listener only hangs up on would be waited out for nothing."""
+        log.warning("no answer yet from %s; trying for %.0f s", place, patience)
+        for host, port, _ in collect_hosts(options["bootstrap_servers"]):
+            reason = mismatch(options["security_protocol"], host, port)
+            if reason is not None and made:
+                made[0]._manager.refuse(reason)
+
+    notice = threading.Timer(NOTICE_SECONDS, look_closer)
     notice.daemon = True
     notice.start()
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import uuid
-from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.commands.output import named_cluster, print_json, print_lines, print_undo, undo_line
 from mirror_lib.config.model import MirrorConfig
@@ -14,7 +14,8 @@ from mirror_lib.progress import counted
 if TYPE_CHECKING:
     from mirror_lib.cluster import KafkaCluster
     from mirror_lib.state.group_offsets import GroupOffsetTable
-    from mirror_lib.state.records import GroupOffset
+    from mirror_lib.state.records import GroupOffset, MoveKey
+    from mirror_lib.translate.rollback import Undo
 
 
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -41,42 +42,57 @@ def roll_back(arguments: argparse.Namespace, config: MirrorConfig, table: GroupO
         )
         known = ", ".join(runs)
         raise ConfigError(f"no run {arguments.run} moved a group; the last that did: {known or 'none'}")
-    refused = 0
+    failed = 0
     for (flow_name, alias), moves in by_side.items():
         with KafkaCluster(named_cluster(config, alias)) as cluster:
-            refused += _undo(arguments, flow_name, moves, cluster, table)
-    return EXIT_FAILED if refused else EXIT_OK
+            undone = _undone(arguments, flow_name, moves, cluster, table)
+        _show(arguments, flow_name, alias, undone)
+        failed += undone.failed
+    return EXIT_FAILED if failed else EXIT_OK
 
 
-def _undo(
+class _Undone(NamedTuple):
+    """What was found, what became of the moves that undo it, how many failed, and their run if they were made."""
+
+    found: Sequence[Undo]
+    outcomes: Mapping[MoveKey, str]
+    failed: int
+    run_id: Optional[str] = None
+
+
+def _undone(
     arguments: argparse.Namespace,
     flow_name: str,
-    moves: List[GroupOffset],
+    moves: Sequence[GroupOffset],
     cluster: KafkaCluster,
     table: GroupOffsetTable,
-) -> int:
+) -> _Undone:
     from mirror_lib.translate.moves import GroupMover
-    from mirror_lib.translate.rollback import UNTOLD, plan_undo, undo_json, undo_lines
+    from mirror_lib.translate.rollback import UNTOLD, plan_undo
 
     groups = sorted({move.group for move in moves})
-    undos = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
-    going = [undo.move for undo in undos if undo.move is not None]
-    outcomes: Mapping[Tuple[str, str, str, int], str] = {move.key: "would be put back" for move in going}
-    refused, undo_run = sum(undo.why == UNTOLD for undo in undos), None
-    if arguments.execute and going:
-        undo_run = uuid.uuid4().hex
-        print_undo(arguments, undo_run)
-        reasons = GroupMover(table, flow_name, undo_run).move(going, cluster, own_rows=True)
-        refused += sum(reason is not None for reason in reasons.values())
-        outcomes = {key: "put back" if why is None else f"refused: {why}" for key, why in reasons.items()}
+    found = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
+    going = [undo.move for undo in found if undo.move is not None]
+    untold = sum(undo.why == UNTOLD for undo in found)
+    if not (arguments.execute and going):
+        return _Undone(found, {move.key: "would be put back" for move in going}, untold)
+    run_id = uuid.uuid4().hex
+    print_undo(arguments, run_id)
+    reasons = GroupMover(table, flow_name, run_id).move(going, cluster, own_rows=True)
+    outcomes = {key: "put back" if why is None else f"refused: {why}" for key, why in reasons.items()}
+    return _Undone(found, outcomes, untold + sum(why is not None for why in reasons.values()), run_id)
+
+
+def _show(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:
+    from mirror_lib.translate.rollback import undo_json, undo_lines
+
     if arguments.json:
-        rows = [undo_json(undo, outcomes) for undo in undos]
-        runs = {"run_id": arguments.run, "undo_run_id": undo_run}
-        print_json({"flow": flow_name, "cluster": cluster.alias, **runs, "positions": rows})
-    else:
-        print_lines([f"{flow_name}, groups of {cluster.alias}", *undo_lines(undos, outcomes)])
-        if going and not arguments.execute:
-            print_lines(["nothing was changed: --execute puts these offsets back"])
-        if undo_run is not None:
-            print_lines([undo_line(arguments, undo_run)])
-    return refused
+        rows = [undo_json(undo, undone.outcomes) for undo in undone.found]
+        runs = {"run_id": arguments.run, "undo_run_id": undone.run_id}
+        print_json({"flow": flow_name, "cluster": alias, **runs, "positions": rows})
+        return
+    print_lines([f"{flow_name}, groups of {alias}", *undo_lines(undone.found, undone.outcomes)])
+    if undone.run_id is not None:
+        print_lines([undo_line(arguments, undone.run_id)])
+    elif undone.outcomes:
+        print_lines(["nothing was changed: --execute puts these offsets back"])

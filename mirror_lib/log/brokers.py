@@ -5,9 +5,7 @@ large answers are read quickly, and a Kerberos login is the cluster's own and no
 from __future__ import annotations
 
 import logging
-import socket
 import ssl
-import struct
 from functools import partial
 from typing import Any, Dict, Optional
 
@@ -25,14 +23,12 @@ from kafka.net.sasl import register_sasl_mechanism
 
 from mirror_lib.log.frames import FrameProtocol
 from mirror_lib.log.kerberos import KerberosError, KerberosMechanism
+from mirror_lib.log.listener import answers_in_clear, without_tls
 from mirror_lib.log.throttling import PatientConnection, Throttle
 from mirror_lib.log.transports import BrokerLoop, made_bulky
 
 log = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 2.0
-# Size, API key 18, version 0, correlation id, no client id: the answer begins with its size and the correlation id.
-_API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 0x6D697272, -1)
 # The connection broke, which may be a broker that stops or starts.
 _BROKEN = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -64,14 +60,20 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
     def __init__(self, network: Any, **options: Any) -> None:
         self.last_failure = ""
         self.throttle = Throttle()
+        self._mismatch = ""
         # The library's own record of refusals is emptied by the attempt that was refused.
         self._refusals: Dict[Any, str] = {}
         super().__init__(network, **options)
 
+    def refuse(self, reason: str) -> None:
+        """No broker and this client get to talk, for a reason that was found out beside it. From any thread."""
+        self._mismatch = reason
+
     def maybe_raise_auth_failure(self, node_id: Any) -> None:
         """Raises `LoginRefused` where this broker refused us for good."""
-        if node_id in self._refusals:
-            raise LoginRefused(self._refusals[node_id])
+        reason = self._mismatch or self._refusals.get(node_id)
+        if reason:
+            raise LoginRefused(reason)
 
     def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
         """As the library's."""
@@ -89,10 +91,7 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         except KafkaConnectionError as error:
             hung_up = isinstance(error.__context__, (*_BROKEN, ConnectionError))
             if self.ssl_enabled and hung_up and answers_in_clear(node.host, node.port):
-                raise LoginRefused(
-                    f"{node.host}:{node.port} speaks without TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT,"
-                    " or take the port of a listener with TLS"
-                ) from error
+                raise LoginRefused(without_tls(node.host, node.port)) from error
             raise
         return made_bulky(transport)
 
@@ -101,17 +100,6 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         self.last_failure = reason or str(error)
         if reason is not None:
             self._refusals[node_id] = reason
-
-
-def answers_in_clear(host: str, port: int) -> bool:
-    """Whether a Kafka broker answers here without TLS. It only hangs up on a client that begins with TLS, as one does
-    that stops or starts; so it is asked for its API versions, which needs no login."""
-    try:
-        with socket.create_connection((host, port), ANSWER_SECONDS) as connection:
-            connection.sendall(_API_VERSIONS_REQUEST)
-            return connection.recv(8, socket.MSG_WAITALL)[4:] == _API_VERSIONS_REQUEST[8:12]
-    except OSError:
-        return False
 
 
 def admin_connections(**options: Any) -> Any:

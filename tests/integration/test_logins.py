@@ -30,6 +30,10 @@ def cluster_id(properties: Dict[str, str]) -> str:
         return cluster.cluster_id()
 
 
+def plain(broker: SecuredBroker, listener: str) -> Dict[str, str]:
+    return {"bootstrap.servers": broker.listener(listener), "security.protocol": "PLAINTEXT"}
+
+
 def in_place(broker: SecuredBroker) -> Dict[str, str]:
     """As Kafka has it: PEM text instead of files."""
     own = (broker.stores.directory / "own.pem").read_text()
@@ -90,6 +94,12 @@ def test_the_right_properties_get_in(broker: SecuredBroker, properties: Properti
                 **broker.sasl("source"), "bootstrap.servers": broker.bootstrap, "security.protocol": "SASL_PLAINTEXT"
             },
             "takes no login: set security.protocol to PLAINTEXT",
+        ),
+        (lambda broker: plain(broker, "CLEAR"), "asks for a login: set security.protocol to SASL_PLAINTEXT and "),
+        (lambda broker: plain(broker, "SASL"), "speaks TLS: set security.protocol to SSL or SASL_SSL"),
+        (
+            lambda broker: {**broker.tls(), "bootstrap.servers": broker.listener("SASL")},
+            "asks for a login: set security.protocol to SASL_SSL and sasl.mechanism to ",
         ),
     ],
 )  # fmt: skip

@@ -1,0 +1,113 @@
+"""What a broker's listener wants of its clients: an address in, the sentence for who comes to the wrong one out.
+
+A broker only hangs up on a client that begins with TLS where there is none, or without a login where one is asked for,
+as one does that stops or starts. So it is asked for its API versions and for a login by an unknown mechanism, which
+needs neither rights nor secrets.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from contextlib import suppress
+from typing import List, Optional
+
+ANSWER_SECONDS = 2.0
+TLS = ("SSL", "SASL_SSL")
+WITH_LOGIN = {"PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SASL_SSL"}
+UNSUPPORTED_SASL_MECHANISM = 33
+_CORRELATION_ID = 0x6D697272
+# Each is its size, API key, version, correlation id, no client id. SaslHandshake's one field names a mechanism.
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
+_SASL_HANDSHAKE = struct.pack(">ihhihh", 13, 17, 1, _CORRELATION_ID, -1, 1) + b"?"
+
+
+def answers_in_clear(host: str, port: int) -> bool:
+    """Whether a Kafka broker answers here without TLS."""
+    with suppress(OSError), socket.create_connection((host, port), ANSWER_SECONDS) as connection:
+        return _asked(connection, _API_VERSIONS) is not None
+    return False
+
+
+def mismatch(protocol: str, host: str, port: int) -> Optional[str]:
+    """Why a client with this `security.protocol` gets no answer here, and what to set; `None` where it is not that."""
+    place = f"{host}:{port}"
+    if protocol in TLS and answers_in_clear(host, port):
+        return without_tls(host, port)
+    if protocol not in TLS and _shakes_hands(host, port):
+        return (
+            f"{place} speaks TLS: set security.protocol to SSL or SASL_SSL, or take the port of a listener without TLS"
+        )
+    mechanisms = _login_asked_for(protocol, host, port) if protocol in WITH_LOGIN else None
+    if mechanisms:
+        return f"{place} asks for a login: set security.protocol to {WITH_LOGIN[protocol]} and sasl.mechanism to " + (
+            " or ".join(mechanisms)
+        )
+    return None
+
+
+def without_tls(host: str, port: int) -> str:
+    """What to do about a listener without TLS."""
+    return (
+        f"{host}:{port} speaks without TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or take the port of a"
+        " listener with TLS"
+    )
+
+
+def _shakes_hands(host: str, port: int) -> bool:
+    """Whether a handshake of TLS begins here; a listener that wants a certificate ends it later."""
+    with suppress(OSError), socket.create_connection((host, port), ANSWER_SECONDS) as connection, _wrapped(
+        connection, host
+    ):
+        return True
+    return False
+
+
+def _login_asked_for(protocol: str, host: str, port: int) -> Optional[List[str]]:
+    """The mechanisms of a listener that takes logins."""
+    with suppress(OSError, struct.error), socket.create_connection((host, port), ANSWER_SECONDS) as connection:
+        if protocol not in TLS:
+            return _mechanisms(connection)
+        with _wrapped(connection, host) as wrapped:
+            return _mechanisms(wrapped)
+    return None
+
+
+def _mechanisms(connection: socket.socket) -> Optional[List[str]]:
+    answer = _asked(connection, _SASL_HANDSHAKE)
+    if answer is None or len(answer) < 6 or struct.unpack_from(">h", answer)[0] != UNSUPPORTED_SASL_MECHANISM:
+        return None
+    (count,), at, found = struct.unpack_from(">i", answer, 2), 6, []
+    for _ in range(count):
+        (size,) = struct.unpack_from(">h", answer, at)
+        found.append(answer[at + 2 : at + 2 + size].decode(errors="replace"))
+        at += 2 + size
+    return found
+
+
+def _asked(connection: socket.socket, request: bytes) -> Optional[bytes]:
+    """What follows the correlation id of the answer; `None` where it is not Kafka that answers."""
+    connection.sendall(request)
+    head = _received(connection, 8)
+    if len(head) < 8 or head[4:] != request[8:12]:
+        return None
+    return _received(connection, min(struct.unpack(">i", head[:4])[0] - 4, 65536))
+
+
+def _received(connection: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        more = connection.recv(count - len(found))
+        if not more:
+            break
+        found += more
+    return found
+
+
+def _wrapped(connection: socket.socket, host: str) -> ssl.SSLSocket:
+    """In TLS, whoever answers: nothing is told over it but the questions above."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(connection, server_hostname=host)

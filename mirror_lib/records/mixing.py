@@ -246,7 +246,7 @@ class MixingMirror:
         self._watcher(self._snapshot(done, batch, seconds))
 
     def _leave_out(self, refused: RowsRefused, batch: BatchRef) -> None:
-        incidents = self._refused.found(refused)
+        incidents = self._refused.found(refused, self.flow.name)
         self._journal.note(incidents, batch)
         self._refused.leave_out(incidents)
         for each in incidents:

@@ -20,12 +20,12 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StateError, cause_of
-from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
-from mirror_lib.progress import counted
+from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
 from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
 from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
+from mirror_lib.replicate.left_over import left_over
 from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.stage import task_slots
 from mirror_lib.replicate.storage_trust import StorageTrust
@@ -132,6 +132,7 @@ class FlowRun(FlowLife):
         """Looks at the clusters, copies, and returns why it ended if it is not done."""
         # Connected first: who cannot log in is told so at once, and not while it waits for its turn.
         with clusters_of(self._flow) as (source, target):
+            self._connected = True
             if not self._flow.commit_source_group:
                 return self._mirror(source, target)
             with _member_for(self._flow) as self._group:
@@ -188,9 +189,11 @@ class FlowRun(FlowLife):
                     self._copy(mirror, self._spark, NO_BATCH)
         except MirrorError as error:
             return error
+        except Exception as error:
+            return unforeseen(self._name, error)  # here, for the table of runs has its sentence as well
         # What stopped is tried again when the window opens.
         goes_on = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
-        return None if goes_on else _left_over(mirror)
+        return None if goes_on else left_over(mirror)
 
     def _await(
         self, mirror: Mirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
@@ -270,25 +273,3 @@ def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun
                 f"{flow}: the {side} cluster has id {now}, and the ledger was written for {then}",
                 "check bootstrap.servers; for another cluster give another `state:` or another alias",
             )
-
-
-def _unfinished(mirror: Mirror) -> Optional[str]:
-    """Why the flow is not whole, in one sentence; None if every partition is caught up."""
-    stopped, blocked = mirror.stopped(), mirror.blocked()
-    not_copied = mirror.not_copied()
-    if not_copied:
-        return f"{mirror.flow.name}: --until names {not_copied[0]}, which this flow does not copy"
-    if stopped:
-        return f"{mirror.flow.name}: {counted(len(stopped), 'partition')} stopped; the first: {stopped[0].stopped}"
-    if blocked:
-        return f"{mirror.flow.name}: {counted(len(blocked), 'topic')} cannot be copied; the first: {blocked[0]}"
-    return None
-
-
-def _left_over(mirror: Mirror) -> Optional[MirrorError]:
-    reason = _unfinished(mirror)
-    if reason is None:
-        return None
-    if any(part.refused for part in mirror.stopped()):
-        return RefusedError(reason)
-    return MirrorError(reason)

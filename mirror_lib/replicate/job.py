@@ -32,6 +32,7 @@ from mirror_lib.replicate.storage_trust import StorageTrust
 from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
+from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.topics.filters import subscribe_pattern
 
@@ -159,7 +160,12 @@ class FlowRun(FlowLife):
         self._storage = self._storage.seen(mirror.has_history())
         halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
         outcome = halted if error is None else str(error)
-        journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
+        try:
+            journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
+        finally:
+            # No later run goes on with it. But who took this one over may have begun with the same.
+            if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
+                drop_folder(self._spark, self._folder(checkpoint))
         if not self._stop.is_set():
             journal.await_upkeep(UPKEEP_SECONDS)
         return error
@@ -198,14 +204,11 @@ class FlowRun(FlowLife):
     def _await(
         self, mirror: Mirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
     ) -> None:
-        state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
-
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
 
         watched = WatchedQuery(self._stop, self._busy)
-        folder = f"{state}/checkpoints/{name}/{checkpoint}"
-        query = start_query(self._spark, self._flow, folder, trigger, watched.guarded(copy_batch))
+        query = start_query(self._spark, self._flow, self._folder(checkpoint), trigger, watched.guarded(copy_batch))
         failure = watched.until_end(query, GRACE_SECONDS, lambda: done() or self._lost_turn() or self._hours.over())
         if isinstance(failure, MirrorError):
             raise failure
@@ -213,6 +216,9 @@ class FlowRun(FlowLife):
             raise ClusterError(f"{self._flow.name}: the query failed: {cause_of(failure)}")
         if self._lost_turn():
             raise FencedError(f"{self._flow.name}: another process of its group copies by now")
+
+    def _folder(self, checkpoint: str) -> str:
+        return f"{self._config.state.rstrip('/')}/checkpoints/{self._flow.name.replace('->', '-')}/{checkpoint}"
 
     def _copy(self, mirror: Mirror, spark: SparkSession, batch: BatchRef) -> None:
         with self._busy:

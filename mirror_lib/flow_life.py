@@ -13,8 +13,8 @@ from typing import Any, Callable, Optional, Sequence, Tuple, Type
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, cause_of
-from mirror_lib.spark_end import spark_ended
+from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, StateError, cause_of
+from mirror_lib.spark_end import is_sparks, spark_ended
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +92,10 @@ def unforeseen(name: str, error: Exception) -> MirrorError:
     gone = spark_ended(name)
     if gone is not None:
         return gone
+    if is_sparks(error):
+        # Stages are explained where they are run: what is left of Spark is tables and checkpoints, which may be away.
+        log.debug("%s failed", name, exc_info=error)
+        return StateError(f"{name}: Spark failed: {cause_of(error)}")
     log.error("%s failed", name, exc_info=error)
     return MirrorError(f"{name}: {type(error).__name__}: {cause_of(error)}")
 

@@ -130,9 +130,9 @@ def test_error_that_nobody_expected_ends_the_flow_and_its_trace_is_logged_once(
     assert trace.levelname == "ERROR" and "raise error" in caplog.text
 
 
-def test_error_of_spark_that_nobody_explains_is_taken_for_tables_that_are_away() -> None:
+def test_error_of_spark_that_nobody_explains_may_pass() -> None:
     error = ended(Py4JNetworkError("no answer"))
-    assert (type(error), str(error)) == (StateError, "A->B: Spark failed: no answer")
+    assert (type(error), str(error)) == (ClusterError, "A->B: Spark failed: no answer")
 
 
 @pytest.mark.usefixtures("without_pauses")

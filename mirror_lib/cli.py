@@ -27,9 +27,13 @@ from mirror_lib.commands.translate import translate_command
 from mirror_lib.commands.verify import verify_command
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, MirrorError
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, ConfigError, MirrorError
 
 log = logging.getLogger("mirror")
+
+# The environment variable that says how much is logged.
+LEVEL = "MIRROR_LOG"
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 EXIT_CODES = f"""\
 exit codes:
@@ -52,6 +56,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     logging.getLogger().addFilter(_not_py4j)
     arguments = _parser().parse_args(argv)
     try:
+        _set_level(os.environ.get(LEVEL))
         return _run(arguments)
     except MirrorError as error:
         print_error(error)
@@ -69,6 +74,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         # Who was reading has seen enough, as in `| head`. Python would write what is left once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+
+
+def _set_level(name: Optional[str]) -> None:
+    """What we log, not what libraries do, which would tell of passwords. Raises ConfigError for what is no level."""
+    if not name:
+        return
+    level = LEVELS.get(name.strip().lower())
+    if level is None:
+        raise ConfigError(f"{LEVEL}={name} is no level: take one of {', '.join(LEVELS)}")
+    for logger in ("mirror", "mirror_lib"):
+        logging.getLogger(logger).setLevel(level)
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:

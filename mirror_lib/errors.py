@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import re
+from typing import List, Optional
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
+
+_TRACE = "Traceback (most recent call last):"
+_JAVA_STACK = re.compile(r"^\s+at [\w$.]+\S*\(|^(?:JVM|Driver) stacktrace:", re.MULTILINE)
 
 
 class MirrorError(Exception):
@@ -32,6 +36,14 @@ class ConfigError(MirrorError):
 
 class ClusterError(MirrorError):
     """A cluster could not be reached or refused a request."""
+
+
+class LoginError(ClusterError):
+    """A cluster refused to talk with us for what we are: a login, a certificate, or the kind of listener."""
+
+
+class SparkEndedError(MirrorError):
+    """Java, or the Spark context in it, is gone: nothing can be asked of it any more."""
 
 
 class BatchError(MirrorError):
@@ -59,10 +71,31 @@ class FencedError(RefusedError):
 def cause_of(error: BaseException) -> str:
     """What a library said, its first line; the error's class where it said nothing.
 
-    A Java exception that came through Py4J says it in its innermost cause: the rest only says that a call failed.
+    A Java exception that came through Py4J says it in its innermost cause: the rest only says that a call failed. Where
+    a Python process of Spark's failed, what was raised there is told.
     """
+    said = _said(error)
+    raised = [sentence for sentence in map(_raised, said) if sentence]
+    return raised[-1] if raised else said[-1].strip().split("\n")[0] or type(error).__name__
+
+
+def _said(error: BaseException) -> List[str]:
+    """The texts of Java's exceptions, the innermost last, or of the one that is Python's."""
     java = getattr(error, "java_exception", None)
-    while java is not None and java.getCause() is not None:
+    said = []
+    while java is not None:
+        said.append(str(java.toString()))
         java = java.getCause()
-    text = str(error if java is None else java.toString())
-    return text.strip().split("\n")[0] or type(error).__name__
+    return said or [str(error)]
+
+
+def _raised(text: str) -> Optional[str]:
+    """The sentence of what was raised last, by the last Python trace of `text` that is before Java's own stack."""
+    trace = text.partition(_TRACE)[2]
+    java = _JAVA_STACK.search(trace)
+    last = (trace[: java.start()] if java else trace).rpartition(_TRACE)[2]
+    # Lines of the trace are indented. What follows a message's first line is more than one sentence.
+    line = next((line for line in last.splitlines() if line.strip() and not line[0].isspace()), "")
+    name, colon, sentence = line.partition(": ")
+    module, _, short = name.rpartition(".")
+    return sentence if sentence and module.split(".")[0] == "mirror_lib" else f"{short}{colon}{sentence}" or None

@@ -13,23 +13,28 @@ from typing import Any, Callable, Optional, Sequence, Tuple, Type
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mirror_lib.errors import ClusterError, FencedError, MirrorError, cause_of
+from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, cause_of
+from mirror_lib.spark_end import is_sparks, spark_ended
 
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 5.0
+# Who is refused again and again may lock an account.
+REFUSED_SECONDS = 60.0
 
 
 class FlowLife(ABC):
     """A flow in a thread of its own. `_live` is one life of it, `_over` is called with what became of the last.
 
-    After an error of the kinds in `_passing()` it lives again, until `stop` is set.
+    After an error of the kinds in `_passing()` it lives again, until `stop` is set; not where a login is refused before
+    it was `_connected` for the first time.
     """
 
     def __init__(self, name: str, stop: threading.Event) -> None:
         self._name = name
         self._stop = stop
         self._busy = threading.Lock()
+        self._connected = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -53,13 +58,24 @@ class FlowLife(ABC):
     def _run(self) -> None:
         while True:
             error = self._life()
-            again = isinstance(error, self._passing())
-            if not again or self._stop.wait(RESTART_SECONDS):
+            again = error is not None and self._passes(error)
+            pause = REFUSED_SECONDS if isinstance(error, LoginError) else RESTART_SECONDS
+            if not again or self._stop.wait(pause):
                 break
             log.warning("%s; %s starts again", error, self._name)
-        # What was told to end while it waited for a cluster, or for its turn, has not failed.
-        waited = again and self._stop.is_set() and isinstance(error, (ClusterError, FencedError))
-        self._over(None if waited else error)
+        self._over(None if self._stop.is_set() and self._was_ended(error, again) else error)
+
+    def _passes(self, error: MirrorError) -> bool:
+        refused = isinstance(error, LoginError) and not self._connected
+        passes = isinstance(error, self._passing()) and not refused
+        if self._passing() and not passes and not self._stop.is_set():
+            # Others may go on for ever, and what is told at their end is told too late.
+            log.error("%s; %s has ended", error, self._name)
+        return passes
+
+    def _was_ended(self, error: Optional[MirrorError], waited: bool) -> bool:
+        """Whether what was told to end has not failed: it waited for a cluster, or its turn, or Java was told too."""
+        return isinstance(error, SparkEndedError) or (waited and isinstance(error, (ClusterError, FencedError)))
 
     def _life(self) -> Optional[MirrorError]:
         try:
@@ -68,8 +84,21 @@ class FlowLife(ABC):
             return error
         except Exception as error:
             # The thread's last resort: without it a flow could end in silence and the job with exit code 0.
-            log.debug("%s failed", self._name, exc_info=True)
-            return ClusterError(f"{self._name}: {type(error).__name__}: {cause_of(error)}")
+            return unforeseen(self._name, error)
+
+
+def unforeseen(name: str, error: Exception) -> MirrorError:
+    """What nobody thought of, as an error of the flow `name`. Only what Spark raised may pass: a mistake does not mend
+    itself."""
+    gone = spark_ended(name)
+    if gone is not None:
+        return gone
+    if is_sparks(error):
+        # A query that cannot be started, mostly: its checkpoint may be away, or another of its name not be over yet.
+        log.debug("%s failed", name, exc_info=error)
+        return ClusterError(f"{name}: Spark failed: {cause_of(error)}")
+    log.error("%s failed", name, exc_info=error)
+    return MirrorError(f"{name}: {type(error).__name__}: {cause_of(error)}")
 
 
 class WatchedQuery:
@@ -100,7 +129,7 @@ class WatchedQuery:
     ) -> Optional[BaseException]:
         """Return when `query` has ended: why it failed, if so. It is stopped when `stop` is set or `done` says so.
 
-        A call that is under way may take `grace_seconds` then.
+        A call that is under way may take `grace_seconds` then. Raises what nobody thought of in a call.
         """
         while query.isActive and not self._stop.wait(0.2) and not done():
             pass
@@ -110,6 +139,8 @@ class WatchedQuery:
                 self._busy.release()
             query.stop()
             return None
+        if isinstance(self._failure, Exception) and not isinstance(self._failure, MirrorError):
+            raise self._failure
         return self._failure or query.exception()
 
 

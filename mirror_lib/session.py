@@ -17,6 +17,8 @@ from mirror_lib.errors import RefusedError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 _OPTIONS = "spark.sql.redaction.options.regex"
 # An option that holds a secret, as a plan's text has it: up to the next option or the end of them.
 PRINTED_SECRET = (
@@ -86,7 +88,17 @@ def running_session(name: str) -> Iterator[SparkSession]:
         yield session
     finally:
         if found is None:
-            session.stop()
+            _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+
+    try:
+        session.stop()
+    except (Py4JError, OSError):
+        # Whoever asked Java for anything has been told that it is gone.
+        log.debug("Java had ended before", exc_info=True)
 
 
 @contextmanager

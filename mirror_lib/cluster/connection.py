@@ -17,7 +17,7 @@ from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, Node
 
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError
+from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.log.brokers import LoginRefused, admin_connections
 from mirror_lib.log.connection import LogClient, Network
 from mirror_lib.log.listener import mismatch
@@ -44,7 +44,7 @@ LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 class ClusterConnection:
     """Connects on construction; use it as a context manager.
 
-    Raises ClusterError where no broker answers, here and in every method.
+    Raises ClusterError where no broker answers, here and in every method; LoginError where one refuses to.
     """
 
     def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
@@ -110,7 +110,7 @@ class ClusterConnection:
             except AuthorizationError as error:
                 raise ClusterError(f"{self.alias}: not allowed to {asked}", hint=f"grant {right}") from error
             except LoginRefused as error:
-                raise ClusterError(f"{self.alias}: cannot {asked}: {error.args[0]}", LOGIN_HINT) from error
+                raise LoginError(f"{self.alias}: cannot {asked}: {error.args[0]}", LOGIN_HINT) from error
             # RuntimeError is kafka-python's word for a controller that moved twice, OSError a connection that broke.
             except (KafkaError, RuntimeError, OSError) as error:
                 lasting = isinstance(error, KafkaError) and not error.retriable
@@ -150,7 +150,7 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
             client.close()
             client._net.stop()
         if isinstance(error, LoginRefused):
-            raise ClusterError(f"cannot log in to {place}: {error.args[0]}", LOGIN_HINT) from error
+            raise LoginError(f"cannot log in to {place}: {error.args[0]}", LOGIN_HINT) from error
         last = made[0]._manager.last_failure if made else ""
         reason = f"no answer in {patience:.0f} s" if isinstance(error, KafkaTimeoutError) else type(error).__name__
         reason += f"; the last attempt: {last}" if last else ""

@@ -8,11 +8,12 @@ import time
 from typing import Callable, Optional
 
 from mirror_lib.control.sync import Synced
-from mirror_lib.errors import MirrorError, cause_of
+from mirror_lib.errors import LoginError, MirrorError, cause_of
 
 log = logging.getLogger(__name__)
 
-# What failed is tried again after a minute, also where its interval is longer.
+# What failed is tried again after a minute, also where its interval is longer; a login that was refused also where its
+# interval is shorter, as any attempt may be the one that locks an account.
 RETRY_SECONDS = 60.0
 
 
@@ -50,22 +51,23 @@ class Duty:
             synced = self._try()
             self._told(synced)
             self.looked.set()
-            pause = _pause(self._interval, synced, time.monotonic() - began)
+            pause = pause_after(self._interval, synced, time.monotonic() - began)
         self.looked.set()
 
     def _try(self) -> Synced:
         try:
             return self._turn()
         except MirrorError as error:
-            return Synced(problems=(str(error),))
+            return Synced(problems=(str(error),), refused=isinstance(error, LoginError))
         except Exception as error:
             # The thread's last resort: without it a duty could end in silence.
             log.debug("%s failed", self._thread.name, exc_info=True)
             return Synced(problems=(f"{type(error).__name__}: {cause_of(error)}",))
 
 
-def _pause(interval: Optional[float], synced: Synced, taken: float) -> Optional[float]:
-    """Seconds until the next turn, counted from the start of this one; `None` for no further turn."""
+def pause_after(interval: Optional[float], synced: Synced, taken: float) -> Optional[float]:
+    """Seconds until the next turn, counted from the start of this one; `None` for no further turn. Pure."""
     if interval is None:
         return None
-    return max(0.0, (min(interval, RETRY_SECONDS) if synced.problems else interval) - taken)
+    wanted = min(interval, RETRY_SECONDS) if synced.problems else interval
+    return max(0.0, (RETRY_SECONDS if synced.refused else wanted) - taken)

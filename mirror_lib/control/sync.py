@@ -26,12 +26,14 @@ Changes = Mapping[str, Mapping[str, Optional[str]]]
 
 @dataclass(frozen=True)
 class Synced:
-    """What one look changed. `problems`: what it could not change; `notes`: why it had nothing to do; in sentences."""
+    """What one look changed. `problems`: what it could not change; `notes`: why it had nothing to do; in sentences.
+    `refused`: it was not let in."""
 
     changed: int = 0
     deleted: int = 0
     problems: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()
+    refused: bool = False
 
 
 class TopicsAndAcls(Cluster, AclCluster, Protocol):

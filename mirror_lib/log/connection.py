@@ -15,7 +15,7 @@ from kafka.errors import KafkaError, for_code
 from kafka.future import Future as KafkaFuture
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from mirror_lib.errors import ClusterError
+from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.log.brokers import BrokerConnections, LoginRefused
 from mirror_lib.log.freed_memory import keep_freed_memory
 from mirror_lib.log.login import ready_options
@@ -85,7 +85,7 @@ class LogClient:
         try:
             self._manager.bootstrap(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
         except LoginRefused as error:
-            raise ClusterError(f"{self.alias}: {error.args[0]}", "check its sasl.* and ssl.* properties") from error
+            raise LoginError(f"{self.alias}: {error.args[0]}", "check its sasl.* and ssl.* properties") from error
         except KafkaError as error:
             last = f"; the last attempt: {self._manager.last_failure}" if self._manager.last_failure else ""
             raise ClusterError(

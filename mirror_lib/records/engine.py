@@ -69,7 +69,7 @@ class RecordEngine:
         self._session: Optional[SparkSession] = None
 
     def copy(self, spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
-        """Copy once. A partition that is not in the report was not moved. Raises what Spark raises."""
+        """Copy once. A partition that is not in the report was not moved. Raises `MirrorError`."""
         if not plans:
             return []
         whole = _one_plan(plans)

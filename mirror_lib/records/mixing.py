@@ -23,7 +23,7 @@ from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixed_pass import Done, MixedPass, NotWhole
 from mirror_lib.records.pass_lanes import PassLanes
 from mirror_lib.records.pass_pace import PassPace
-from mirror_lib.records.pass_plan import Beginnings, new_rows, next_pass, remote_rows
+from mirror_lib.records.pass_plan import Beginnings, first_places, new_rows, next_pass, remote_rows
 from mirror_lib.records.placed_progress import PlacedProgress
 from mirror_lib.records.refused_rows import Origin, RefusedRows, RowsRefused
 from mirror_lib.records.source_edges import SourceEdges
@@ -185,10 +185,7 @@ class MixingMirror:
         self._check_remotes(found)
         self._check_sizes(partitions, found)
         new = [(name, n) for name, (_, count) in found.items() for n in range(count) if (name, n) not in self._at]
-        # What others wrote is not compared with what comes.
-        behind = self.flow.shared_remote_topics
-        for each, log in self._target.offsets(new, "read_uncommitted").items():
-            self._at[each] = log.end if behind else log.log_start
+        self._at.update(self._places(new))
         begins = Beginnings(starts, self.flow.auto_offset_reset == "latest")
         # Topics that are not copied now may be again.
         left = [row for row in self._last.of(REMOTE) if row.topic not in names] if self._last is not None else []
@@ -196,6 +193,11 @@ class MixingMirror:
         ends = self._edges.ends(self._copied())
         room = self._pace.room(ends, self._offsets)
         return next_pass(self._last, partitions, logs, remotes, room, begins, ends)
+
+    def _places(self, new: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where remote partitions stand that no pass knows. What others wrote is not compared with what comes."""
+        told, target = self._target.offsets(new, "read_uncommitted"), self.flow.target.alias
+        return first_places(f"{self.flow.name}: {target}", new, told, behind=self.flow.shared_remote_topics)
 
     def _check_sizes(self, partitions: Sequence[CopiedPartition], found: Mapping[str, Tuple[str, int]]) -> None:
         """Raise ClusterError where a broker does not know yet that a remote topic has grown."""
@@ -246,7 +248,7 @@ class MixingMirror:
         self._watcher(self._snapshot(done, batch, seconds))
 
     def _leave_out(self, refused: RowsRefused, batch: BatchRef) -> None:
-        incidents = self._refused.found(refused)
+        incidents = self._refused.found(refused, self.flow.name)
         self._journal.note(incidents, batch)
         self._refused.leave_out(incidents)
         for each in incidents:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.errors import RefusedError
+from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.records.pass_room import Room
 from mirror_lib.replicate.ranges import left_the_log
@@ -117,6 +117,17 @@ def _check(at: int, log: OffsetRange, source: TopicPartition) -> None:
 def _ranges(starts: Mapping[Identity, Tuple[int, int]], room: Room) -> List[PassRow]:
     shares = room.shares({own: end - start for own, (start, end) in starts.items()})
     return [PassRow(SOURCE, *own, starts[own][0], starts[own][0] + share) for own, share in shares.items()]
+
+
+def first_places(
+    who: str, new: Sequence[TopicPartition], told: Mapping[TopicPartition, OffsetRange], *, behind: bool
+) -> Dict[TopicPartition, int]:
+    """Where the `new` remote partitions stand: at the starts of their logs, or `behind` all that they hold.
+    ClusterError, with the cluster by `who`, where one has not `told` its offsets."""
+    for topic, number in new:
+        if (topic, number) not in told:
+            raise ClusterError(f"{who} tells no end of {topic}-{number}", "has it lost its leader?")
+    return {each: told[each].end if behind else told[each].log_start for each in new}
 
 
 def remote_rows(topics: Mapping[str, Tuple[str, int]], at: Mapping[TopicPartition, int]) -> List[PassRow]:

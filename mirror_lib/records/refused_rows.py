@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from mirror_lib.facts import TopicPartition
 from mirror_lib.local_rows import local_rows
 from mirror_lib.replicate.lanes import PartitionReport
+from mirror_lib.spark_end import stage_error
 from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.state.row_passes import SOURCE, RowPass
 
@@ -55,14 +56,15 @@ class RefusedRows:
             return rows
         return rows.join(F.broadcast(local_rows(rows.sparkSession, _ORIGIN, own)), _PLACE, "left_anti")
 
-    def found(self, refused: RowsRefused) -> List[Incident]:
-        """What is left out now; of what was refused with others at once, these go one by one the next time."""
+    def found(self, refused: RowsRefused, flow: str) -> List[Incident]:
+        """What is left out now; of what was refused with others at once, these go one by one the next time.
+        ClusterError, by the name of the `flow`, where Spark cannot tell which it is."""
         found: List[Incident] = []
         for part in refused.parts:
             first, end = part.rejected_from or 0, part.rejected_until
             self._isolate[part.remote] = max(end, self.isolate_until(part.remote))
             if end - first == 1:
-                topic, partition, offset = _origin(refused.rows, part.remote, first)
+                topic, partition, offset = _origin(refused.rows, part.remote, first, flow)
                 found.append(Incident(OFFSETS_SKIPPED, topic, partition, offset, offset + 1, part.stopped or ""))
         return found
 
@@ -71,10 +73,13 @@ class RefusedRows:
         self._known |= {(each.topic, each.partition, each.from_offset) for each in incidents}
 
 
-def _origin(rows: DataFrame, remote: TopicPartition, rank: int) -> Origin:
+def _origin(rows: DataFrame, remote: TopicPartition, rank: int, flow: str) -> Origin:
     """Where the row of that rank in a remote partition comes from. Reads the pass again."""
     topic, number = remote
     here = (F.col("remote_topic") == topic) & (F.col("remote_partition") == number) & F.col("failure").isNull()
     first = rows.where(here).select(*_PLACE).orderBy(*_PLACE).limit(rank + 1)
-    (found,) = first.agg(F.max(F.struct(*_PLACE)).alias("last")).collect()
+    try:
+        (found,) = first.agg(F.max(F.struct(*_PLACE)).alias("last")).collect()
+    except Exception as error:
+        raise stage_error(flow, rows.sparkSession, error) from error
     return found["last"][0], found["last"][1], found["last"][2]

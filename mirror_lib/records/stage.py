@@ -15,6 +15,7 @@ from mirror_lib.records.rows_at_once import COUNTED, AtOnce
 from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter, nothing_done
 from mirror_lib.replicate.report_text import from_text, to_text
 from mirror_lib.replicate.worker_imports import forget_archives
+from mirror_lib.spark_end import stage_error
 
 REPORT_DDL = "report string, broken boolean, cut boolean, large boolean, beside string"
 _FLAG = pa.bool_()
@@ -32,11 +33,16 @@ Batches = Iterable[pa.RecordBatch]
 def append_rows(rows: DataFrame, given: RowsPlan, at_once: AtOnce = COUNTED) -> List[RowsReport]:
     """Append `rows`, in columns of `CHANGED_DDL`, with a task for each of their partitions, in which all rows of a
     remote partition are together and in order; large ones are `marked` as `at_once` says. That is set in their session,
-    where nobody else may do so meanwhile. Raises what Spark raises if the rows cannot be computed."""
+    where nobody else may do so meanwhile. Raises `ClusterError`, in the words of what failed, if the rows cannot be
+    computed or appended."""
     settings = rows.sparkSession.conf
     settings.set(ROWS_KEY, str(at_once.rows))
     settings.set(BYTES_KEY, str(MOST_BYTES))
-    found = rows.mapInArrow(_appender(given), REPORT_DDL).collect()
+    stage = rows.mapInArrow(_appender(given), REPORT_DDL)
+    try:
+        found = stage.collect()
+    except Exception as error:
+        raise stage_error(given.plan.flow, rows.sparkSession, error) from error
     return [_report_of(row) for row in found]
 
 

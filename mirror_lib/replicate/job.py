@@ -20,18 +20,19 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StateError, cause_of
-from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
-from mirror_lib.progress import counted
+from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
 from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
 from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
+from mirror_lib.replicate.left_over import left_over
 from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.stage import task_slots
 from mirror_lib.replicate.storage_trust import StorageTrust
 from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
+from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.topics.filters import subscribe_pattern
 
@@ -132,6 +133,7 @@ class FlowRun(FlowLife):
         """Looks at the clusters, copies, and returns why it ended if it is not done."""
         # Connected first: who cannot log in is told so at once, and not while it waits for its turn.
         with clusters_of(self._flow) as (source, target):
+            self._connected = True
             if not self._flow.commit_source_group:
                 return self._mirror(source, target)
             with _member_for(self._flow) as self._group:
@@ -158,7 +160,12 @@ class FlowRun(FlowLife):
         self._storage = self._storage.seen(mirror.has_history())
         halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
         outcome = halted if error is None else str(error)
-        journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
+        try:
+            journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
+        finally:
+            # No later run goes on with it. But who took this one over may have begun with the same.
+            if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
+                drop_folder(self._spark, self._folder(checkpoint))
         if not self._stop.is_set():
             journal.await_upkeep(UPKEEP_SECONDS)
         return error
@@ -188,21 +195,20 @@ class FlowRun(FlowLife):
                     self._copy(mirror, self._spark, NO_BATCH)
         except MirrorError as error:
             return error
+        except Exception as error:
+            return unforeseen(self._name, error)  # here, for the table of runs has its sentence as well
         # What stopped is tried again when the window opens.
         goes_on = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
-        return None if goes_on else _left_over(mirror)
+        return None if goes_on else left_over(mirror)
 
     def _await(
         self, mirror: Mirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
     ) -> None:
-        state, name = self._config.state.rstrip("/"), self._flow.name.replace("->", "-")
-
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
 
         watched = WatchedQuery(self._stop, self._busy)
-        folder = f"{state}/checkpoints/{name}/{checkpoint}"
-        query = start_query(self._spark, self._flow, folder, trigger, watched.guarded(copy_batch))
+        query = start_query(self._spark, self._flow, self._folder(checkpoint), trigger, watched.guarded(copy_batch))
         failure = watched.until_end(query, GRACE_SECONDS, lambda: done() or self._lost_turn() or self._hours.over())
         if isinstance(failure, MirrorError):
             raise failure
@@ -210,6 +216,9 @@ class FlowRun(FlowLife):
             raise ClusterError(f"{self._flow.name}: the query failed: {cause_of(failure)}")
         if self._lost_turn():
             raise FencedError(f"{self._flow.name}: another process of its group copies by now")
+
+    def _folder(self, checkpoint: str) -> str:
+        return f"{self._config.state.rstrip('/')}/checkpoints/{self._flow.name.replace('->', '-')}/{checkpoint}"
 
     def _copy(self, mirror: Mirror, spark: SparkSession, batch: BatchRef) -> None:
         with self._busy:
@@ -270,25 +279,3 @@ def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun
                 f"{flow}: the {side} cluster has id {now}, and the ledger was written for {then}",
                 "check bootstrap.servers; for another cluster give another `state:` or another alias",
             )
-
-
-def _unfinished(mirror: Mirror) -> Optional[str]:
-    """Why the flow is not whole, in one sentence; None if every partition is caught up."""
-    stopped, blocked = mirror.stopped(), mirror.blocked()
-    not_copied = mirror.not_copied()
-    if not_copied:
-        return f"{mirror.flow.name}: --until names {not_copied[0]}, which this flow does not copy"
-    if stopped:
-        return f"{mirror.flow.name}: {counted(len(stopped), 'partition')} stopped; the first: {stopped[0].stopped}"
-    if blocked:
-        return f"{mirror.flow.name}: {counted(len(blocked), 'topic')} cannot be copied; the first: {blocked[0]}"
-    return None
-
-
-def _left_over(mirror: Mirror) -> Optional[MirrorError]:
-    reason = _unfinished(mirror)
-    if reason is None:
-        return None
-    if any(part.refused for part in mirror.stopped()):
-        return RefusedError(reason)
-    return MirrorError(reason)

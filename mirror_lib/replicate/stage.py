@@ -17,6 +17,7 @@ from mirror_lib.replicate.report_text import from_text, to_text, with_syncs
 from mirror_lib.replicate.reporting import Listener
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.replicate.worker_imports import forget_archives
+from mirror_lib.spark_end import stage_error
 from mirror_lib.state.records import OffsetSync
 
 # Arrow batches must match the declared types exactly: `int` is int32.
@@ -54,11 +55,16 @@ def task_slots(spark: SparkSession) -> int:
 
 
 def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
-    """Copy with every task, in parallel as the cluster's cores allow. Raises what Spark raises if one keeps failing."""
+    """Copy with every task, in parallel as the cluster's cores allow. Raises `ClusterError` in its words if one keeps
+    failing, and `SparkEndedError`."""
     if not plans:
         return []
     # Row i of the range is plan i: a plan travels with the task, so a driver's state is never needed on an executor.
-    rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(tuple(plans)), REPORT_DDL).collect()
+    stage = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(tuple(plans)), REPORT_DDL)
+    try:
+        rows = stage.collect()
+    except Exception as error:
+        raise stage_error(plans[0].flow, spark, error) from error
     syncs: Dict[int, List[OffsetSync]] = {}
     reports: List[TaskReport] = []
     for row in rows:

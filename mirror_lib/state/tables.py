@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.local_rows import local_rows
+from mirror_lib.spark_end import spark_ended
 from mirror_lib.state.commit_log import KEPT_COMMITS, CommitLog, dispensable
 from mirror_lib.state.folders import hadoop_folder
 
@@ -226,14 +227,18 @@ class StateTable:
 
     @contextmanager
     def explained(self, action: str) -> Iterator[None]:
-        """Turn whatever Spark or Delta raises inside into a StateError that names the table."""
+        """Turn whatever Spark or Delta raises inside into a StateError that names the table, or a SparkEndedError."""
         try:
             yield
         except MirrorError:
             raise
         except Exception as error:
+            what = f"could not {action} the table {self.path}"
+            gone = spark_ended(what, self._spark)
+            if gone is not None:
+                raise gone from error
             raise StateError(
-                f"could not {action} the table {self.path}: {cause_of(error)}",
+                f"{what}: {cause_of(error)}",
                 "check that Spark may read and write this folder, that it runs with Delta's extension,"
                 " and that nothing else wrote other columns there",
             ) from error

@@ -15,7 +15,15 @@ from pyspark.sql import SparkSession
 from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
+from mirror_lib.errors import (
+    BatchError,
+    ClusterError,
+    CustomClassError,
+    MirrorError,
+    RefusedError,
+    StateError,
+    cause_of,
+)
 from mirror_lib.flow_life import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.ledger_stream import LedgerStream
@@ -64,7 +72,10 @@ class TranslationRun(FlowLife):
         self.error: Optional[MirrorError] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
-        return () if self._config.trigger == AVAILABLE_NOW else (MirrorError,)
+        # What may be mended on a cluster, in its topics or in the tables passes; a mistake of ours, a Spark that has
+        # ended and a file that cannot be used do not.
+        passing = (ClusterError, StateError, RefusedError, CustomClassError, BatchError)
+        return () if self._config.trigger == AVAILABLE_NOW else passing
 
     def _over(self, error: Optional[MirrorError]) -> None:
         self.error = error
@@ -77,6 +88,7 @@ class TranslationRun(FlowLife):
             ledger = OffsetSyncTable(self._spark, self._config.state)
             ahead = UnderWay(f"{self._flow.name} ledger", lambda: ledger.triples(self._flow.name))
         with clusters_of(self._flow) as (source, target):
+            self._connected = True
             self._translate(source, target, ahead)
         return None
 

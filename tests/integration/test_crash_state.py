@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, List
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from mirror_lib.replicate.job import FlowOutcome
 
 MIRROR = ["-m", "mirror_lib.cli", "run"]
 
@@ -131,3 +134,28 @@ def test_sigterm_ends_a_continuous_run_well(spark: SparkSession, flow: OneFlow) 
         os.kill(running.pid, signal.SIGTERM)
         assert running.wait(60) == 0
     flow.assert_exact(spark)
+
+
+def checkpoints(flow: OneFlow) -> List[Path]:
+    return list((flow.state / "checkpoints" / "source-target").glob("*"))
+
+
+def test_checkpoint_of_a_run_that_was_stopped_or_failed_is_not_left_behind(flow: OneFlow, spark: SparkSession) -> None:
+    stop = threading.Event()
+    ends: List[FlowOutcome] = []
+    flow.trigger = "1 second"
+    running = threading.Thread(target=lambda: ends.append(flow.run(spark, stop)))
+    running.start()
+    try:
+        until(lambda: flow.copies() == flow.written * flow.partitions and len(checkpoints(flow)) == 1, 120)
+    finally:
+        stop.set()
+        running.join(60)
+    assert [end.error for end in ends] == [None] and checkpoints(flow) == []
+    flow.trigger = "availableNow"
+    assert flow.run(spark).error is None
+    (gone_on_with,) = checkpoints(flow)
+    flow.fill(10)
+    assert flow.run(spark).error is None and checkpoints(flow) == [gone_on_with]
+    flow.create_source_anew(10)
+    assert flow.run(spark).error is not None and checkpoints(flow) == []

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import threading
 import time
 from pathlib import Path
-from typing import Callable, Dict, Iterator
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Sequence
 
 import pytest
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.connection import log_client
+from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError, ConfigError, MirrorError
+from mirror_lib.errors import ClusterError, ConfigError, LoginError, MirrorError
 from tests.lab.secured import PASSWORDS, SecuredBroker, secured_cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Properties = Callable[[SecuredBroker], Dict[str, str]]
 
@@ -111,6 +117,42 @@ def test_a_refusal_that_stays_is_told_and_not_waited_out(
         cluster_id(properties(broker))
     assert str(caught.value).startswith("cannot log in to the cluster A at ")
     assert sentence in str(caught.value)
+
+
+FLOW = """\
+clusters:
+  A: %s
+  B: {bootstrap.servers: "%s"}
+flows:
+  A->B: {topics: [orders], replication.factor: 1, admin.timeout.ms: 20000}
+state: %s
+trigger: 1 second
+"""
+
+
+@pytest.mark.parametrize("job", ["run_flows", "run_translations"])
+def test_continuous_flow_with_a_wrong_password_ends_instead_of_trying_until_the_account_is_locked(
+    broker: SecuredBroker, spark: SparkSession, tmp_path: Path, job: str
+) -> None:
+    from mirror_lib.replicate.job import run_flows
+    from mirror_lib.translate.job import run_translations
+
+    file = tmp_path / "mirror.yaml"
+    wrong = broker.sasl("source", password="nope")
+    file.write_text(FLOW % (json.dumps(wrong), broker.bootstrap, tmp_path / "state"))
+    config, stop = load(str(file)), threading.Event()
+    ends: List[Sequence[object]] = []
+    jobs: Dict[str, Callable[[], Sequence[object]]] = {
+        "run_flows": lambda: [each.error for each in run_flows(config, config.flows, spark, print, stop)],
+        "run_translations": lambda: run_translations(config, config.flows, spark, print, stop),
+    }
+    running = threading.Thread(target=lambda: ends.append(jobs[job]()))
+    running.start()
+    running.join(60)
+    stop.set()
+    running.join(60)
+    ((error,),) = ends
+    assert isinstance(error, LoginError) and "the broker refused the login: " in str(error)
 
 
 def test_a_lane_says_so_as_well(broker: SecuredBroker) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import re
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Iterator, List
 
 import pytest
 
@@ -181,6 +182,32 @@ def test_missing_spark_is_named_with_what_to_do(config: str) -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "the Python package pyspark is missing (pip install '.[spark]'" in done.stderr
+
+
+@pytest.fixture
+def own_level() -> Iterator[logging.Logger]:
+    """Of what the product logs; it is put back."""
+    logger = logging.getLogger("mirror_lib")
+    before = logger.level
+    yield logger
+    logger.setLevel(before)
+
+
+def test_environment_says_how_much_is_logged_of_us_and_not_of_libraries(
+    config: str, own_level: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRROR_LOG", "Debug")
+    assert main(["run", config, "--flow", "none"]) == 2
+    assert logging.getLogger("mirror_lib.flow_life").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("py4j.clientserver").isEnabledFor(logging.DEBUG)
+
+
+def test_level_that_is_none_is_told_in_one_sentence(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MIRROR_LOG", "loud")
+    assert main(["run", config]) == 2
+    assert capsys.readouterr().err == "error: MIRROR_LOG=loud is no level: take one of debug, info, warning, error\n"
 
 
 def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.control.beside import beating_pairs
-from mirror_lib.control.duty import Duty
+from mirror_lib.control.duty import RETRY_SECONDS, Duty, pause_after
 from mirror_lib.control.report import ControlReport, control_json, control_line
 from mirror_lib.control.sync import Synced, sync_topic_configs
 from mirror_lib.errors import ClusterError
@@ -120,6 +120,13 @@ def test_what_fails_is_told_and_the_next_turn_comes() -> None:
     duty.end()
     assert duty.wait(30)
     assert [each.problems for each in told[:3]] == [("B is away",), ("ValueError: unheard of",), ()]
+
+
+def test_login_that_was_refused_is_not_tried_again_every_second() -> None:
+    refused = Synced(problems=("cannot log in",), refused=True)
+    assert pause_after(1.0, refused, 0.5) == pause_after(9999.0, refused, 0.5) == RETRY_SECONDS - 0.5
+    assert pause_after(1.0, Synced(problems=("B is away",)), 0.5) == 0.5
+    assert pause_after(None, refused, 0.5) is None
 
 
 def test_without_an_interval_there_is_one_turn() -> None:

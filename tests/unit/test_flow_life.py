@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, List, Optional, Tuple, Type
+from typing import Any, List, Optional, Sequence, Tuple, Type
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
-from mirror_lib.errors import ClusterError, MirrorError, RefusedError, StateError
+from mirror_lib import flow_life
+from mirror_lib.errors import (
+    ClusterError,
+    FencedError,
+    LoginError,
+    MirrorError,
+    RefusedError,
+    SparkEndedError,
+    StateError,
+)
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
 
 
@@ -52,8 +62,83 @@ def test_flow_that_was_told_to_end_while_it_waited_for_a_cluster_has_not_failed(
     assert ended(broken, ClusterError, StateError) is broken
 
 
-def test_error_that_nobody_expected_is_told_as_one_of_the_flow() -> None:
-    assert str(ended(KeyError("x"))) == "A->B: KeyError: 'x'"
+
+def test_flow_that_was_told_to_end_has_not_failed_where_java_was_told_as_well() -> None:
+    assert ended(SparkEndedError("Spark has ended"), ClusterError) is None
+
+
+class Lives(FlowLife):
+    """Ends its lives with `errors`, one after the other; the last time it is told to end. With None it is connected."""
+
+    def __init__(self, *errors: Optional[Exception]) -> None:
+        super().__init__("A->B", threading.Event())
+        self.errors = list(errors)
+        self.ends: List[Optional[MirrorError]] = []
+
+    def _live(self) -> Optional[MirrorError]:
+        error = self.errors.pop(0)
+        if error is None:
+            self._connected = True
+            error = ClusterError("away")
+        if not self.errors:
+            self._stop.set()
+        raise error
+
+    def _passing(self) -> Tuple[Type[MirrorError], ...]:
+        return (ClusterError, FencedError)
+
+    def _over(self, error: Optional[MirrorError]) -> None:
+        self.ends.append(error)
+
+
+@pytest.fixture
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_life, "RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(flow_life, "REFUSED_SECONDS", 0.01)
+
+
+def left(*errors: Optional[Exception]) -> Sequence[Optional[Exception]]:
+    """The errors of the lives that a flow does not come to, behind the one that it ended with."""
+    run = Lives(*errors)
+    run.start()
+    await_end([run], threading.Event(), 0, "")
+    return [*run.ends, *run.errors]
+
+
+REFUSED = LoginError("cannot log in")
+NEVER = ClusterError("never seen")
+
+
+@pytest.mark.usefixtures("without_pauses")
+def test_login_that_is_refused_before_the_flow_was_ever_connected_ends_it() -> None:
+    assert left(REFUSED, NEVER) == [REFUSED, NEVER]
+    assert left(ClusterError("away"), REFUSED, NEVER) == [REFUSED, NEVER]
+
+
+@pytest.mark.usefixtures("without_pauses")
+def test_login_that_is_refused_once_the_flow_was_connected_is_tried_again() -> None:
+    assert left(None, REFUSED, REFUSED, ClusterError("away")) == [None]
+
+
+@pytest.mark.usefixtures("without_pauses")
+def test_error_that_nobody_expected_ends_the_flow_and_its_trace_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    end, unseen = left(KeyError("x"), NEVER)
+    assert (str(end), type(end), unseen) == ("A->B: KeyError: 'x'", MirrorError, NEVER)
+    (trace,) = [record for record in caplog.records if record.exc_info]
+    assert trace.levelname == "ERROR" and "raise error" in caplog.text
+
+
+def test_error_of_spark_that_nobody_explains_may_pass() -> None:
+    error = ended(Py4JNetworkError("no answer"))
+    assert (type(error), str(error)) == (ClusterError, "A->B: Spark failed: no answer")
+
+
+@pytest.mark.usefixtures("without_pauses")
+def test_flow_that_ends_while_others_may_go_on_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    left(RefusedError("A->B: no"), NEVER)
+    assert [record.getMessage() for record in caplog.records] == ["A->B: no; A->B has ended"]
 
 
 class SparkQuery:
@@ -100,3 +185,17 @@ def test_what_a_call_failed_with_is_why_the_query_ended() -> None:
     query: Any = SparkQuery(fail)
     query.isActive = False
     assert watched.until_end(query, 30) is failure
+
+
+def test_what_nobody_expected_of_a_call_is_raised_and_not_taken_for_a_failure_of_the_query() -> None:
+    watched = WatchedQuery(threading.Event(), threading.Lock())
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        watched.guarded(fail)()
+    query: Any = SparkQuery(fail)
+    query.isActive = False
+    with pytest.raises(KeyError):
+        watched.until_end(query, 30)

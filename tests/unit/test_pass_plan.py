@@ -6,9 +6,9 @@ from typing import Dict, List, Tuple
 
 import pytest
 
-from mirror_lib.errors import RefusedError
+from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.records.pass_plan import Beginnings, new_rows, next_pass, remote_rows
+from mirror_lib.records.pass_plan import Beginnings, first_places, new_rows, next_pass, remote_rows
 from mirror_lib.records.pass_room import Room
 from mirror_lib.replicate.starts import Start
 from mirror_lib.replicate.topics import CopiedPartition
@@ -112,3 +112,12 @@ def test_remote_topic_that_a_copied_source_gets_later_is_refused() -> None:
     more = [*partitions(0), CopiedPartition("A", "C", 0, "s1", "r2", 1000)]
     with pytest.raises(RefusedError, match="C is a new remote topic of A, and would lack what was copied before"):
         next_pass(first, more, logs(p0=(0, 60)), REMOTES, Room(1000))
+
+
+def test_remote_partition_that_tells_no_offsets_is_named_with_its_cluster() -> None:
+    told = {("orders", 0): OffsetRange(2, 9), ("orders", 1): OffsetRange(0, 5)}
+    assert first_places("A->B: B", sorted(told), told, behind=False) == {("orders", 0): 2, ("orders", 1): 0}
+    assert first_places("A->B: B", sorted(told), told, behind=True) == {("orders", 0): 9, ("orders", 1): 5}
+    with pytest.raises(ClusterError) as caught:
+        first_places("A->B: B", [*told, ("orders", 3)], told, behind=False)
+    assert str(caught.value) == "A->B: B tells no end of orders-3 (has it lost its leader?)"

@@ -1,0 +1,45 @@
+"""What Spark raised in; whether Spark itself lives, and what became of the flow that asked it, out."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from mirror_lib.errors import ClusterError, MirrorError, SparkEndedError, cause_of
+
+
+def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[SparkEndedError]:
+    """The error of `what` where Java is gone, or the context of `spark` in it, by default of whichever runs; else
+    `None`."""
+    context: Any = SparkContext._active_spark_context if spark is None else spark.sparkContext
+    if context is None or _lives(context):
+        return None
+    return SparkEndedError(f"{what}: Spark has ended", "was it stopped, or did the driver's Java run out of memory?")
+
+
+def is_sparks(error: BaseException) -> bool:
+    """Whether Spark raised it, or the way to Java. By its name: the classes have moved between versions."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def stage_error(flow: str, spark: SparkSession, error: Exception) -> MirrorError:
+    """Why a stage of `flow` failed for good, in the words of the task that failed: these may name the flow already."""
+    gone = spark_ended(flow, spark)
+    if gone is not None:
+        return gone
+    said = cause_of(error)
+    named = said if said.startswith(f"{flow}: ") else f"{flow}: {said}"
+    return ClusterError(named, "the executors' logs have the trace")
+
+
+def _lives(context: Any) -> bool:
+    java = context._jsc  # None once it was stopped from Python
+    try:
+        return java is not None and not java.sc().isStopped()
+    except Py4JJavaError:
+        return True  # at least it answers
+    except (Py4JError, OSError):
+        return False

@@ -1,0 +1,97 @@
+"""Tasks that fail for good: what went wrong on the executor is what the operator reads, and what the runs tell."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, List
+
+import pytest
+
+from mirror_lib.spark_end import stage_error
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import driver
+from tests.lab.one_flow import OneFlow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WITHOUT_CRAMJAM = """\
+import sys
+
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name == "cramjam":
+            raise ModuleNotFoundError("No module named 'cramjam'", name=name)
+
+
+sys.meta_path.insert(0, Lacking())
+"""
+HOUSE = """\
+from pyspark.sql import functions as F
+
+
+@F.udf("binary")
+def looked_up(value):
+    raise LookupError("no such customer")
+
+
+def customers(rows):
+    return rows.withColumn("value", looked_up("value"))
+"""
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("failed"), tmp_path)
+    flow.fill(50)
+    return flow
+
+
+def errors(flow: OneFlow, python: str = sys.executable) -> List[str]:
+    """What a run that fails, with `python` on its executors, says at its end."""
+    with driver(["-m", "mirror_lib.cli", "run", str(flow.config)], PYSPARK_PYTHON=python) as run:
+        assert run.wait() == 1, run.output
+    # Java writes to the same stream, perhaps without ending its line.
+    return [line.partition("error: ")[2] for line in run.output.splitlines() if "error: source->target" in line]
+
+
+def outcomes(flow: OneFlow, spark: SparkSession) -> List[str]:
+    """How the runs of the flow ended, by its table."""
+    runs = spark.read.format("delta").load(str(flow.state / "runs")).where("kind = 'ended'").orderBy("at")
+    return [row["outcome"] for row in runs.collect()]
+
+
+def test_executor_without_a_package_is_told_by_the_name_of_that_package(flow: OneFlow, spark: SparkSession) -> None:
+    (flow.directory / "sitecustomize.py").write_text(WITHOUT_CRAMJAM)
+    python = flow.directory / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{flow.directory}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    told = "source->target: ModuleNotFoundError: No module named 'cramjam' (the executors' logs have the trace)"
+    assert errors(flow, str(python)) == [told]
+    assert outcomes(flow, spark) == [told]
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+@pytest.mark.parametrize("placing", [False, True], ids=["partitions are kept", "placed anew"])
+def test_function_that_raises_on_an_executor_is_told_by_what_it_raised(
+    flow: OneFlow, spark: SparkSession, placing: bool
+) -> None:
+    (flow.directory / "house_of_failures.py").write_text(HOUSE)
+    flow.settings.update({"transform": "house_of_failures:customers", "transform.deterministic": "true"})
+    if placing:
+        flow.settings["partitioner"] = "key"
+    told = "source->target: LookupError: no such customer (the executors' logs have the trace)"
+    assert errors(flow) == [told]
+    assert outcomes(flow, spark) == [told]
+
+
+def test_sentence_of_an_executor_that_names_its_flow_names_it_once(spark: SparkSession) -> None:
+    raised = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (is the cluster healthy?)"
+    trace = f"Traceback (most recent call last):\n  File \"lane.py\", line 1, in run\n{raised}\n"
+    told = str(stage_error("A->B", spark, RuntimeError(trace)))
+    assert told == "A->B: B: no broker answers (is the cluster healthy?) (the executors' logs have the trace)"

@@ -1,0 +1,86 @@
+"""A Spark that ends under a flow: it is said so, and nobody waits for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+import pytest
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
+from tests.lab.crash import Driver, driver
+from tests.lab.one_flow import OneFlow, until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENDS = {
+    "stopped from Python": "spark.stop()",
+    "stopped in Java": "spark.sparkContext._jsc.stop()",
+    "without its Java": "spark.sparkContext._gateway.proc.kill(); spark.sparkContext._gateway.proc.wait()",
+}
+ASKED = """\
+import json, sys
+from pathlib import Path
+from mirror_lib.errors import MirrorError
+from mirror_lib.state.runs import RunTable
+from tests.lab.spark_session import build_session
+
+spark = build_session(Path(sys.argv[1]))
+table = RunTable(spark, sys.argv[1] + "/state")
+assert table.latest("A->B") is None
+exec(sys.argv[2])
+for _ in range(2):
+    try:
+        table.latest("A->B")
+    except MirrorError as error:
+        print(json.dumps([type(error).__name__, str(error)]))
+"""
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_table_of_a_spark_that_has_ended_says_that_and_blames_no_folder(tmp_path: Path, how: str) -> None:
+    command = [sys.executable, "-c", ASKED, str(tmp_path), ENDS[how]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    what = f"could not read the table {tmp_path}/state/runs: Spark has ended"
+    why = "was it stopped, or did the driver's Java run out of memory?"
+    assert told == [["SparkEndedError", f"{what} ({why})"]] * 2, done.stderr
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("ends"), tmp_path, trigger="1 second")
+    flow.fill(100)
+    return flow
+
+
+def java_of(run: Driver) -> int:
+    """The process of the driver's JVM."""
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        pid, _, rest = each.read_text().partition(" (")
+        name, _, state = rest.rpartition(") ")
+        if name == "java" and int(state.split()[1]) == run.pid:
+            return int(pid)
+    raise AssertionError("the driver has no JVM")
+
+
+def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlow, spark: SparkSession) -> None:
+    with driver(["-m", "mirror_lib.cli", "run", str(flow.config)]) as run:
+        until(lambda: flow.copies() == flow.written * flow.partitions, 120)
+        os.kill(java_of(run), signal.SIGKILL)
+        assert run.wait(60) == 1, run.output
+    (error,) = [line for line in run.output.splitlines() if line.startswith("error: ")]
+    assert "Spark has ended (was it stopped" in error
+    assert "check that Spark may read and write" not in run.output
+    flow.trigger = "availableNow"
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)

@@ -1,0 +1,95 @@
+"""What is told of an error that came through Spark: the sentence that somebody raised, and no more."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+import pytest
+
+from mirror_lib.errors import cause_of
+
+BEGINS = "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+TRACE = """\
+Traceback (most recent call last):
+  File "/opt/mirror/mirror_lib/replicate/lane.py", line 96, in _persist
+    self._connect(deadline)
+mirror_lib.log.connection.Disconnected: B: no broker answers
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/opt/spark/python/pyspark/worker.py", line 2044, in main
+    process()
+  File "/opt/mirror/mirror_lib/replicate/lane.py", line 104, in _persist
+    raise ClusterError(f"{self._plan.flow}: {error}", "is the cluster healthy?") from error
+%s
+"""
+JAVA = """\
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/opt/spark/python/pyspark/worker.py", line 2044, in main
+ValueError: told behind Java's stack
+"""
+RAISED = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (is the cluster healthy?)"
+SENTENCE = "A->B: B: no broker answers (is the cluster healthy?)"
+ABORTED = "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3: "
+LOADING = """\
+Traceback (most recent call last):
+  File "/opt/spark/python/pyspark/worker.py", line 1983, in main
+pyspark.serializers.SerializationError: Caused by Traceback (most recent call last):
+  File "/opt/spark/python/pyspark/serializers.py", line 437, in loads
+    return cloudpickle.loads(obj, encoding=encoding)
+ModuleNotFoundError: No module named 'cramjam'
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(BEGINS + TRACE % RAISED, SENTENCE, id="without Java's stack"),
+        pytest.param(BEGINS + TRACE % RAISED + "\n\nJVM stacktrace:\norg.apache" + JAVA, SENTENCE, id="Spark 3.5, 4.0"),
+        pytest.param(f"{ABORTED}api.python.PythonException: {TRACE % RAISED}{JAVA}", SENTENCE, id="a job's words"),
+        pytest.param(BEGINS + LOADING, "ModuleNotFoundError: No module named 'cramjam'", id="a missing module"),
+        pytest.param(BEGINS + TRACE % "pyarrow.lib.ArrowInvalid: no: such", "ArrowInvalid: no: such", id="a library's"),
+        pytest.param(BEGINS + TRACE % "tests.x.<locals>.Boom", "Boom", id="nothing said"),
+        pytest.param(BEGINS + TRACE % "mirror_lib.errors.BatchError", "BatchError", id="nothing said by one of ours"),
+        pytest.param(BEGINS + TRACE % "OSError: first\nsecond line", "OSError: first", id="many lines"),
+        pytest.param("plain\nand more", "plain", id="no trace"),
+    ],
+)
+def test_error_of_an_executor_is_told_in_the_words_that_were_raised_there(text: str, told: str) -> None:
+    assert cause_of(RuntimeError(text)) == told
+
+
+class JavaException:
+    """As Py4J shows one of Java."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts: List[str] = list(texts)
+
+    def toString(self) -> str:
+        return self.texts[0]
+
+    def getCause(self) -> Optional[JavaException]:
+        return JavaException(*self.texts[1:]) if len(self.texts) > 1 else None
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["org.apache.SparkException: failed", "java.io.IOException: no space\nmore"], "java.io.IOException: no space"),
+        (["org.apache.SparkException: failed", f"PythonException: {TRACE % RAISED}", "java.io.IOException"], SENTENCE),
+    ],
+)
+def test_exception_of_java_is_told_by_its_innermost_cause_but_for_what_python_raised(
+    texts: List[str], told: str
+) -> None:
+    error = RuntimeError("An error occurred while calling o42.collect")
+    error.java_exception = JavaException(*texts)  # type: ignore[attr-defined]
+    assert cause_of(error) == told

@@ -37,6 +37,11 @@ class Range:
     log_start: int = 0
 
     @property
+    def source(self) -> TopicPartition:
+        """(source topic, partition)."""
+        return (self.key.source_topic, self.key.partition)
+
+    @property
     def behind(self) -> int:
         """Upstream offsets still to go through."""
         return max(0, self.end - self.start.upstream_offset)

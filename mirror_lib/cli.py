@@ -33,11 +33,11 @@ log = logging.getLogger("mirror")
 
 EXIT_CODES = f"""\
 exit codes:
-  {EXIT_OK}    done: everything is copied, or equal
+  {EXIT_OK}    done: everything is copied, or equal; a continuous run that was told to stop
   {EXIT_FAILED}    failed: something could not be copied, or differs
   {EXIT_USAGE}    bad usage or configuration; nothing was started
   {EXIT_REFUSED}    refused for safety: going on could lose or double records
-  {EXIT_STOPPED}  stopped by SIGTERM or Ctrl-C before its end; the next run goes on there
+  {EXIT_STOPPED}  a run with an end of its own was stopped by SIGTERM or Ctrl-C before it; the next one goes on there
 """
 # What comes with a Spark or belongs beside it, and `pip install .` leaves out.
 SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas", "delta")

@@ -43,7 +43,8 @@ done
 venv=${MIRROR_VENV-$home/.venv}
 if [[ -n $venv && -x $venv/bin/python ]]; then
     python=$venv/bin/python
-    SPARK_HOME=$(first "$venv"/lib/python*/site-packages/pyspark) || SPARK_HOME=
+    # Without a pyspark of its own it goes with the Spark that the caller names.
+    if found=$(first "$venv"/lib/python*/site-packages/pyspark); then SPARK_HOME=$found; fi
 fi
 python=${python:-${PYSPARK_DRIVER_PYTHON:-${PYSPARK_PYTHON:-python3}}}
 command -v "$python" >/dev/null || fail "no Python called $python was found: set PYSPARK_PYTHON"

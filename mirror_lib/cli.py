@@ -37,14 +37,18 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 EXIT_CODES = f"""\
 exit codes:
-  {EXIT_OK}    done: everything is copied, or equal
+  {EXIT_OK}    done: everything is copied, or equal; a continuous run that was told to stop
   {EXIT_FAILED}    failed: something could not be copied, or differs
   {EXIT_USAGE}    bad usage or configuration; nothing was started
   {EXIT_REFUSED}    refused for safety: going on could lose or double records
-  {EXIT_STOPPED}  stopped by SIGTERM or Ctrl-C before its end; the next run goes on there
+  {EXIT_STOPPED}  a run with an end of its own was stopped by SIGTERM or Ctrl-C before it; the next one goes on there
 """
-# What platforms with a Spark of their own bring, and `pip install .` leaves out.
-SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas")
+# What comes with a Spark or belongs beside it, and `pip install .` leaves out.
+SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas", "delta")
+PACKAGES_HINT = (
+    "pip install '.[spark]'; for a Spark that is there already start by spark-submit.sh, and pip install "
+    "'pyarrow>=11' pandas, with MIRROR_JARS_DIR also --no-deps delta-spark"
+)
 _CONFIG = "YAML, a MirrorMaker 2 .properties file as it is, or the JSON files of Kafka Connect's Mirror… connectors"
 
 
@@ -65,7 +69,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         package = str(error.name).partition(".")[0]
         if package not in SPARKS_PACKAGES:
             raise
-        print_error(f"the Python package {package} is missing (pip install '.[spark]', or start by spark-submit.sh)")
+        print_error(f"the Python package {package} is missing ({PACKAGES_HINT})")
         return EXIT_USAGE
     except KeyboardInterrupt:
         print_error("stopped by Ctrl-C")

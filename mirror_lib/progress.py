@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
-from typing import Dict, Optional
+from typing import Dict, Mapping, Optional
+
+from mirror_lib.facts import TopicPartition
 
 
 @dataclass(frozen=True)
 class ProgressSnapshot:
     """One pass of a flow: `seconds` in all, `copy_seconds` of them in the slowest lane.
 
-    `behind_records` are upstream offsets still to go through, `behind_seconds` the age of the oldest of them where it
-    is known. `waiting` says what it waits for, or what it is doing. For so many seconds the brokers of the source or
-    the target throttled the mirror by their quotas.
+    `behind_records` are upstream offsets still to go through, `behind_seconds` is the age of the last record copied of
+    the partition that is farthest back among those with more to copy, where it is known. `waiting` says what it waits
+    for, or what it is doing. For so many seconds the brokers of the source or the target throttled the mirror by their
+    quotas.
     """
 
     flow: str
@@ -33,6 +37,14 @@ class ProgressSnapshot:
     def records_per_second(self) -> float:
         """Records copied a second in this pass."""
         return self.records / self.seconds if self.seconds > 0 else 0.0
+
+
+def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]) -> Optional[float]:
+    """The age in seconds of the last record copied of the partition that is farthest back among those with more to
+    copy, `None` where nothing tells it. Both by source partition: `left` are upstream offsets still to go through,
+    `times` those of the last records copied (ms)."""
+    behind = [times[each] for each, count in left.items() if count and times.get(each, -1) > 0]
+    return max(0.0, time.time() - min(behind) / 1000) if behind else None
 
 
 def status_line(snapshot: ProgressSnapshot) -> str:

@@ -15,7 +15,8 @@ from mirror_lib import cli
 from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.progress import ProgressSnapshot, status_line
-from mirror_lib.state.records import Incident
+from mirror_lib.state.incidents import INCIDENTS
+from mirror_lib.state.records import INCIDENT_KINDS
 from tests.lab.two_clusters import NAMES, wanted_ports
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -234,7 +235,10 @@ def test_operators_find_every_exit_code() -> None:
 
 
 def test_operators_find_every_kind_of_incident() -> None:
-    kinds = re.findall(r"`([a-z ]+)`", (Incident.__doc__ or "").partition("Offsets")[0])
-    kinds.remove("kind")
-    assert kinds
-    assert not [kind for kind in kinds if f"| `{kind}` |" not in page_named("docs/operate.md").text]
+    assert not [kind for kind in INCIDENT_KINDS if f"| `{kind}` |" not in page_named("docs/operate.md").text]
+
+
+def test_page_and_comment_of_the_table_name_the_same_kinds_of_incident() -> None:
+    (kind,) = (column for column in INCIDENTS.columns if column.name == "kind")
+    (row,) = re.findall(r"^\| `kind` \| string \| (`data lost`.*) \|$", page_named("docs/tables.md").text, re.MULTILINE)
+    assert row.replace("`", "") == kind.comment

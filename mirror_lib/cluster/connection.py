@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from kafka import KafkaAdminClient
 from kafka.cluster import collect_hosts
 from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, NodeNotReadyError, UnknownBrokerIdError
+from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
@@ -39,6 +40,8 @@ LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
 # Who waits longer than this for a cluster is told what for.
 NOTICE_SECONDS = 4.0
 LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
+# The version of InitProducerId in which a holder names its epoch (KIP-360).
+NAMES_ITS_EPOCH = 3
 
 
 class ClusterConnection:
@@ -65,6 +68,11 @@ class ClusterConnection:
 
     def _describe_cluster(self) -> Any:
         return self._ask("describe the cluster", "Describe on the cluster", self._client.describe_cluster)
+
+    def guards_epochs(self) -> bool:
+        """Whether the brokers give a new producer epoch to its holder alone, as they do since Kafka 2.5: a driver that
+        was overtaken is then told so."""
+        return self._knows(InitProducerIdRequest, NAMES_ITS_EPOCH)
 
     def _knows(self, request: Any, version: int) -> bool:
         """Whether the brokers take this kind of request in this version."""

@@ -128,7 +128,10 @@ SETTINGS: Tuple[Setting, ...] = (
             "replication_factor"),
     Setting("refresh.topics.enabled", BOOLEAN, "true", "Look for new topics and partitions while running",
             switches="refresh.topics.interval.seconds"),
-    Setting("refresh.topics.interval.seconds", INTERVAL, "600", "How often", "refresh_topics_interval"),
+    Setting("refresh.topics.interval.seconds", INTERVAL, "600", "How often what a listing of topics does not show, "
+            "such as the limits of remote topics, is looked at again", "refresh_topics_interval", DIFFERS,
+            "new and grown topics are seen with every pass, about every 2 s while a flow tails, whatever it says; "
+            "`refresh.topics.enabled = false` stops that"),
     Setting("config.properties.exclude", PATTERNS, ", ".join(CONFIG_PROPERTIES_EXCLUDE), "Topic configs that are not "
             "copied", "config_properties_exclude"),
     Setting("use.defaults.from", choice("target", "source"), "target", "Where a topic config that the source never set "

@@ -22,6 +22,7 @@ from mirror_lib.replicate.flow import CopyPass, FlowMirror, Watcher
 from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lanes import PartitionReport
+from mirror_lib.replicate.old_brokers import check_brokers
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.stage import run_tasks
 from mirror_lib.replicate.tailing import Tail
@@ -88,7 +89,9 @@ class Mirrors:
         until: Optional[OffsetChoice],
         group: Optional[SourceGroup],
     ) -> Mirror:
-        """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet."""
+        """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet, or
+        the target is too old for it."""
+        check_brokers(flow, target.guards_epochs())
         change, config = flow.change, self._config
         life = _Life(journal, (source, target), watcher, totals, until, group)
         if flow.counts_differ == KEY:

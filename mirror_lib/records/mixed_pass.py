@@ -41,12 +41,14 @@ class NotWhole(Exception):
 
 @dataclass(frozen=True)
 class Done:
-    """A pass that is whole: `at` is where each remote partition stands, `offsets` how many the ranges had."""
+    """A pass that is whole: `at` is where each remote partition stands, `offsets` how many the ranges had, and
+    `newest` the highest timestamp (ms) among the rows of each source partition that gave any."""
 
     at: Mapping[TopicPartition, int]
     parts: Sequence[PartitionReport]
     offsets: int
     recovered: int
+    newest: Mapping[TopicPartition, int]
 
 
 class MixedPass:
@@ -88,7 +90,7 @@ class MixedPass:
         parts = self._settled(ready.plan, found, lanes, began)
         at = {(part.remote_topic, part.partition): part.downstream_offset for part in parts}
         offsets = sum((row.until_offset or 0) - row.from_offset for row in ranges)
-        return Done(at, parts, offsets, sum(each.report.recovered for each in found))
+        return Done(at, parts, offsets, sum(each.report.recovered for each in found), _newest(found))
 
     def _made_ready(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> Ready:
         """The pass's lanes, fenced. Until it is whole nobody knows what lies behind its beginning."""
@@ -206,6 +208,13 @@ def _task(
         shared=shared,
         isolate_until=isolate_until,
     )
+
+
+def _newest(found: Sequence[RowsReport]) -> Dict[TopicPartition, int]:
+    newest: Dict[TopicPartition, int] = {}
+    for source, timestamp in (item for each in found for item in each.newest.items()):
+        newest[source] = max(newest.get(source, -1), timestamp)
+    return newest
 
 
 def _standing(task: PartitionTask) -> PartitionReport:

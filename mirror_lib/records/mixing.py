@@ -17,7 +17,6 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import Cluster, TopicPartition
-from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.records.engine import next_offsets
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixed_pass import Done, MixedPass, NotWhole
@@ -25,6 +24,7 @@ from mirror_lib.records.pass_lanes import PassLanes
 from mirror_lib.records.pass_pace import PassPace
 from mirror_lib.records.pass_plan import Beginnings, first_places, new_rows, next_pass, remote_rows
 from mirror_lib.records.placed_progress import PlacedProgress
+from mirror_lib.records.placed_snapshot import NOTHING_DONE, placed_snapshot
 from mirror_lib.records.refused_rows import Origin, RefusedRows, RowsRefused
 from mirror_lib.records.source_edges import SourceEdges
 from mirror_lib.replicate.copy_hours import Halt
@@ -73,7 +73,8 @@ class MixingMirror:
         source, self._target = clusters
         self._edges = SourceEdges(flow, source, until)
         self._progress = PlacedProgress(group)
-        self._reached = False
+        self._reached = self._shown = False
+        self._beside = ways is not None
         self._passes = passes
         self._journal = journal
         self._watcher = watcher
@@ -87,7 +88,7 @@ class MixingMirror:
         if self._last is not None:
             self._at = {row.place: row.from_offset for row in self._last.of(REMOTE)}
         self._offsets = FIRST_OFFSETS
-        lanes = PassLanes(config.name, flow, journal, beside=ways is not None)
+        lanes = PassLanes(config.name, flow, journal, beside=self._beside)
         self._refused = RefusedRows(left_out)
         self._mixed = MixedPass(flow, self._topics, FlowChange.of(flow, self._target), lanes, self._refused)
 
@@ -125,12 +126,14 @@ class MixingMirror:
         passed = self._edges.bounds.passed()
         self._topics.refresh()
         self._edges.look_anew()
+        self._shown = False
         self._go_on(spark, batch)
         while not self._stop.is_set() and self._progress.has_turn():
             planned = self._next()
             new = new_rows(self._last, planned)
             if planned.empty and not new and (self._last is None or self._last.empty):
                 if not self._pace.holds(planned, self._edges.ends(self._copied())):
+                    self._show_nothing(batch)
                     break
                 self._pace.wait()
                 continue
@@ -144,6 +147,7 @@ class MixingMirror:
             if not planned.empty:
                 self._copy(spark, planned, batch)
             elif not self._pace.holds(planned, self._edges.ends(self._copied())):
+                self._show_nothing(batch)
                 break
         if not self._stop.is_set():
             self._reached = self._edges.bounds.reached(self._stands(), passed)
@@ -156,6 +160,7 @@ class MixingMirror:
             self._progress.whole(self._last, self._remote_topics(), self._at)
         else:
             self._progress.planned(self._last, self._remote_topics())
+            self._edges.logs(self._copied(), self._stands())  # what is left behind that pass is told as well
             self._copy(spark, self._last, batch)
 
     def _remote_topics(self) -> Dict[TopicPartition, Set[str]]:
@@ -245,7 +250,7 @@ class MixingMirror:
         self._totals.add(done.parts)
         seconds = time.monotonic() - started
         self._offsets = next_offsets(self._offsets, done.offsets, seconds, self.flow.batch_max_seconds)
-        self._watcher(self._snapshot(done, batch, seconds))
+        self._show(done, batch, seconds)
 
     def _leave_out(self, refused: RowsRefused, batch: BatchRef) -> None:
         incidents = self._refused.found(refused, self.flow.name)
@@ -254,17 +259,14 @@ class MixingMirror:
         for each in incidents:
             log.warning("%s: %s-%d: %s; it is left out", self.flow.name, each.topic, each.partition, each.reason)
 
-    def _snapshot(self, done: Done, batch: BatchRef, seconds: float) -> ProgressSnapshot:
-        return ProgressSnapshot(
-            flow=self.flow.name,
-            batch_id=batch.batch_id,
-            records=sum(part.records for part in done.parts),
-            bytes=sum(part.bytes for part in done.parts),
-            seconds=seconds,
-            copy_seconds=seconds,
-            behind_records=0,
-            behind_seconds=None,
-            recovered=done.recovered,
-            stopped=0,
-            waiting=self._pace.word(seconds) or "copying",
-        )
+    def _show(self, done: Done, batch: BatchRef, seconds: float) -> None:
+        stands, ends = self._stands(), self._edges.ends(self._copied())
+        left = {each: max(0, end - stands.get(each, end)) for each, end in ends.items()}
+        held = self._pace.word(seconds)
+        self._watcher(placed_snapshot(self.flow.name, batch.batch_id, done, left, seconds, held))
+        self._shown = True
+
+    def _show_nothing(self, batch: BatchRef) -> None:
+        """That there is nothing to do, unless the batch did something, or the mirror beside this one says it."""
+        if not (self._shown or self._beside):
+            self._show(NOTHING_DONE, batch, 0.0)

@@ -56,7 +56,8 @@ class RowsReport:
     the remote partitions whose last batch is so old that brokers may soon forget who wrote it. The driver has to append
     the `dead` letters before it believes the positions. `failed`: the first rows that became no record, where rows are
     mixed, or that have no place. `cut`: its time was up before its rows were; partitions of which it does not tell were
-    not reached; `large`: since a row was too large to come with others.
+    not reached; `large`: since a row was too large to come with others. `newest`: where rows are mixed, the highest
+    timestamp of those of each source partition.
     """
 
     report: TaskReport
@@ -66,6 +67,7 @@ class RowsReport:
     failed: Tuple[Tuple[Partition, int, str], ...] = ()
     cut: bool = False
     large: bool = False
+    newest: Mapping[Partition, int] = field(default_factory=dict)
 
 
 class RowWriter:
@@ -86,6 +88,7 @@ class RowWriter:
         self._dead_bytes = 0
         self._cut = self._large = False
         self._failed: List[Tuple[Partition, int, str]] = []
+        self._newest: Dict[Partition, int] = {}
         self._open: Dict[Partition, RowPartition] = {}
         self._connected = False
 
@@ -169,6 +172,8 @@ class RowWriter:
         if self._given.mixed:
             self._failed += [(stretch.source, *failure) for failure in stretch.failures]
             stretch = stretch._replace(failures=())
+            if stretch.rows:
+                self._newest[stretch.source] = max(self._newest.get(stretch.source, -1), stretch.rows.newest)
         place = stretch.remote if self._given.mixed else stretch.source
         to, known = stretch.remote, self._tasks.get(place, []) if place is not None else []
         tasks = [task for task in known if to is None or task.remote == to]
@@ -228,7 +233,7 @@ class RowWriter:
         )
         aged = tuple(copy.remote for copy in copies if copy.forgettable(before))
         dead, failed = tuple(self._dead.values()), tuple(self._failed[:MOST_FAILED])
-        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large)
+        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large, self._newest)
 
 
 def nothing_done(number: int) -> RowsReport:

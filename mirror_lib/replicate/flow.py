@@ -10,14 +10,14 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.facts import Cluster
+from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow_rates import FlowRates
@@ -161,7 +161,7 @@ class FlowMirror:
         if not self._stop.is_set():
             self._reached = self._positions.reached(partitions, self._stopped, passed)
         if not passes:
-            self._watch([], 0, batch, 0.0)
+            self._watch([], {}, batch, 0.0)
         return partitions, ranges
 
     def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
@@ -172,8 +172,8 @@ class FlowMirror:
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch)
         self._remember(outcome, reports, began)
-        left = sum(self._positions.ahead(each).behind for each in todo if each.key not in self._stopped)
-        self._watch(reports, left, batch, time.monotonic() - started)
+        going = [self._positions.ahead(each) for each in todo if each.key not in self._stopped]
+        self._watch(reports, {each.source: each.behind for each in going}, batch, time.monotonic() - started)
         self._end_if_lost(outcome)
         # Who had to wait is not stuck.
         return bool(outcome.rows) or any(report.was_held for report in reports)
@@ -227,9 +227,9 @@ class FlowMirror:
     def _tailed(self, outcome: PassOutcome, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
         """Tell of what was tailed; how much it was, and how much more had come by then."""
         records = sum(report.records for report in outcome.reports)
-        left = sum(max(0, part.source_end - part.position) for part in outcome.parts.values())
+        left = {part.source: max(0, part.source_end - part.position) for part in outcome.parts.values()}
         self._watch(outcome.reports, left, batch, clock.copied(records))
-        return records, left
+        return records, sum(left.values())
 
     def _let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
         """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
@@ -289,6 +289,8 @@ class FlowMirror:
                 self._stopped[key] = part
                 log.error("%s: %s", self.flow.name, part.stopped)
 
-    def _watch(self, reports: Sequence[TaskReport], left: int, batch: BatchRef, seconds: float) -> None:
+    def _watch(
+        self, reports: Sequence[TaskReport], left: Mapping[TopicPartition, int], batch: BatchRef, seconds: float
+    ) -> None:
         held = self._rates.word(reports, seconds)
         self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(self._stopped), held))

@@ -5,11 +5,11 @@ Pure, but for what `Rejections` remembers, and the clock that says how far behin
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.facts import TopicPartition
+from mirror_lib.progress import ProgressSnapshot, farthest_back
 from mirror_lib.replicate.journal import position_row
 from mirror_lib.replicate.lanes import PartitionReport, TaskReport
 from mirror_lib.replicate.positions import Partitions, Positions
@@ -69,15 +69,18 @@ def outcome_of(
 def snapshot_of(
     flow: str,
     reports: Sequence[TaskReport],
-    left: int,
+    left: Mapping[TopicPartition, int],
     batch_id: int,
     seconds: float,
     stopped: int,
     held: Optional[str] = None,
 ) -> ProgressSnapshot:
-    """What is shown of a pass that took `seconds`; `left` records are to come, `stopped` partitions do not go on, and
-    `held` says what held it back."""
-    times = [part.last_timestamp for report in reports for part in report.partitions if part.last_timestamp > 0]
+    """What is shown of a pass that took `seconds`: `left` upstream offsets are to come of each source partition, so
+    many partitions have `stopped`, and `held` says what held it back. `behind_seconds` is the age of the last record
+    copied of the partition that is farthest back among those with more to copy."""
+    parts = [part for report in reports for part in report.partitions]
+    times = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
+    to_come = sum(left.values())
     return ProgressSnapshot(
         flow=flow,
         batch_id=batch_id,
@@ -85,11 +88,11 @@ def snapshot_of(
         bytes=sum(report.bytes for report in reports),
         seconds=seconds,
         copy_seconds=max((report.seconds for report in reports), default=0.0),
-        behind_records=left,
-        behind_seconds=max(0.0, time.time() - min(times) / 1000) if times and left else None,
+        behind_records=to_come,
+        behind_seconds=farthest_back(left, times),
         recovered=sum(report.recovered for report in reports),
         stopped=stopped,
-        waiting=held or ("copying" if left else "waiting for records"),
+        waiting=held or ("copying" if to_come else "waiting for records"),
         source_throttled_seconds=max((report.source_throttled_seconds for report in reports), default=0.0),
         target_throttled_seconds=max((report.target_throttled_seconds for report in reports), default=0.0),
     )

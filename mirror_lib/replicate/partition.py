@@ -22,7 +22,7 @@ from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import Encoder, Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
 from mirror_lib.replicate.rejections import FOREIGN_WRITER, REJECTED, why_not_fetched
-from mirror_lib.state.records import DATA_LOST, Incident, OffsetSync
+from mirror_lib.state.records import DATA_LOST, PARTITION_STOPPED, Incident, OffsetSync
 
 # Enough to keep five produce requests in flight, little enough that a lane of many partitions stays small.
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -258,7 +258,7 @@ class PartitionCopy:
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
         """This partition cannot go on; the others do. The offsets name what it stopped at."""
         self.stopped = f"{self.task.topic}-{self.task.partition} at offset {from_offset}: {reason}"
-        self.incidents.append(Incident("partition stopped", *self.source, from_offset, until_offset, reason))
+        self.incidents.append(Incident(PARTITION_STOPPED, *self.source, from_offset, until_offset, reason))
 
     def add_sync(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
         """Note that `count` records lie on both sides from these offsets on, as one run with those before if it can."""

@@ -93,7 +93,7 @@ class Positions:
                     starts.get(each.source),
                 )
                 ranges.append(self._heal(decided, sources[each.source]))
-        ranges = [_bounded(each, bounds.get((each.key.source_topic, each.key.partition))) for each in ranges]
+        ranges = [_bounded(each, bounds.get(each.source)) for each in ranges]
         return self._settle(partitions, ranges, batch)
 
     def _look_anew(self, partitions: Partitions, sources: Mapping[Tuple[str, int], OffsetRange]) -> None:

@@ -11,7 +11,14 @@ from typing import Mapping, Optional
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.replicate.starts import Start
-from mirror_lib.state.records import DATA_LOST, TOPIC_RECREATED, Incident, PartitionKey, Position
+from mirror_lib.state.records import (
+    DATA_LOST,
+    REMOTE_LOG_HEALED,
+    TOPIC_RECREATED,
+    Incident,
+    PartitionKey,
+    Position,
+)
 
 CONTINUE_HINT = "set on.data.loss: continue to go on from there"
 
@@ -35,6 +42,11 @@ class Range:
     refused: Optional[str] = None
     bound: Optional[int] = None
     log_start: int = 0
+
+    @property
+    def source(self) -> TopicPartition:
+        """(source topic, partition)."""
+        return (self.key.source_topic, self.key.partition)
 
     @property
     def behind(self) -> int:
@@ -167,7 +179,7 @@ def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Posit
         incident = Incident(DATA_LOST, key.source_topic, key.partition, -1, upstream_offset, reason)
     else:
         told = (key.source_topic, key.partition, upstream_offset, each.start.upstream_offset)
-        incident = Incident("remote log healed", *told, f"{lost}; what it lost is copied again")
+        incident = Incident(REMOTE_LOG_HEALED, *told, f"{lost}; what it lost is copied again")
     # The start has to be known before the rows behind it are gone: other choices would be made without any row.
     return replace(each, start=start, incident=incident, anchor=True, log_start=source.log_start)
 

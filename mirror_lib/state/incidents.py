@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.local_rows import local_rows
-from mirror_lib.state.records import OFFSETS_SKIPPED, TOPIC_RECREATED, Incident, LeftOut
+from mirror_lib.state.records import INCIDENT_KINDS, OFFSETS_SKIPPED, TOPIC_RECREATED, Incident, LeftOut
 from mirror_lib.state.tables import Column, StateTable, TableSchema
 
 INCIDENTS = TableSchema(
@@ -18,11 +18,7 @@ INCIDENTS = TableSchema(
         Column("flow", "string", "A->B"),
         Column("run_id", "string", "the driver's life that wrote the row, see the table runs"),
         Column("batch_id", "bigint", "Spark's batch id, -1 outside of a batch"),
-        Column(
-            "kind",
-            "string",
-            "data lost, offsets skipped, remote log healed, topic recreated or partition stopped",
-        ),
+        Column("kind", "string", f"{', '.join(INCIDENT_KINDS[:-1])} or {INCIDENT_KINDS[-1]}"),
         Column("topic", "string", "topic on A"),
         Column("partition", "int", "its partition"),
         Column("from_offset", "bigint", "first upstream offset concerned, -1 where not known"),

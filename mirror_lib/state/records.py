@@ -29,18 +29,27 @@ class OffsetSync:
 
 DATA_LOST = "data lost"
 OFFSETS_SKIPPED = "offsets skipped"
-GROUP_LOST_RECORDS = "group lost records"
 COPIED_AGAIN = "copied again"
+REMOTE_LOG_HEALED = "remote log healed"
 TOPIC_RECREATED = "topic recreated"
+PARTITION_STOPPED = "partition stopped"
+GROUP_LOST_RECORDS = "group lost records"
+INCIDENT_KINDS = (
+    DATA_LOST,
+    OFFSETS_SKIPPED,
+    COPIED_AGAIN,
+    REMOTE_LOG_HEALED,
+    TOPIC_RECREATED,
+    PARTITION_STOPPED,
+    GROUP_LOST_RECORDS,
+)
 
 
 @dataclass(frozen=True)
 class Incident:
     """Something an operator must be able to look up later: data that was lost, skipped, healed or copied again.
 
-    `kind` is one of `data lost`, `offsets skipped`, `copied again`, `remote log healed`, `topic recreated`, `partition
-    stopped`, `group lost records`.
-    Offsets are upstream, end exclusive; -1 where a bound is not known.
+    `kind` is one of `INCIDENT_KINDS`. Offsets are upstream, end exclusive; -1 where a bound is not known.
     """
 
     kind: str

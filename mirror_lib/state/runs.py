@@ -22,7 +22,7 @@ RUNS = TableSchema(
         Column("source_cluster_id", "string", "A's own id"),
         Column("target_cluster_id", "string", "B's own id"),
         Column("checkpoint", "string", "folder of Spark's checkpoint, under checkpoints/"),
-        Column("outcome", "string", "null while it runs; then ok, stopped, or the error in one sentence"),
+        Column("outcome", "string", "null while it runs; then ok, stopped, window closed, or the error"),
         Column("records", "bigint", "records copied; null in the first row"),
         Column("bytes", "bigint", "bytes of record batches written; null in the first row"),
         Column("at", "timestamp", "when it started or ended, by the driver's clock"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Tuple
@@ -12,6 +13,8 @@ from confluent_kafka import Producer
 from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
 from mirror_lib.errors import RefusedError
+from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.replicate.job import run_flows
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass, RowPassTable
 from mirror_lib.translate.decisions import Decision
 from mirror_lib.translate.flow import FlowTranslation, Selection
@@ -115,6 +118,24 @@ def planned(flow: OneFlow, spark: SparkSession, offsets: int) -> None:
     theirs = [PassRow(REMOTE, flow.remote_topic, downstream.topic_id, n, 0) for n in range(REMOTE_PARTITIONS)]
     table = RowPassTable(spark, config.state)
     table.add(config.flows[0].name, RowPass(0, (*ours, *theirs)), run_id="dead")
+
+
+def test_passes_say_how_much_is_left_also_behind_one_that_a_driver_left_half_done(
+    spark: SparkSession, flow: OneFlow
+) -> None:
+    planned(flow, spark, 100)
+    seen: List[ProgressSnapshot] = []
+    config = load(str(flow.config))
+    (outcome,) = run_flows(config, config.flows, spark, seen.append, threading.Event())
+    assert outcome.error is None
+    copied = 0
+    for each in seen:
+        copied += each.records
+        assert copied + each.behind_records == RECORDS * flow.partitions
+        assert each.waiting == ("copying" if each.behind_records else "waiting for records")
+        assert (each.behind_seconds is None) == (each.behind_records == 0)
+    assert seen[0].records == 100 * flow.partitions
+    assert (seen[-1].records, seen[-1].waiting) == (0, "waiting for records")  # the run's last look found nothing
 
 
 def translated(spark: SparkSession, flow: OneFlow, group: str, direction: str = TO_DOWNSTREAM) -> List[Decision]:

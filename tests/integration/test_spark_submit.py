@@ -146,6 +146,22 @@ def test_master_is_local_with_retries_unless_the_caller_names_one(tmp_path: Path
     assert "--master" not in dry_run(env)
 
 
+def environment_of_python(folder: Path) -> Path:
+    """One with this Python and without a pyspark."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    return folder
+
+
+def test_environment_without_a_spark_goes_with_the_one_that_the_caller_names(tmp_path: Path) -> None:
+    env, venv = fake_spark(tmp_path / "cluster", "3.3.2", "2.12"), environment_of_python(tmp_path / "env")
+    command = dry_run({**env, "MIRROR_VENV": str(venv)})
+    assert command[0] == f"{tmp_path}/cluster/bin/spark-submit"
+    own = venv / "lib" / "python3.8" / "site-packages" / "pyspark"
+    fake_spark(own, "3.5.7", "2.12")
+    assert dry_run({**env, "MIRROR_VENV": str(venv)})[0] == f"{own}/bin/spark-submit"
+
+
 def test_options_of_the_caller_come_after_ours_and_the_job_last(tmp_path: Path) -> None:
     command = dry_run(fake_spark(tmp_path, "4.1.1", "2.13"), "--conf", "spark.ui.enabled=true", "--name", "a b")
     assert command.index("spark.ui.enabled=true") > command.index("spark.ui.enabled=false")

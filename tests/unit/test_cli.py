@@ -176,12 +176,13 @@ def test_reader_that_has_seen_enough_is_no_error() -> None:
         assert convert.stderr.read() == ""
 
 
-def test_missing_spark_is_named_with_what_to_do(config: str) -> None:
-    code = "import sys; sys.modules['pyspark'] = None; from mirror_lib.cli import main; sys.exit(main(sys.argv[1:]))"
+@pytest.mark.parametrize(("package", "module"), [("pyspark", "pyspark"), ("delta", "delta.tables")])
+def test_missing_spark_is_named_with_what_to_do(config: str, package: str, module: str) -> None:
+    code = f"import sys; sys.modules['{module}'] = None; from mirror_lib.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run([sys.executable, "-c", code, "run", config], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "the Python package pyspark is missing (pip install '.[spark]'" in done.stderr
+    assert f"the Python package {package} is missing (pip install '.[spark]'; for a Spark that is there" in done.stderr
 
 
 @pytest.fixture

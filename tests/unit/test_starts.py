@@ -95,6 +95,9 @@ class Group:
     def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         self.told += [f"offer {each}" for each in _shown(offsets)]
 
+    def withdraw(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.told += [f"withdraw {each}" for each in _shown(offsets)]
+
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         self.told += [f"commit {each}" for each in _shown(offsets)]
 
@@ -122,6 +125,18 @@ def test_beginning_that_only_this_ledger_knows_is_committed_before_anything_is_c
         f"offer orders-1 5 {note_of(Note('orders', 'remote-1', 6))}",
         f"offer orders-0 90 {note_of(Note('orders', 'remote-1', 57))}",
     ]
+
+
+def test_progress_of_a_partition_that_is_copied_no_more_is_taken_back_and_told_anew_if_it_comes_again() -> None:
+    group, both = Group(), {each.key: each for each in (ORDERS, MORE)}
+    progress = SourceProgress(group)
+    progress.begun(both, [Range(each.key, Position(40, 7), 90) for each in (ORDERS, MORE)])
+    progress.moved(both, {ORDERS.key: Position(90, 57)})
+    group.told.clear()
+    progress.begun({MORE.key: MORE}, [Range(MORE.key, Position(40, 7), 90)])
+    progress.begun(both, [Range(ORDERS.key, Position(90, 57), 90)])
+    note = note_of(Note("orders", "remote-1", 57))
+    assert group.told == [f"withdraw orders-0 90 {note}", f"offer orders-0 90 {note}"]
 
 
 def test_refused_partition_is_not_told_of() -> None:

@@ -1,0 +1,90 @@
+"""How far behind a flow says that it is: what is left, and since when."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Dict, Optional
+
+from mirror_lib.facts import TopicPartition
+from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.records.mixed_pass import Done
+from mirror_lib.records.placed_snapshot import NOTHING_DONE, placed_snapshot
+from mirror_lib.replicate.lanes import PartitionReport, nothing_copied
+from mirror_lib.replicate.outcome import snapshot_of
+
+DAY = 86_400.0
+ARCHIVE, LIVE = ("archive", 0), ("live", 0)
+
+
+def days_ago(days: float) -> int:
+    """Milliseconds since 1970."""
+    return int(1000 * (time.time() - days * DAY))
+
+
+def part(source: TopicPartition, last_timestamp: int) -> PartitionReport:
+    return PartitionReport(
+        topic=source[0],
+        remote_topic=f"A.{source[0]}",
+        partition=source[1],
+        position=10,
+        downstream_offset=10,
+        sequence=10,
+        last_timestamp=last_timestamp,
+        records=10,
+    )
+
+
+def days_behind(snapshot: ProgressSnapshot) -> float:
+    assert snapshot.behind_seconds is not None
+    return round(snapshot.behind_seconds / DAY, 1)
+
+
+def of_both(left: Dict[TopicPartition, int]) -> ProgressSnapshot:
+    """A pass that copied of both topics, of which one has old records."""
+    report = replace(nothing_copied(0), partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, days_ago(0.1))))
+    return snapshot_of("A->B", [report], left, 0, 1.0, 0)
+
+
+def test_old_records_of_a_partition_that_is_caught_up_put_nothing_behind() -> None:
+    live = of_both({ARCHIVE: 0, LIVE: 5})
+    assert (live.behind_records, days_behind(live), live.waiting) == (5, 0.1, "copying")
+
+
+def test_flow_is_as_far_behind_as_the_partition_that_is_farthest_back() -> None:
+    assert days_behind(of_both({ARCHIVE: 1, LIVE: 5})) == 30.0
+
+
+def test_flow_that_has_nothing_left_is_behind_nothing() -> None:
+    done = of_both({ARCHIVE: 0, LIVE: 0})
+    assert (done.behind_records, done.behind_seconds, done.waiting) == (0, None, "waiting for records")
+
+
+def test_what_a_task_told_before_its_last_report_does_not_count() -> None:
+    before = replace(nothing_copied(0), partitions=(part(LIVE, days_ago(30)),))
+    last = replace(nothing_copied(0), partitions=(part(LIVE, days_ago(1)),))
+    assert days_behind(snapshot_of("A->B", [before, last], {LIVE: 5}, 0, 1.0, 0)) == 1.0
+
+
+def test_age_is_not_known_where_no_record_of_what_is_behind_was_copied() -> None:
+    untold = replace(nothing_copied(0), partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, -1)))
+    snapshot = snapshot_of("A->B", [untold], {LIVE: 5}, 0, 1.0, 0)
+    assert (snapshot.behind_records, snapshot.behind_seconds) == (5, None)
+
+
+def placed(done: Done, left: Dict[TopicPartition, int], held: Optional[str] = None) -> ProgressSnapshot:
+    return placed_snapshot("A->B", 0, done, left, 1.0, held)
+
+
+def test_flow_that_places_records_anew_says_how_far_behind_it_is_as_others_do() -> None:
+    done = Done({}, (part(ARCHIVE, -1),), 10, 3, {ARCHIVE: days_ago(30), LIVE: days_ago(0.1)})
+    behind = placed(done, {ARCHIVE: 0, LIVE: 5})
+    assert (behind.records, behind.recovered, behind.behind_records, behind.waiting) == (10, 3, 5, "copying")
+    assert days_behind(behind) == 0.1
+    assert placed(done, {LIVE: 5}, "at its bound of 1.0 MB/s").waiting == "at its bound of 1.0 MB/s"
+
+
+def test_flow_that_places_records_anew_and_finds_none_waits_for_them() -> None:
+    idle = placed(NOTHING_DONE, {ARCHIVE: 0})
+    assert (idle.records, idle.behind_records, idle.behind_seconds) == (0, 0, None)
+    assert idle.waiting == "waiting for records"

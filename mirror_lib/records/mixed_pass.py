@@ -62,7 +62,7 @@ class MixedPass:
         self._refused = refused
         self._lanes: Dict[int, LaneState] = {}
         dead = flow.change.dead_letter_topic if flow.change is not None else None
-        self._dead_letters = None if dead is None else DeadLetters(dead, flow.source.alias)
+        self._dead_letters = None if dead is None else DeadLetters(dead)
 
     def copy(self, spark: SparkSession, planned: RowPass, read: ReadBytes) -> Done:
         """Write what is not written of a pass, whose reading is counted. Raises `NotWhole`, `RowsRefused` where some of

@@ -140,9 +140,9 @@ class MixedPass:
         seen = {(part.remote_topic, part.partition) for part in written}
         parts = [*written, *(_standing(task) for task in plan.tasks if task.remote not in seen)]
         marked = marked_again(plan, parts, [remote for each in found for remote in each.aged])
-        for lane, producer in marked.producers.items():
+        for lane in plan.producers:
             own = [part for part in marked.reports if lane_of(part.remote_topic, part.partition) == lane]
-            self._lanes[lane] = lanes.get(lane, LaneState()).after(producer, own, began)
+            self._lanes[lane] = lanes.get(lane, LaneState()).after(marked.producers.get(lane), own, began)
         return list(marked.reports)
 
     def _plan(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> TaskPlan:

@@ -124,6 +124,8 @@ each kind of change; `mirror plan` says what a file comes to.
   continue` is there. Records without a key go by the partition they came from. `partition.counts.differ: key` does so
   only for topics whose remote topics have another number of partitions, and has `on.error: skip`; the others are copied
   as whole batches.
+- A topic goes on as it began: where its records kept their partitions, a `partitioner` or `rename` by which they are
+  placed anew is refused, and the other way round, since all of it would be copied again beside its copies.
 - A `transform` is looked for like a custom class, above. Functions of yours that run on executors must be importable
   there (`--py-files`).
 

@@ -1,16 +1,17 @@
 """Records on which an expression failed in, each of them once on the dead letter topic, from the driver, out.
 
 Order: after a pass's rows, before its positions are written down. Killed in between, the next life reads the topic and
-leaves out what is there: a dead letter says in its headers where it came from.
+leaves out what is there: a dead letter says where it came from, and is the record as it came.
 """
 
 from __future__ import annotations
 
 import base64
 import time
+from hashlib import blake2b
 from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from mirror_lib.changes.changed import PROVENANCE
+from mirror_lib.changes.changed import ERROR_HEADER
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.log.batch import Record, read_header
 from mirror_lib.log.connection import Disconnected, LogClient
@@ -19,6 +20,7 @@ from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import build_batches, cut
 from mirror_lib.log.tail import log_entries
+from mirror_lib.log.varint import encode_varint
 from mirror_lib.records.ready import PATIENCE_SECONDS, RETRY_SECONDS, target_of
 from mirror_lib.records.row_partition import BATCH_BYTES, NO_CODEC
 from mirror_lib.records.rows import Partition, headers_of
@@ -33,6 +35,8 @@ MAX_BYTES = 2**31 - 1
 
 # Source topic, partition and offset.
 Origin = Tuple[str, int, int]
+# What tells a letter from any other: a digest, and its time, None where the broker has set it.
+Identity = Tuple[bytes, Optional[int]]
 
 
 class DeadLetter(NamedTuple):
@@ -55,45 +59,71 @@ class DeadLetter(NamedTuple):
         return DeadLetter(origin, int(str(partition)), int(str(timestamp)), base64.b64decode(str(body)))
 
 
+def identity(body: bytes, timestamp: Optional[int]) -> Optional[Identity]:
+    """What a record of a dead letter topic is told by; `None` where it is no dead letter.
+
+    An offset comes again where a topic is created anew, or its log is cut off: so the record counts as well as where it
+    came from. Why it failed does not, as another version may say that otherwise.
+    """
+    name, reason = next(reversed(list(headers_of(body))), (b"", None))
+    if name != ERROR_HEADER.encode() or reason is None:
+        return None
+    # The reason is the last header, and so the end of the body.
+    length = sum(len(encode_varint(len(each))) + len(each) for each in (name, reason))
+    return blake2b(body[:-length], digest_size=16).digest(), timestamp
+
+
+def is_there(letter: DeadLetter, there: Collection[Identity]) -> bool:
+    """Whether a letter is among those that a topic holds."""
+    told = identity(letter.body, letter.timestamp)
+    return told is not None and (told in there or (told[0], None) in there)
+
+
 class DeadLetters:
     """One flow's dead letter topic in one driver's life."""
 
-    def __init__(self, topic: str, source_alias: str) -> None:
+    def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._alias = source_alias
         # Behind a fence of all partitions: what the topic holds, wherever it lies, as it may have been grown.
-        self._there: Optional[Set[Origin]] = None
+        self._there: Optional[Set[Identity]] = None
         self._held: Optional[Producer] = None
+        self._alone = False
 
     def append(self, plan: TaskPlan, letters: Sequence[DeadLetter]) -> None:
         """Append those that are not there. Raises `FencedError`, `ClusterError`, and `MirrorError` where the topic does
         not take one."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while letters:
+        deadline, done = time.monotonic() + PATIENCE_SECONDS, not letters
+        while not done:
             try:
                 with target_of(plan, deadline, self._topic) as client:
-                    self._append(client, plan, letters, deadline)
-                return
+                    done = self._appended(client, plan, letters, deadline)
             except Disconnected as error:
                 self._there = None  # what was in flight may be there
                 if time.monotonic() > deadline:
                     raise ClusterError(f"{plan.flow}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
 
-    def _append(self, client: LogClient, plan: TaskPlan, letters: Sequence[DeadLetter], deadline: float) -> None:
+    def _appended(self, client: LogClient, plan: TaskPlan, letters: Sequence[DeadLetter], deadline: float) -> bool:
+        """Whether all of them are there by now; else they are to go one by one."""
         by_partition: Dict[int, List[DeadLetter]] = {}
         for letter in letters:
             by_partition.setdefault(letter.partition, []).append(letter)
         fenced = by_partition if self._there is not None else client.partitions_of(self._topic)
         producer = self._held = self._fenced(client, plan, sorted(fenced), deadline)
         if self._there is None:
-            self._there = {origin for number in fenced for origin in self._read(client, (self._topic, number))}
+            self._there = {each for number in fenced for each in self._read(client, (self._topic, number))}
         copies = [self._queued(producer, number, own, self._there) for number, own in by_partition.items()]
         Sending(client).until(copies, 0)
-        for copy in copies:
-            if copy.stopped is not None:
-                raise MirrorError(f"the dead letter topic does not take a record: {copy.stopped}")
-        self._there |= {letter.origin for letter in letters}
+        refused = [copy.report() for copy in copies if copy.stopped is not None]
+        if any(part.rejected_until - (part.rejected_from or 0) > 1 for part in refused):
+            # As large as a batch may be, or one of many that is not taken; others went behind it, or did not.
+            self._there, self._alone = None, True
+            return False
+        for part in refused:
+            raise MirrorError(f"the dead letter topic does not take a record: {part.stopped}")
+        told = (identity(letter.body, letter.timestamp) for letter in letters)
+        self._there |= {each for each in told if each is not None}
+        return True
 
     def _fenced(self, client: LogClient, plan: TaskPlan, numbers: List[int], deadline: float) -> Producer:
         # A lane of its own, as the partitions of this topic are nobody's copy.
@@ -103,33 +133,31 @@ class DeadLetters:
         return fence(client, f"{names[0]}.dead-letters", {self._topic: numbers}, deadline, self._held)
 
     def _queued(
-        self, producer: Producer, number: int, own: List[DeadLetter], there: Collection[Origin]
+        self, producer: Producer, number: int, own: List[DeadLetter], there: Collection[Identity]
     ) -> PartitionCopy:
-        new = [letter for letter in own if letter.origin not in there]
+        new = [letter for letter in own if not is_there(letter, there)]
         records = [Record(i, letter.timestamp, letter.body) for i, letter in enumerate(new)]
         copy = PartitionCopy(self._task(number))
         copy.start(producer)
         sequence = 0
-        for piece in cut(records, BATCH_BYTES):
+        for piece in [[record] for record in records] if self._alone else cut(records, BATCH_BYTES):
             for built in build_batches(piece, NO_CODEC, producer.producer_id, producer.epoch, sequence, MAX_BYTES):
                 sequence += built.record_count
                 newest = read_header(built.data).max_timestamp
                 copy.put(Outgoing((built.data,), built.record_count, built.runs, sequence, newest, True))
         return copy
 
-    def _read(self, client: LogClient, partition: Partition) -> Set[Origin]:
-        """Where the dead letters came from that are there."""
+    def _read(self, client: LogClient, partition: Partition) -> Set[Identity]:
+        """The dead letters that are there."""
         records = Records(log_entries(client, partition, 0, READ_UNCOMMITTED), 0)
-        found: Set[Origin] = set()
+        found: Set[Identity] = set()
         while True:
             record = records.record()
             if record is None:
                 return found
-            headers = dict(headers_of(record.body))
-            alias, *origin = (headers.get(name.encode()) for name in PROVENANCE)
-            if alias == self._alias.encode() and None not in origin:
-                topic, number, offset = ((each or b"").decode() for each in origin)
-                found.add((topic, int(number), int(offset)))
+            told = identity(record.body, None if records.log_append_time else record.timestamp)
+            if told is not None:
+                found.add(told)
 
     def _task(self, number: int) -> PartitionTask:
         # Its offsets are not known, as other flows may write to it too.

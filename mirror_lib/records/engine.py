@@ -62,7 +62,7 @@ class RecordEngine:
         self._change = change
         self._told = False
         named = flow.change.dead_letter_topic if flow.change is not None else None
-        self._dead_letters = None if named is None else DeadLetters(named, flow.source.alias)
+        self._dead_letters = None if named is None else DeadLetters(named)
         self._offsets = FIRST_OFFSETS
         self._room = RoomToRead()
         self._at_once = at_once or RowsAtOnce(counts=COUNTS)

@@ -14,6 +14,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.records.engine import RecordEngine
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.mixing import MixingMirror
+from mirror_lib.records.one_way import pairs_of, refuse_other_way
 from mirror_lib.records.pass_notes import last_pass
 from mirror_lib.records.refused_rows import Origin
 from mirror_lib.records.two_ways import HaltForNews, TwoWayMirror, ways_of
@@ -89,20 +90,30 @@ class Mirrors:
         until: Optional[OffsetChoice],
         group: Optional[SourceGroup],
     ) -> Mirror:
-        """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet, or
-        the target is too old for it."""
+        """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet, the
+        target is too old for it, or it would copy again what was copied."""
         check_brokers(flow, target.guards_epochs())
         change, config = flow.change, self._config
         life = _Life(journal, (source, target), watcher, totals, until, group)
         if flow.counts_differ == KEY:
             return self._two_ways(flow, life)
+        passes = RowPassTable(self._spark, config.state)
+        last = _last_pass(flow, life, passes) if flow.places_anew else passes.latest(flow.name)
+        # Before anything is made ready: a remote topic that keys are spread over must not grow.
+        self._refuse_other_way(flow, life, last)
         if not flow.places_anew:
             engine: CopyPass = run_tasks
             if change is not None:
                 engine = RecordEngine(flow, FlowChange.of(flow, target)).copy
             return FlowMirror(config, flow, journal, source, target, watcher, self._stop, totals, until, group, engine)
-        passes = RowPassTable(self._spark, config.state)
-        return self._mixing(flow, life, passes, _last_pass(flow, life, passes))
+        return self._mixing(flow, life, passes, last)
+
+    def _refuse_other_way(self, flow: ReplicationFlow, life: _Life, last: Optional[RowPass]) -> None:
+        kept = life.journal.positions() if flow.places_anew else {}
+        if kept or (last is not None and not flow.places_anew):
+            source, target = life.clusters
+            pairs = pairs_of(flow, self._config.flows, source.topics(), target.topics())
+            refuse_other_way(flow, pairs, kept, last)
 
     def _two_ways(self, flow: ReplicationFlow, life: _Life) -> TwoWayMirror:
         config, passes = self._config, RowPassTable(self._spark, self._config.state)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,12 +16,14 @@ from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import FencedError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
+from mirror_lib.log.connection import Disconnected
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.pass_lanes import PassLanes
 from mirror_lib.records.read_bytes import ReadBytes
 from mirror_lib.records.ready import Ready, made_ready, marked_again
 from mirror_lib.records.refused_rows import RefusedRows, RowsRefused
+from mirror_lib.records.silent_remotes import ends_without_records
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.stage import append_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport
@@ -64,7 +66,7 @@ class MixedPass:
         self._refused = refused
         self._lanes: Dict[int, LaneState] = {}
         dead = flow.change.dead_letter_topic if flow.change is not None else None
-        self._dead_letters = None if dead is None else DeadLetters(dead, flow.source.alias)
+        self._dead_letters = None if dead is None else DeadLetters(dead)
 
     def copy(self, spark: SparkSession, planned: RowPass, read: ReadBytes) -> Done:
         """Write what is not written of a pass, whose reading is counted. Raises `NotWhole`, `RowsRefused` where some of
@@ -84,10 +86,11 @@ class MixedPass:
         found = append_rows(self._sorted(rows), given)
         read.done()
         self._check(found, rows)
+        ends = self._ends_of_silent(ready.plan, found, changed.repeatable)
         letters = [letter for each in found for letter in each.dead]
         if letters and self._dead_letters is not None:
             self._dead_letters.append(ready.plan, letters)
-        parts = self._settled(ready.plan, found, lanes, began)
+        parts = self._settled(ready.plan, found, ends, lanes, began)
         at = {(part.remote_topic, part.partition): part.downstream_offset for part in parts}
         offsets = sum((row.until_offset or 0) - row.from_offset for row in ranges)
         return Done(at, parts, offsets, sum(each.report.recovered for each in found), _newest(found))
@@ -129,22 +132,40 @@ class MixedPass:
             raise RowsRefused(rows, rejected)
         for part in parts:
             if part.sequence is None:
-                raise RefusedError(
-                    f"{part.remote_topic}-{part.partition}: the remote log holds more than the interrupted pass gave",
-                    "somebody else wrote to it; give the flow an empty remote topic",
-                )
+                raise _more_than_given(part.remote)
+
+    def _ends_of_silent(
+        self, plan: TaskPlan, found: Sequence[RowsReport], repeatable: bool
+    ) -> Mapping[TopicPartition, int]:
+        """Where remote logs end that got no row and were not known to end at their positions: they hold markers alone
+        there. Raises RefusedError where one holds a record, which is from another pass than this one."""
+        seen = {part.remote for each in found for part in each.report.partitions}
+        silent = [task for task in plan.tasks if task.sequence is None and task.remote not in seen and not task.shared]
+        try:
+            ends = ends_without_records(plan, silent)
+        except Disconnected as error:
+            raise NotWhole(str(error)) from error
+        for task in silent:
+            if repeatable and task.remote not in ends:
+                raise _more_than_given(task.remote)
+        return ends
 
     def _settled(
-        self, plan: TaskPlan, found: Sequence[RowsReport], lanes: Mapping[int, LaneState], began: float
+        self,
+        plan: TaskPlan,
+        found: Sequence[RowsReport],
+        ends: Mapping[TopicPartition, int],
+        lanes: Mapping[int, LaneState],
+        began: float,
     ) -> List[PartitionReport]:
         """Where every remote partition stands behind a pass that is whole, and what its lane hands over."""
         written = [part for each in found for part in each.report.partitions]
-        seen = {(part.remote_topic, part.partition) for part in written}
-        parts = [*written, *(_standing(task) for task in plan.tasks if task.remote not in seen)]
+        seen = {part.remote for part in written}
+        parts = [*written, *(_standing(task, ends.get(task.remote)) for task in plan.tasks if task.remote not in seen)]
         marked = marked_again(plan, parts, [remote for each in found for remote in each.aged])
-        for lane, producer in marked.producers.items():
+        for lane in plan.producers:
             own = [part for part in marked.reports if lane_of(part.remote_topic, part.partition) == lane]
-            self._lanes[lane] = lanes.get(lane, LaneState()).after(producer, own, began)
+            self._lanes[lane] = lanes.get(lane, LaneState()).after(marked.producers.get(lane), own, began)
         return list(marked.reports)
 
     def _plan(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> TaskPlan:
@@ -217,7 +238,15 @@ def _newest(found: Sequence[RowsReport]) -> Dict[TopicPartition, int]:
     return newest
 
 
-def _standing(task: PartitionTask) -> PartitionReport:
-    """A partition that got no row."""
+def _standing(task: PartitionTask, end: Optional[int]) -> PartitionReport:
+    """A partition that got no row. `end` is that of a log that was fenced for this pass, and has markers alone."""
     topic, number = task.remote
-    return PartitionReport(topic, topic, number, 0, task.downstream_offset, task.sequence, -1)
+    stands, sequence = (task.downstream_offset, task.sequence) if end is None else (end, 0)
+    return PartitionReport(topic, topic, number, 0, stands, sequence, -1)
+
+
+def _more_than_given(remote: TopicPartition) -> RefusedError:
+    return RefusedError(
+        f"{remote[0]}-{remote[1]}: the remote log holds more than the interrupted pass gave",
+        "somebody else wrote to it; give the flow an empty remote topic",
+    )

@@ -18,7 +18,7 @@ from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
-from mirror_lib.log.refresh import HeldLane, refresh
+from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.log.tail import glances
 from mirror_lib.records.rows import Partition
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
@@ -44,7 +44,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Marked:
-    """The producers of the lanes by now, and where the partitions stand behind their markers."""
+    """The producers of the lanes by now, but for those to be taken over anew; and where partitions stand behind their
+    markers."""
 
     producers: Mapping[int, Producer]
     reports: Tuple[PartitionReport, ...]
@@ -170,17 +171,24 @@ def marked_again(plan: TaskPlan, parts: Sequence[PartitionReport], aged: Iterabl
         return Marked(dict(plan.producers), tuple(parts))
     deadline = time.monotonic() + PATIENCE_SECONDS
     ends: Dict[Partition, int] = {}
+    asked: Dict[int, List[Partition]] = {}
     renewed: Dict[int, Producer] = {}
+    unsure: Collection[int] = ()
     try:
         with target_of(plan, deadline) as client:
             before = log_ends(client, [each for own in lanes.values() for each in own])
             whole = {lane: [each for each in own if before.get(each) == stands[each]] for lane, own in lanes.items()}
-            renewed = _refreshed(client, plan, {lane: own for lane, own in whole.items() if own}, deadline)
-            ends.update(log_ends(client, [each for own in whole.values() for each in own]))
+            asked = {lane: own for lane, own in whole.items() if own}
+            renewed = _refreshed(client, plan, asked, deadline)
+            ends.update(log_ends(client, [each for own in asked.values() for each in own]))
+    except AnswerLost as error:
+        log.warning("%s: %s; the next pass takes the lanes over anew", plan.flow, error)
+        unsure = asked
     except Disconnected as error:
         log.warning("%s: %s; the next pass looks what is there", plan.flow, error)
     behind = tuple(behind_markers(part, lanes, renewed, ends) for part in parts)
-    return Marked({**plan.producers, **renewed}, behind)
+    held = {lane: producer for lane, producer in plan.producers.items() if lane not in unsure}
+    return Marked({**held, **renewed}, behind)
 
 
 def _refreshed(

@@ -11,6 +11,7 @@ from typing import List, Sequence
 
 from mirror_lib.errors import ClusterError
 from mirror_lib.replicate.lanes import PartitionReport, TaskReport
+from mirror_lib.replicate.rejections import PASSED
 from mirror_lib.replicate.topics import TopicWatch
 
 log = logging.getLogger(__name__)
@@ -31,8 +32,11 @@ def looked_again(flow: str, topics: TopicWatch, reports: Sequence[TaskReport]) -
     other = {each.source for each in before.values() if each.max_message_bytes != limits[each.source]}
 
     def told(part: PartitionReport) -> PartitionReport:
-        goes_on = part.rejected_from is not None and (part.topic, part.partition) in other
-        return replace(part, stopped=None, rejected_from=None, rejected_until=-1, incidents=()) if goes_on else part
+        if part.rejected_from is None or (part.topic, part.partition) not in other:
+            return part
+        # Its position is behind what was passed before.
+        passed = tuple(each for each in part.incidents if each.kind in PASSED)
+        return replace(part, stopped=None, rejected_from=None, rejected_until=-1, incidents=passed)
 
     found: List[TaskReport] = [replace(each, partitions=tuple(map(told, each.partitions))) for each in reports]
     return found

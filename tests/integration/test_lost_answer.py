@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, Callable, Iterator, Optional
 
 import pytest
@@ -13,6 +14,8 @@ from mirror_lib.log.connection import Future, LogClient, Network
 from mirror_lib.log.fence import fence, init_producer
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
+from mirror_lib.records.ready import made_ready, marked_again
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
 from tests.lab.brokers import KafkaBroker, clusters
 
 LANE = "lane of one"
@@ -23,11 +26,7 @@ NOBODY = 99
 class Cut(LogClient):
     """A client whose line is cut behind the first new epoch that the coordinator gives out."""
 
-    def __init__(self, broker: KafkaBroker) -> None:
-        self._network = Network()
-        super().__init__(self._network, "target", {"bootstrap_servers": broker.bootstrap})
-        self.meanwhile: Optional[Callable[[], object]] = None
-        self.connect(time.monotonic() + 30)
+    meanwhile: Optional[Callable[[], object]] = None
 
     def send(self, node: Optional[int], request: Any) -> Future:
         found = super().send(node, request)
@@ -40,10 +39,6 @@ class Cut(LogClient):
         happens()
         return super().send(NOBODY, request)
 
-    def end(self) -> None:
-        self.close()
-        self._network.close()
-
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
@@ -53,9 +48,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def client(target: KafkaBroker) -> Iterator[Cut]:
-    client = Cut(target)
+    network = Network()
+    client = Cut(network, "target", {"bootstrap_servers": target.bootstrap})
+    client.connect(time.monotonic() + 30)
     yield client
-    client.end()
+    client.close()
+    network.close()
 
 
 def again(target: KafkaBroker) -> None:
@@ -98,3 +96,26 @@ def test_lane_that_was_taken_over_is_told_so(
     init_producer(client, LANE, soon())
     with pytest.raises(FencedError):
         refresh(client, [lane], soon())
+
+
+def test_pass_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
+    target: KafkaBroker, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = target.create_topic(topic_name("lost"), 1)
+    lane, options = lane_of(topic, 0), {"bootstrap_servers": target.bootstrap}
+    task = PartitionTask(topic, topic, 0, 0, 0, 0, None, 1_000_000)
+    plan = TaskPlan(0, "A->B", {lane: topic}, {}, (task,), "A", "B", {}, options, confirmed_at=time.time())
+    ready = made_ready(plan).plan
+    whole = PartitionReport(topic, topic, 0, 1, ready.tasks[0].downstream_offset, 0, 1)
+
+    def cut(*given: Any) -> Cut:
+        client = Cut(*given)
+        client.meanwhile = lambda: again(target)
+        return client
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mirror_lib.records.ready.LogClient", cut)
+        marked = marked_again(ready, [whole], [(topic, 0)])
+    behind = replace(task, downstream_offset=marked.reports[0].downstream_offset, sequence=marked.reports[0].sequence)
+    goes_on = made_ready(replace(plan, producers=marked.producers, tasks=(behind,)))
+    assert goes_on.plan.producers[lane].epoch > ready.producers[lane].epoch

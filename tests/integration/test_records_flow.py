@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List
+from typing import TYPE_CHECKING, Callable, Dict, List, Tuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -33,6 +33,27 @@ def flow(
     return flow
 
 
+@pytest.fixture
+def burying(flow: OneFlow) -> OneFlow:
+    """With a topic for the records that have no value."""
+    flow.settings["select"] = "\"*, if(value is null, raise_error('no value'), value) as value\""
+    flow.settings["dead.letter.topic"] = f"{flow.topic}-dead"
+    return flow
+
+
+def letters_of(flow: OneFlow) -> List[LogRecord]:
+    logs = read_topic(flow.target, f"{flow.topic}-dead")
+    return [record for log in logs.values() for record in log.values()]
+
+
+def origins(letters: List[LogRecord]) -> List[Tuple[str, str]]:
+    return sorted((_header(each, "partition"), _header(each, "offset")) for each in letters)
+
+
+def without_value(flow: OneFlow) -> List[Tuple[str, str]]:
+    return sorted((str(n), str(at)) for n, log in flow.original().items() for at, r in log.items() if r.value is None)
+
+
 def test_run_whose_worker_is_killed_goes_on_and_its_copy_is_exact(spark: SparkSession, flow: OneFlow) -> None:
     crash = CrashPoint(*MID_TASK, flow.directory / "died")
     assert run_mirror(flow.config, crash=crash) == 0
@@ -53,10 +74,8 @@ def test_rows_that_differ_each_time_are_doubled_by_a_kill_and_that_is_told(spark
     assert {row["kind"] for row in rows} == {"copied again"}
 
 
-def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession, flow: OneFlow) -> None:
-    dead = flow.target.create_topic(f"{flow.topic}-dead", 2)
-    flow.settings["select"] = "\"*, if(value is null, raise_error('no value'), value) as value\""
-    flow.settings["dead.letter.topic"] = dead
+def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession, burying: OneFlow) -> None:
+    flow, dead = burying, burying.target.create_topic(f"{burying.topic}-dead", 2)
     crash = CrashPoint("mirror_lib.records.dead_letters:DeadLetters.append", "after", 1, flow.directory / "died")
     assert run_mirror(flow.config, crash=crash) == -9
     # What partition 2 brings belongs elsewhere from now on.
@@ -65,11 +84,33 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     assert flow.run(spark).error is None
     original, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
     assert {n: list(log.values()) for n, log in remote.items()} == _those(original, with_value=True)
-    letters = [record for log in read_topic(flow.target, dead).values() for record in log.values()]
-    origins = sorted((_header(each, "partition"), _header(each, "offset")) for each in letters)
-    lost = {n: [at for at, record in log.items() if record.value is None] for n, log in original.items()}
-    assert origins == sorted((str(n), str(at)) for n, offsets in lost.items() for at in offsets)
+    letters = letters_of(flow)
+    assert origins(letters) == without_value(flow)
     assert all(each.value is None for each in letters)
+
+
+def test_bad_record_at_an_offset_of_a_topic_that_was_created_anew_is_a_dead_letter_too(
+    spark: SparkSession, burying: OneFlow
+) -> None:
+    burying.target.create_topic(f"{burying.topic}-dead", 2, retention_ms="-1")
+    burying.settings["on.data.loss"] = "continue"
+    burying.fill(-RECORDS % 11)  # the new topic's records without a value lie where the old one's did
+    assert burying.run(spark).error is None
+    before, lost = letters_of(burying), without_value(burying)
+    burying.create_source_anew(33)
+    assert burying.run(spark).error is None
+    assert origins(before) == lost
+    new = [(str(partition), str(offset)) for partition in range(burying.partitions) for offset in (5, 16, 27)]
+    assert origins(letters_of(burying)) == sorted([*lost, *new])
+
+
+def test_dead_letters_go_one_by_one_to_a_topic_that_takes_few_bytes(spark: SparkSession, burying: OneFlow) -> None:
+    burying.target.create_topic(f"{burying.topic}-dead", 2, max_message_bytes="1000", retention_ms="-1")
+    assert burying.run(spark).error is None
+    assert origins(letters_of(burying)) == without_value(burying)
+    burying.fill(100)
+    assert burying.run(spark).error is None
+    assert origins(letters_of(burying)) == without_value(burying)
 
 
 def test_verify_tells_what_was_left_out_because_it_could_not_be_changed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Tupl
 import pytest
 from confluent_kafka import Producer
 
+from mirror_lib.changes.murmur2 import placed
 from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
 from mirror_lib.errors import RefusedError
 from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.records.ready import made_ready
 from mirror_lib.replicate.job import run_flows
+from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, lane_of, transactional_id
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass, RowPassTable
 from mirror_lib.translate.decisions import Decision
 from mirror_lib.translate.flow import FlowTranslation, Selection
@@ -220,3 +224,58 @@ def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before
     with meanwhile(lambda stop: run_translations(config, config.flows, spark, lambda _: None, stop)) as failed:
         until(in_step)
     assert not failed
+
+
+@pytest.fixture
+def one_key(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    """Ten records of one key, in the partition of two in which a producer would not put them."""
+    flow = OneFlow(source_cluster, target_cluster, topic_name("key"), tmp_path, partitions=2)
+    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "log_level": 0})
+    for number in range(10):
+        producer.produce(flow.topic, b"%d" % number, b"key", 1 - placed(b"key", 0, 2))
+    assert producer.flush(30) == 0
+    return flow
+
+
+@pytest.mark.parametrize("ways", [("source", "key"), ("key", "source")])
+def test_topic_that_was_copied_is_not_copied_again_by_another_partitioner(
+    spark: SparkSession, one_key: OneFlow, ways: Tuple[str, str]
+) -> None:
+    for way in ways:
+        one_key.settings["partitioner"] = way
+        error = one_key.run(spark).error
+    assert isinstance(error, RefusedError) and "would be copied there again" in str(error)
+    assert one_key.copies() == 10
+    one_key.settings["partitioner"] = ways[0]
+    assert one_key.run(spark).error is None
+
+
+def test_copies_of_which_no_table_knows_are_seen_in_partitions_that_get_no_row(
+    spark: SparkSession, one_key: OneFlow
+) -> None:
+    assert one_key.run(spark).error is None
+    shutil.rmtree(one_key.state)
+    one_key.settings["partitioner"] = "key"
+    error = one_key.run(spark).error
+    assert isinstance(error, RefusedError) and "holds more than the interrupted pass gave" in str(error)
+
+
+def test_markers_alone_behind_a_partition_that_gets_no_row_stop_nothing(spark: SparkSession, one_key: OneFlow) -> None:
+    one_key.settings["partitioner"] = "key"
+    one_key.create_remote_topic()
+    config, remote = load(str(one_key.config)), (one_key.remote_topic, 1 - placed(b"key", 0, 2))
+    options = {"bootstrap_servers": one_key.target.bootstrap}
+    task = PartitionTask(one_key.topic, *remote, 0, 0, 0, None, 1_000_000)
+    name = transactional_id(one_key.topic, config.flows[0].name, lane_of(*remote))
+    plan = TaskPlan(0, "", {lane_of(*remote): name}, {}, (task,), "source", "target", {}, options)
+    for _ in range(3):  # lives that ended behind their fence
+        made_ready(plan)
+    assert one_key.run(spark).error is None
+    assert one_key.copies() == 10
+    with clusters_of(config.flows[0]) as (_, target):
+        ends = [log.end for log in target.offsets([remote], "read_uncommitted").values()]
+    passes = RowPassTable(spark, config.state).latest(config.flows[0].name)
+    assert passes is not None
+    assert [row.from_offset for row in passes.of(REMOTE) if row.place == remote] == ends

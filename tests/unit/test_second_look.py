@@ -13,7 +13,7 @@ from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.replicate.lanes import PartitionReport, TaskReport
 from mirror_lib.replicate.second_look import looked_again
 from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
-from mirror_lib.state.records import Incident
+from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 
 LIMIT = "max.message.bytes"
@@ -77,6 +77,13 @@ def test_partition_goes_on_with_a_limit_that_was_not_known(
     assert after(topics) == replace(REFUSED, stopped=None, rejected_from=None, rejected_until=-1, incidents=())
     assert [each.max_message_bytes for each in topics.partitions.values()] == [limit]
     assert target.limits == {"A.orders": limit}
+
+
+def test_what_was_left_out_before_the_refused_record_is_told_of_a_partition_that_goes_on() -> None:
+    skipped = Incident(OFFSETS_SKIPPED, "orders", 0, 1, 2, "value cannot be computed")
+    topics = watch(5000, Limits(A_orders=2000), 2000, {})
+    found = after(topics, replace(REFUSED, incidents=(skipped, *REFUSED.incidents)))
+    assert (found.stopped, found.incidents) == (None, (skipped,))
 
 
 @pytest.mark.parametrize(

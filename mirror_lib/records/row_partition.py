@@ -35,10 +35,18 @@ class RowPartition:
     """`copy` holds what is queued, in flight and acknowledged. The flow `skips` rows that failed, or stops at them.
 
     `mixed`: rows of several source partitions, one after the other; their offsets are then counted from 0.
+    `more_behind`: the source has more than the task's range, for another pass. `owed`: what the last one came to.
     """
 
     def __init__(
-        self, task: PartitionTask, producer: Producer, repeatable: bool, skips: bool = False, mixed: bool = False
+        self,
+        task: PartitionTask,
+        producer: Producer,
+        repeatable: bool,
+        skips: bool = False,
+        mixed: bool = False,
+        more_behind: bool = False,
+        owed: Optional[int] = None,
     ) -> None:
         self.copy = PartitionCopy(task)
         self._task = task
@@ -46,6 +54,8 @@ class RowPartition:
         self._repeatable = repeatable
         self._skips = skips
         self._mixed = mixed
+        self._more_behind = more_behind
+        self._owed = owed
         self._rank = 0
         self._sequence = self.copy.sequence
         self._room = task.max_message_bytes - HEADER_SIZE
@@ -59,6 +69,11 @@ class RowPartition:
         """Records that an interrupted attempt had written."""
         return 0 if self._remainder is None else self._remainder.found
 
+    @property
+    def owed(self) -> Optional[int]:
+        """See `Remainder`; None where nothing is left."""
+        return self._remainder.owed if self._remainder is not None and self._remainder.left else None
+
     def look(self, client: LogClient, own: Optional[FrozenSet[int]]) -> None:
         """Ask how long the remote log is, and what lies behind its position. `own` tells the producer ids that count,
         where others write to it too. Raises `Disconnected`."""
@@ -69,7 +84,7 @@ class RowPartition:
         elif task.sequence is None:
             entries = log_entries(client, task.remote, copy.downstream, READ_UNCOMMITTED)
             written = Records(own_entries(entries, own), copy.downstream)
-            self._remainder = Remainder(copy, entries, written, self._repeatable)
+            self._remainder = Remainder(copy, entries, written, self._repeatable, self._mixed, self._owed)
         elif end > copy.downstream and not task.shared:
             # A zombie's, or somebody else's: the next pass fences, and compares it.
             raise Disconnected(f"{client.alias}: {name_of(task.remote)} holds more than was acknowledged")
@@ -107,12 +122,15 @@ class RowPartition:
         self._end = self._task.end if offset is None else offset
         try:
             if self._remainder is not None and self._remainder.left:
-                self._queue(self._started(self._remainder.end()))
+                rest = self._remainder.end(self._more_behind or offset is not None)
+                self._queue(self._started(rest))
         except RefusedError as error:
             self.copy.refuse(str(error))
 
     def report(self, broken: bool) -> PartitionReport:
         """Where it stands. `broken`: not all rows were seen, and nobody knows what became of what was in flight."""
+        if self._remainder is not None:
+            self._remainder.take_back()
         part, copy = self.copy.report(), self.copy
         left = self._remainder is not None and self._remainder.left
         position = self._end if self._ended and not broken and copy.stopped is None else copy.acknowledged
@@ -125,6 +143,7 @@ class RowPartition:
 
     def _stop_at(self, rows: RowColumns, offset: int, reason: str) -> None:
         self._append(rows.before(offset))
+        self._more_behind = True
         self.end()
         self.copy.reject(offset, reason)
 

@@ -45,7 +45,8 @@ def _report_of(row: Row) -> RowsReport:
     aged = tuple((topic, number) for topic, number in beside["aged"])
     dead = tuple(map(DeadLetter.from_json, beside["dead"]))
     failed = tuple(((topic, number), offset, reason) for (topic, number), offset, reason in beside["failed"])
-    return RowsReport(from_text(row["report"]), row["broken"], aged, dead, failed, row["cut"], row["large"])
+    owed = tuple(((topic, number), offset) for (topic, number), offset in beside["owed"])
+    return RowsReport(from_text(row["report"]), row["broken"], aged, dead, failed, row["cut"], row["large"], owed)
 
 
 def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -62,7 +63,7 @@ def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
 
 def _row_of(found: RowsReport) -> pa.RecordBatch:
     dead = [letter.as_json() for letter in found.dead]
-    beside = json.dumps({"aged": found.aged, "dead": dead, "failed": found.failed})
+    beside = json.dumps({"aged": found.aged, "dead": dead, "failed": found.failed, "owed": found.owed})
     values = (to_text(found.report), found.broken, found.cut, found.large, beside)
     arrays = [pa.array([value], type=kind) for value, kind in zip(values, ARROW_TYPES.values())]
     return pa.RecordBatch.from_arrays(arrays, names=list(ARROW_TYPES))

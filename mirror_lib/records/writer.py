@@ -40,7 +40,8 @@ class RowsPlan:
     A partition without a sequence may have something left on its remote log. `repeatable`: the rows are the same
     each time they are asked for. `skips`: a row that failed is left out, and does not stop its partition. `mixed`: a
     remote partition gets rows of several source partitions, and the plan's tasks name remote partitions alone.
-    `source_ids` are those of the source's topics, as far as they have any.
+    `source_ids` are those of the source's topics, as far as they have any. Of the remote partitions `more_behind` the
+    source has more than their tasks' ranges. `owed` is what the last pass came to, see `Remainder`.
     """
 
     plan: TaskPlan
@@ -48,6 +49,8 @@ class RowsPlan:
     skips: bool
     mixed: bool = False
     source_ids: Mapping[str, str] = field(default_factory=dict)
+    more_behind: FrozenSet[Partition] = frozenset()
+    owed: Mapping[Partition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class RowsReport:
     the remote partitions whose last batch is so old that brokers may soon forget who wrote it. The driver has to append
     the `dead` letters before it believes the positions. `failed`: the first rows that became no record, where rows are
     mixed, or that have no place. `cut`: its time was up before its rows were; partitions of which it does not tell were
-    not reached; `large`: since a row was too large to come with others.
+    not reached; `large`: since a row was too large to come with others. `owed` is for the next pass.
     """
 
     report: TaskReport
@@ -66,6 +69,7 @@ class RowsReport:
     failed: Tuple[Tuple[Partition, int, str], ...] = ()
     cut: bool = False
     large: bool = False
+    owed: Tuple[Tuple[Partition, int], ...] = ()
 
 
 class RowWriter:
@@ -190,7 +194,13 @@ class RowWriter:
             self._connected = True
         given = self._given
         opened = RowPartition(
-            task, self._plan.producers[task.lane], given.repeatable, given.skips and not given.mixed, given.mixed
+            task,
+            self._plan.producers[task.lane],
+            given.repeatable,
+            given.skips and not given.mixed,
+            given.mixed,
+            task.remote in given.more_behind,
+            given.owed.get(task.remote),
         )
         opened.look(self._client, self._own(task))
         return opened
@@ -214,11 +224,13 @@ class RowWriter:
     def _report(self, fenced: bool, broken: bool, seconds: float) -> RowsReport:
         copies = [partition.copy for partition in self._open.values()]
         before = (time.time() - self._plan.epoch_kept_seconds) * 1000
+        # Before anything else is told of them: what is not proven is taken back here.
+        parts = tuple(partition.report(broken or fenced) for partition in self._open.values())
         report = TaskReport(
             task=self._number,
             producers={},
             fenced=fenced,
-            partitions=tuple(partition.report(broken or fenced) for partition in self._open.values()),
+            partitions=parts,
             syncs=tuple(sync for copy in copies for sync in copy.syncs),
             records=sum(copy.records for copy in copies),
             bytes=sum(copy.bytes for copy in copies),
@@ -228,7 +240,8 @@ class RowWriter:
         )
         aged = tuple(copy.remote for copy in copies if copy.forgettable(before))
         dead, failed = tuple(self._dead.values()), tuple(self._failed[:MOST_FAILED])
-        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large)
+        owed = tuple((remote, each.owed) for remote, each in self._open.items() if each.owed is not None)
+        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large, owed)
 
 
 def nothing_done(number: int) -> RowsReport:

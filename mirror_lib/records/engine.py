@@ -121,7 +121,7 @@ class RecordEngine:
             self._owed = {**{at: own for at, own in self._owed.items() if at not in told}, **dict(each.owed)}
         read.done()
         for (topic, number), offset, reason in (failed for each in found for failed in each.failed):
-            hint = "`transform` must leave topic, partition and offset as they are"
+            hint = "`transform` must leave topic, partition and offset as they are, and give a record once"
             raise RefusedError(f"{plan.flow}: {topic}-{number} at offset {offset}: {reason}", hint)
         return found
 

@@ -121,6 +121,8 @@ class RowPartition:
         self._ended = True
         self._end = self._task.end if offset is None else offset
         try:
+            if offset is not None and offset <= self._last[1]:
+                raise self._out_of_order(self._last[0], offset)
             if self._remainder is not None and self._remainder.left:
                 rest = self._remainder.end(self._more_behind or offset is not None)
                 self._queue(self._started(rest))
@@ -160,12 +162,15 @@ class RowPartition:
         if bad is None and stretch.source < source:
             bad = ends
         if bad is not None:
-            raise RefusedError(
-                f"{name_of(stretch.source)} at offset {bad}: the flow gives more than one record of it for "
-                f"{name_of(self._task.remote)}, or out of order",
-                "let `transform` keep the order, and give each record of a source record another remote topic",
-            )
+            raise self._out_of_order(stretch.source, bad)
         self._check_range(stretch)
+
+    def _out_of_order(self, source: Partition, offset: int) -> RefusedError:
+        return RefusedError(
+            f"{name_of(source)} at offset {offset}: the flow gives more than one record of it for "
+            f"{name_of(self._task.remote)}, or out of order",
+            "let `transform` keep the order, and give each record of a source record another remote topic",
+        )
 
     def _check_range(self, stretch: Stretch) -> None:
         start, end, rows = self._task.upstream_offset, self._task.end, stretch.rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from mirror_lib.records.dead_letters import DeadLetter
 from mirror_lib.records.large_rows import LargeRow, before_large
 from mirror_lib.records.narrow_rows import widened
 from mirror_lib.records.row_partition import RowPartition
-from mirror_lib.records.rows import SOURCE, Partition, Stretch, stretches
+from mirror_lib.records.rows import SOURCE, Partition, Stretch, made_of, stretches
 from mirror_lib.records.sending import PATIENCE_SECONDS, Sending
 from mirror_lib.records.source_topics import SourceTopics
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport, nothing_copied
@@ -31,6 +31,7 @@ QUEUE_BYTES = 8 * 1024 * 1024
 DEAD_BYTES = 8 * 1024 * 1024
 MOST_FAILED = 10
 NO_SUCH_PLACE = "the flow gives it a place that is not in this pass, where it would be lost"
+TWO_FAILED = "the flow gives more than one record of it that failed, and one dead letter tells of each"
 
 
 @dataclass(frozen=True)
@@ -97,22 +98,7 @@ class RowWriter:
         """Append until there are no more rows. A broken connection ends it early: the driver then fences and looks."""
         started, fenced, broken = time.monotonic(), False, False
         try:
-            for batch, large in (before_large(widened(each, self._plan.tasks[0].topic)) for each in batches):
-                others = self._others()
-                for stretch in stretches(batch):
-                    if stretch.source[0] in others:
-                        self._stop(stretch.source)
-                        continue
-                    self._bury(stretch)
-                    self._take(stretch)
-                self._pump(QUEUE_BYTES)
-                if large is not None:
-                    self._end_at_large(large, large.source[0] in others)
-                    break
-                if self._full(started):
-                    topic, number, offset = (batch.column(name)[-1].as_py() for name in (*SOURCE, "source_offset"))
-                    self._end_before((topic, number), offset + 1)
-                    break
+            self._append(batches, started)
             for partition in self._open.values():
                 partition.end()
             self._pump(0)
@@ -127,6 +113,33 @@ class RowWriter:
             self._topics.close()
             self._network.close()
         return self._report(fenced, broken, time.monotonic() - started)
+
+    def _append(self, batches: Iterable[pa.RecordBatch], started: float) -> None:
+        """Queue and send, until a large row is next, or the pass is full: then no more than what else is made of the
+        record that came last, which may be in the next batch."""
+        last: Optional[Tuple[Partition, int]] = None
+        for batch, large in (before_large(widened(each, self._plan.tasks[0].topic)) for each in batches):
+            rows = batch if last is None else made_of(batch, *last)
+            others = self._others()
+            buried: Set[Partition] = set()
+            for stretch in stretches(rows):
+                if stretch.source[0] in others:
+                    self._stop(stretch.source)
+                    continue
+                if stretch.source not in buried:  # each stretch of a source partition has all that failed of it
+                    buried.add(stretch.source)
+                    self._bury(stretch)
+                self._take(stretch)
+            self._pump(QUEUE_BYTES)
+            if last is not None and len(rows) < len(batch):
+                self._end_before(last[0], last[1] + 1)
+                return
+            if large is not None:
+                self._end_at_large(large, large.source[0] in others)
+                return
+            if len(batch) and self._full(started):
+                topic, number, offset = (batch.column(name)[-1].as_py() for name in (*SOURCE, "source_offset"))
+                last = ((topic, number), offset)
 
     def _others(self) -> FrozenSet[str]:
         """The topics of which rows that have come may be of another topic that was given the name meanwhile."""
@@ -216,6 +229,8 @@ class RowWriter:
         """Keep its dead letters for the driver."""
         topic, number = stretch.source
         for record in stretch.dead:
+            if (stretch.source, record.offset) in self._dead:
+                self._failed.append((stretch.source, record.offset, TWO_FAILED))
             place = (stretch.dead_letters or stretch.source)[1]
             letter = DeadLetter((topic, number, record.offset), place, record.timestamp, record.body)
             self._dead[(stretch.source, record.offset)] = letter

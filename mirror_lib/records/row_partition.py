@@ -6,7 +6,7 @@ Order: what an interrupted attempt left on the remote log is compared first; not
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import FrozenSet, List, Optional, Sequence, Tuple
+from typing import FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import HEADER_SIZE, Record, new_batch, next_sequence, read_header
@@ -16,6 +16,7 @@ from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge, build_batches, cut
 from mirror_lib.log.tail import LostTail, log_entries
+from mirror_lib.log.visible import Entry
 from mirror_lib.records.remainder import Remainder
 from mirror_lib.records.row_columns import RowColumns
 from mirror_lib.records.rows import Partition, Stretch
@@ -83,12 +84,22 @@ class RowPartition:
             self._look_for_lost_tail(client)
         elif task.sequence is None:
             entries = log_entries(client, task.remote, copy.downstream, READ_UNCOMMITTED)
-            written = Records(own_entries(entries, own), copy.downstream)
+            written = Records(own_entries(self._of_others(entries), own), copy.downstream)
             self._remainder = Remainder(copy, entries, written, self._repeatable, self._mixed, self._owed)
         elif end > copy.downstream and not task.shared:
             # A zombie's, or somebody else's: the next pass fences, and compares it.
             raise Disconnected(f"{client.alias}: {name_of(task.remote)} holds more than was acknowledged")
         copy.start(self._producer)
+
+    def _of_others(self, log: Iterator[Entry]) -> Iterator[Entry]:
+        """The same; nothing was to be appended under this epoch before the whole log was read. Raises `Disconnected`
+        where it was: by another attempt of a stage that Spark began anew, which its tasks are not told. What it
+        appended has the sequences that come next here, so that a broker would take those for the same batches."""
+        own = (self._producer.producer_id, self._producer.epoch)
+        for raw, header, is_data in log:
+            if is_data and header is not None and (header.producer_id, header.producer_epoch) == own:
+                raise Disconnected(f"{name_of(self._task.remote)} holds what another attempt of this task appended")
+            yield raw, header, is_data
 
     def _look_for_lost_tail(self, client: LogClient) -> None:
         try:

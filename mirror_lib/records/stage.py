@@ -54,6 +54,7 @@ def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         context = TaskContext.get()
         number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         # An earlier attempt may be alive, under the same producers. The driver fences before anything is tried again.
+        # Where Spark began the whole stage anew this counts from 0 again: then partitions find what was appended.
         found = RowWriter(given, number).run(batches) if attempt == 0 else nothing_done(number)
         forget_archives()
         yield _row_of(found)

@@ -286,6 +286,30 @@ def test_records_of_all_sizes_are_copied_whether_spark_minds_bytes_or_not(
     assert lies(syncs, flow.original(), read_topic(flow.target, flow.remote_topic)) == []
 
 
+def shared(plan: TaskPlan) -> TaskPlan:
+    """The same where others write to the remote topic too, and the ids of its lanes are written down."""
+    begun = made_ready(plan).plan
+    ids = {lane: frozenset([producer.producer_id]) for lane, producer in begun.producers.items()}
+    return replace(plan, tasks=tuple(replace(task, shared=True) for task in plan.tasks), known_ids=ids)
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "with-others"])
+def test_attempt_that_finds_what_another_one_of_it_appended_leaves_it_to_the_next_pass(
+    flow: OneFlow, spark: SparkSession, others: bool
+) -> None:
+    plan = shared(plan_of(flow)) if others else plan_of(flow)
+    interrupted(flow, spark, plan, Selected(where=EARLY))
+    ready = RowsPlan(made_ready(plan).plan, True, False)
+    rows = arrow_rows(flow, spark, plan, Selected())
+    assert RowWriter(ready, 0).run(rows[:4]).report.records == 100
+    # Spark begins a stage anew where it has lost what a task of the one before gave it.
+    second = RowWriter(ready, 0).run(rows)
+    assert second.broken and not stopped(second.report)
+    report = Life(flow, spark).copy(plan)
+    assert not stopped(report)
+    assert flow.differences() == []
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_second_row_of_a_record_is_refused_also_where_it_would_come_in_the_next_pass(
     flow: OneFlow, spark: SparkSession, large: bool

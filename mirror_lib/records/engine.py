@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from mirror_lib.changes.changed import no_rows
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import FencedError, MirrorError, RefusedError
+from mirror_lib.log.producer import Producer
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.large_rows import marked
 from mirror_lib.records.pass_room import Room, RoomToRead, offsets_by_rate, owed, together
@@ -68,6 +69,7 @@ class RecordEngine:
         self._at_once = at_once or RowsAtOnce(counts=COUNTS)
         self._session: Optional[SparkSession] = None
         self._owed: Mapping[Partition, int] = {}
+        self._unused: Mapping[int, Producer] = {}
 
     def copy(self, spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
         """Copy once. A partition that is not in the report was not moved. Raises what Spark raises."""
@@ -82,7 +84,8 @@ class RecordEngine:
             return [_held(whole)]
         read = ReadBytes(_of_reading(whole))
         try:
-            ready = made_ready(replace(whole, tasks=tasks))
+            ready = made_ready(replace(whole, tasks=tasks), self._unused)
+            self._unused = ready.unused
             found = self._append(self._own(spark), ready.plan, read, _more_behind(whole, tasks))
             self._bury(ready.plan, found)
             report = self._report(ready, found, time.monotonic() - began)

@@ -93,6 +93,11 @@ class MixedPass:
         offsets = sum((row.until_offset or 0) - row.from_offset for row in ranges)
         return Done(at, parts, offsets, sum(each.report.recovered for each in found))
 
+    def looks_again(self) -> bool:
+        """Whether it has lanes that shut others out: it fences them anew then, which fails where somebody has them."""
+        self._lanes = {lane: LaneState(producer=state.producer) for lane, state in self._lanes.items()}
+        return self._flow.delivery == "exactly-once" and any(state.producer for state in self._lanes.values())
+
     def _made_ready(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> Ready:
         """The pass's lanes, fenced. Until it is whole nobody knows what lies behind its beginning."""
         self._lanes = {lane: LaneState(producer=state.producer) for lane, state in lanes.items()}

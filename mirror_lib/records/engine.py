@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.changes.changed import no_rows
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import FencedError, MirrorError, RefusedError
+from mirror_lib.log.producer import Producer
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.large_rows import marked
 from mirror_lib.records.pass_room import Room, RoomToRead, offsets_by_rate, owed, together
@@ -67,6 +68,8 @@ class RecordEngine:
         self._room = RoomToRead()
         self._at_once = at_once or RowsAtOnce(counts=COUNTS)
         self._session: Optional[SparkSession] = None
+        self._owed: Mapping[Partition, int] = {}
+        self._unused: Mapping[int, Producer] = {}
 
     def copy(self, spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
         """Copy once. A partition that is not in the report was not moved. Raises `MirrorError`."""
@@ -81,8 +84,9 @@ class RecordEngine:
             return [_held(whole)]
         read = ReadBytes(_of_reading(whole))
         try:
-            ready = made_ready(replace(whole, tasks=tasks))
-            found = self._append(self._own(spark), ready.plan, read)
+            ready = made_ready(replace(whole, tasks=tasks), self._unused)
+            self._unused = ready.unused
+            found = self._append(self._own(spark), ready.plan, read, _more_behind(whole, tasks))
             self._bury(ready.plan, found)
             report = self._report(ready, found, time.monotonic() - began)
         except FencedError as error:
@@ -102,7 +106,9 @@ class RecordEngine:
             self._session = SparkSession(spark.sparkContext, java.cloneSession())
         return self._session
 
-    def _append(self, spark: SparkSession, plan: TaskPlan, read: ReadBytes) -> List[RowsReport]:
+    def _append(
+        self, spark: SparkSession, plan: TaskPlan, read: ReadBytes, more_behind: FrozenSet[Partition]
+    ) -> List[RowsReport]:
         if not plan.tasks:
             return []
         changed = self._changed(read.of(source_rows(spark, self._flow, plan.tasks)), plan.tasks)
@@ -111,10 +117,14 @@ class RecordEngine:
         rows = marked(changed.rows.drop(*changed.needless), at_once.largest).coalesce(self._flow.tasks_max)
         ids = {task.topic: task.source_topic_id for task in plan.tasks}
         skips = self._flow.on_error == "skip"
-        found = append_rows(rows, RowsPlan(plan, changed.repeatable, skips, source_ids=ids), at_once)
+        given = RowsPlan(plan, changed.repeatable, skips, False, ids, more_behind, self._owed)
+        found = append_rows(rows, given, at_once)
+        for each in found:
+            told = {part.remote for part in each.report.partitions}
+            self._owed = {**{at: own for at, own in self._owed.items() if at not in told}, **dict(each.owed)}
         read.done()
         for (topic, number), offset, reason in (failed for each in found for failed in each.failed):
-            hint = "`transform` must leave topic, partition and offset as they are"
+            hint = "`transform` must leave topic, partition and offset as they are, and give a record once"
             raise RefusedError(f"{plan.flow}: {topic}-{number} at offset {offset}: {reason}", hint)
         return found
 
@@ -212,6 +222,12 @@ def bounded(tasks: Sequence[PartitionTask], room: Room) -> Tuple[PartitionTask, 
     shares = room.shares(wanted)
     found = ((task, shares[(task.topic, task.partition, task.remote_topic)]) for task in tasks)
     return tuple(replace(task, end=task.upstream_offset + share) for task, share in found if share)
+
+
+def _more_behind(whole: TaskPlan, tasks: Sequence[PartitionTask]) -> FrozenSet[Partition]:
+    """The remote partitions for which the source has more than `tasks` go through."""
+    ends = {task.remote: task.end for task in whole.tasks}
+    return frozenset(task.remote for task in tasks if task.end < ends[task.remote])
 
 
 def _without_rows(plan: TaskPlan, seen: Set[Partition], unsure: bool, cut: bool) -> List[PartitionReport]:

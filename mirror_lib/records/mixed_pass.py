@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.errors import FencedError, MirrorError, RefusedError
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.log.connection import Disconnected
+from mirror_lib.log.producer import Producer
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.pass_lanes import PassLanes
@@ -34,6 +35,8 @@ from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
 
 log = logging.getLogger(__name__)
 
+# A lane whose epochs are used up is given another producer id once more.
+MOST_IDS = 5
 ORDER = ("remote_topic", "remote_partition", "source_topic", "source_partition", "source_offset")
 
 
@@ -95,14 +98,23 @@ class MixedPass:
         offsets = sum((row.until_offset or 0) - row.from_offset for row in ranges)
         return Done(at, parts, offsets, sum(each.report.recovered for each in found), _newest(found))
 
+    def looks_again(self) -> bool:
+        """Whether it has lanes that shut others out: it fences them anew then, which fails where somebody has them."""
+        self._lanes = {lane: LaneState(producer=state.producer) for lane, state in self._lanes.items()}
+        return self._flow.delivery == "exactly-once" and any(state.producer for state in self._lanes.values())
+
     def _made_ready(self, planned: RowPass, lanes: Mapping[int, LaneState]) -> Ready:
         """The pass's lanes, fenced. Until it is whole nobody knows what lies behind its beginning."""
         self._lanes = {lane: LaneState(producer=state.producer) for lane, state in lanes.items()}
-        while True:
-            ready = made_ready(self._plan(planned, lanes))
+        unused: Mapping[int, Producer] = {}
+        for _ in range(MOST_IDS):
+            ready = made_ready(self._plan(planned, lanes), unused)
             self._lanes = lanes = {lane: LaneState(producer=each) for lane, each in ready.plan.producers.items()}
+            unused = ready.unused
             if not self._own.learn(ready.plan):
                 break
+        else:
+            raise ClusterError(f"{self._flow.name}: the target gives its lanes another producer id each time")
         for part in ready.reports:
             raise RefusedError(f"{self._flow.name}: {part.stopped}")
         return ready

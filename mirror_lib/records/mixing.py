@@ -37,7 +37,7 @@ from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.state.row_passes import REMOTE, SOURCE, RowPass, RowPassTable
+from mirror_lib.state.row_passes import REMOTE, SOURCE, PlannedByAnother, RowPass, RowPassTable
 from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
@@ -140,17 +140,31 @@ class MixingMirror:
             # Where there is nothing left the empty pass says that the one before is done. Where partitions are new it
             # says where they begin.
             self._journal.begun()
-            self._passes.add(self.flow.name, planned, run_id=self._journal.run_id)
+            written = self._written_down(planned)
             self._journal.passed()
-            self._last, self._done = planned, planned.empty
-            self._progress.planned(planned, self._remote_topics())
-            if not planned.empty:
-                self._copy(spark, planned, batch)
-            elif not self._pace.holds(planned, self._edges.ends(self._copied())):
+            self._last, self._done = written, written.empty
+            self._progress.planned(written, self._remote_topics())
+            if not written.empty:
+                self._copy(spark, written, batch)
+            elif written is planned and not self._pace.holds(planned, self._edges.ends(self._copied())):
                 self._show_nothing(batch)
                 break
         if not self._stop.is_set():
             self._reached = self._edges.bounds.reached(self._stands(), passed)
+
+    def _written_down(self, planned: RowPass) -> RowPass:
+        """The pass that comes next by the table. It may be one that a driver planned which was shut out of the lanes
+        since, and which ends by that: whoever has them goes on with it. Raises `FencedError`."""
+        try:
+            self._passes.add(self.flow.name, planned, run_id=self._journal.run_id)
+        except PlannedByAnother as other:
+            if not self._mixed.looks_again():
+                raise
+            log.warning("%s: pass %d was planned by another driver", self.flow.name, other.found.number)
+            for row in other.found.of(REMOTE):  # this one's markers may lie behind where that one saw the end
+                self._at[row.place] = max(row.from_offset, self._at.get(row.place, 0))
+            return other.found
+        return planned
 
     def _go_on(self, spark: SparkSession, batch: BatchRef) -> None:
         """Tell where the last pass stands, and do it where it may not be done. It may be another process's."""

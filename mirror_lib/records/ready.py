@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError
@@ -33,13 +33,18 @@ PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
 
 
+NONE_UNUSED: Mapping[int, Producer] = {}
+
+
 @dataclass(frozen=True)
 class Ready:
     """`plan` has the partitions that can be written, and the producers of their lanes. A partition without a sequence
-    may have something left behind its position. `reports` tell of those that cannot go on in this pass."""
+    may have something left behind its position. `reports` tell of those that cannot go on in this pass: of all, where
+    the driver has something to write down first. Nothing was appended under the producers `unused` then."""
 
     plan: TaskPlan
     reports: Tuple[PartitionReport, ...]
+    unused: Mapping[int, Producer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,9 @@ class Marked:
     reports: Tuple[PartitionReport, ...]
 
 
-def made_ready(plan: TaskPlan) -> Ready:
-    """Fence what is not fenced yet. Raises `FencedError` when somebody else has a lane, `ClusterError` when a cluster
-    stays away."""
+def made_ready(plan: TaskPlan, unused: Mapping[int, Producer] = NONE_UNUSED) -> Ready:
+    """Fence what is not fenced yet. `unused` are the last time's. Raises `FencedError` when somebody else has a lane,
+    `ClusterError` when a cluster stays away."""
     # What was confirmed so long ago, brokers may have forgotten.
     waited = time.time() - plan.confirmed_at >= plan.epoch_kept_seconds
     producers = {} if waited else dict(plan.producers)
@@ -64,7 +69,7 @@ def made_ready(plan: TaskPlan) -> Ready:
     while True:
         try:
             with target_of(plan, deadline) as client:
-                return _Preparation(plan, client, producers).ready(fresh, deadline)
+                return _Preparation(plan, client, producers, unused).ready(fresh, deadline)
         except Disconnected as error:
             if time.monotonic() > deadline:
                 raise ClusterError(f"{plan.flow}: {error}", "is the cluster healthy?") from error
@@ -87,10 +92,17 @@ def target_of(plan: TaskPlan, deadline: float, *topics: str) -> Iterator[LogClie
 
 
 class _Preparation:
-    def __init__(self, plan: TaskPlan, client: LogClient, producers: Mapping[int, Producer]) -> None:
+    def __init__(
+        self,
+        plan: TaskPlan,
+        client: LogClient,
+        producers: Mapping[int, Producer],
+        unused: Mapping[int, Producer],
+    ) -> None:
         self._plan = plan
         self._client = client
         self._producers = dict(producers)
+        self._unused = unused
         self._fenced: Dict[int, Producer] = {}
 
     def ready(self, fresh: Sequence[PartitionTask], deadline: float) -> Ready:
@@ -103,15 +115,17 @@ class _Preparation:
         tasks = [self._task(task, copies, behind) for task in self._plan.tasks]
         plan = replace(self._plan, producers=self._producers)
         if self._hands_back(list(copies.values())):
-            return Ready(replace(plan, tasks=()), tuple(_unknown(copy) for copy in copies.values()))
+            stands = (_stands(copies.get(old), new or old) for old, new in zip(self._plan.tasks, tasks))
+            return Ready(replace(plan, tasks=()), tuple(stands), self._fenced)
         going = tuple(task for task in tasks if task is not None)
         return Ready(replace(plan, tasks=going), tuple(_unknown(each) for each in copies.values() if each.stopped))
 
     def _fence(self, lane: int, copies: Sequence[PartitionCopy], deadline: float) -> Producer:
         name = self._plan.transactional_ids.get(lane)
-        if name is None:
-            return idempotent_producer(self._client, deadline)
         held = self._plan.producers.get(lane)
+        if name is None:
+            # Each would be another one, to be written down first: the last one was.
+            return held if held and held == self._unused.get(lane) else idempotent_producer(self._client, deadline)
         return fence(self._client, name, by_topic(copy.remote for copy in copies), deadline, held)
 
     def _look_behind(self, copies: Sequence[PartitionCopy]) -> List[PartitionCopy]:
@@ -219,6 +233,13 @@ def behind_markers(
     if ends.get(remote) != part.downstream_offset + 1:
         return replace(part, sequence=None)
     return replace(part, sequence=0, downstream_offset=part.downstream_offset + 1)
+
+
+def _stands(copy: Optional[PartitionCopy], task: PartitionTask) -> PartitionReport:
+    """The report of a partition for which nothing was done but to fence, and perhaps to look behind its position."""
+    if copy is not None and (copy.stopped or copy.lost):
+        return _unknown(copy)
+    return replace(PartitionCopy(task).report(), sequence=task.sequence)
 
 
 def _unknown(copy: PartitionCopy) -> PartitionReport:

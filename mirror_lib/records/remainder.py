@@ -10,6 +10,7 @@ from typing import Deque, List, Optional, Protocol, Sequence
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
+from mirror_lib.records.stepped_over import SteppedOver
 from mirror_lib.replicate.log_records import Records, equal
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.state.records import COPIED_AGAIN, Incident
@@ -27,14 +28,29 @@ class Remainder:
     """The records from a partition's downstream position on. `written` reads them, those of other writers left out.
 
     `repeatable` says that the rows are what they were for the interrupted attempt. Raises `RefusedError` where they
-    are not, though they should be.
+    are not, though they should be, or nobody can tell. The source's cleaner may have run since: what lies behind an
+    offset that is missing need not be what was copied. Rows that are `mixed` have offsets that do not show it. `owed`:
+    see there, of the pass before.
     """
 
-    def __init__(self, copy: PartitionCopy, log: Ends, written: Records, repeatable: bool) -> None:
+    def __init__(
+        self,
+        copy: PartitionCopy,
+        log: Ends,
+        written: Records,
+        repeatable: bool,
+        mixed: bool = False,
+        owed: Optional[int] = None,
+    ) -> None:
         self._copy = copy
         self._log = log
         self._written = written
         self._repeatable = repeatable
+        self._begin = (copy.acknowledged, copy.downstream)
+        self._counted = not mixed
+        self._stepped = SteppedOver()
+        # An offset that was stepped over on the word of a later copy, for which a row has yet to come.
+        self.owed = owed
         self._waiting: Deque[Record] = deque()
         self._next: Optional[Record] = None
         self.left = True
@@ -45,11 +61,22 @@ class Remainder:
         self._waiting.extend(records)
         return self._compare(more_to_come=True)
 
-    def end(self) -> List[Record]:
-        """There are no more rows for now. What is left is compared with the next ones, in another pass."""
-        return self._compare(more_to_come=False)
+    def end(self, more_behind: bool = True) -> List[Record]:
+        """There are no more rows for now. What is left is compared with those of another pass, where there is
+        `more_behind` on the source."""
+        rest = self._compare(more_to_come=False, more_behind=more_behind)
+        if self.left:
+            self._prove(more_behind)
+        return rest
 
-    def _compare(self, more_to_come: bool) -> List[Record]:
+    def take_back(self) -> None:
+        """Where some of what was found is not proven, forget all of it: whoever comes back to it compares it again."""
+        if self.left and self._stepped:
+            self._copy.recover(*self._begin, 0)
+            self._copy.syncs.clear()
+            self.found = 0
+
+    def _compare(self, more_to_come: bool, more_behind: bool = True) -> List[Record]:
         while self.left:
             copy = self._peek()
             if copy is None:
@@ -59,7 +86,7 @@ class Remainder:
             gone = copy.offset - self._copy.downstream - self._written.not_data
             if not self._waiting or (more_to_come and len(self._waiting) <= gone):
                 return []
-            self._match(copy, gone)
+            self._match(copy, gone, more_behind)
         rest = list(self._waiting)
         self._waiting.clear()
         return rest
@@ -69,30 +96,61 @@ class Remainder:
             self._next = self._written.record()
         return self._next
 
-    def _match(self, copy: Record, gone: int) -> None:
+    def _match(self, copy: Record, gone: int, more_behind: bool) -> None:
         reach = [self._waiting[i] for i in range(min(gone + 1, len(self._waiting)))]
         alike = [i for i, record in enumerate(reach) if equal(record, copy, self._written.log_append_time)]
-        if self._repeatable and not alike and len(reach) <= gone:
-            self._step_over()
-            return
-        if len(alike) != 1:
+        # The pass ends within a stretch that compaction emptied. Without more rows to come none is the copy's.
+        within = self._repeatable and not alike and len(reach) <= gone and more_behind
+        among = reach if within else reach[: alike[0] + 1] if len(alike) == 1 else []
+        if not among or not self._steps_over(among, len(among) - (not within)):
             self._differs(copy, len(alike))
             return
-        for _ in range(alike[0] + 1):
-            record = self._waiting.popleft()
-        self._copy.recover(record.offset, copy.offset, 1)
+        for _ in among:
+            last = self._waiting.popleft()
+        if within:
+            self._copy.recover(last.offset + 1, self._copy.downstream + len(among), 0)
+            return
+        self._copy.recover(last.offset, copy.offset, 1)
+        self._stepped.came(copy)
         self.found += 1
         self._written.not_data, self._next = 0, None
 
-    def _step_over(self) -> None:
-        """The pass ends within a stretch that compaction emptied, and all rows that wait lay there."""
-        last, count = self._waiting[-1], len(self._waiting)
-        self._waiting.clear()
-        self._copy.recover(last.offset + 1, self._copy.downstream + count, 0)
+    def _steps_over(self, among: Sequence[Record], over: int) -> bool:
+        """Whether the first `over` rows `among` those can have lain where the remote log has nothing any more."""
+        self._counted = self._counted and among[-1].offset + 1 - self._copy.acknowledged == len(among)
+        if self._counted and (self._copy.task.shared or not self._repeatable):
+            return True  # a later record of the key may be another flow's
+        # Retention takes records from the front, whatever their keys.
+        by_age = self._log.expired and (self._counted or not self._written.log_append_time)
+        doubtful = among[max(0, self._log.start - self._copy.downstream) if by_age else 0 : over]
+        if self._repeatable:
+            self._stepped.add(doubtful, self._counted)
+        return self._repeatable or not doubtful
+
+    def _prove(self, more_behind: bool) -> None:
+        """Look for later copies, which rows have to come for: not where there are no more."""
+        owed = self._stepped.first if self._stepped else self.owed
+        copy = self._next if more_behind else None
+        while copy is not None and self._stepped:
+            self._stepped.came(copy)
+            copy = self._written.record()
+        if self._stepped or (owed is not None and not more_behind):
+            self._refuse_unproven(self._stepped.first if self._stepped else owed)
+        self.owed = owed
+
+    def _refuse_unproven(self, offset: Optional[int]) -> None:
+        self.take_back()
+        raise RefusedError(
+            f"{self._copy.remote[0]}-{self._copy.remote[1]}: nobody can tell whether offset {offset} of "
+            f"{self._copy.source[0]}-{self._copy.source[1]} was copied: the remote log has a gap there, and no later "
+            "record of its key that the flow gives",
+            "the source's cleaner took what would tell; give the flow an empty remote topic",
+        )
 
     def _differs(self, copy: Record, alike: int) -> None:
         name = f"{self._copy.remote[0]}-{self._copy.remote[1]}"
         if self._repeatable:
+            self.take_back()
             what = "equals several of the rows that the flow gives now" if alike else "is not what the flow gives now"
             raise RefusedError(
                 f"{name}: the record at offset {copy.offset} of the remote log {what} for offset "
@@ -110,6 +168,8 @@ class Remainder:
         self._finish()
 
     def _finish(self) -> None:
+        if self._stepped:
+            self._refuse_unproven(self._stepped.first)
         if self._log.expired and not self.found:
             raise RefusedError(
                 f"{self._copy.remote[0]}-{self._copy.remote[1]}: retention has removed offsets {self._copy.downstream} "

@@ -6,7 +6,7 @@ Order: what an interrupted attempt left on the remote log is compared first; not
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import FrozenSet, List, Optional, Sequence, Tuple
+from typing import FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import HEADER_SIZE, Record, new_batch, next_sequence, read_header
@@ -16,6 +16,7 @@ from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge, build_batches, cut
 from mirror_lib.log.tail import LostTail, log_entries
+from mirror_lib.log.visible import Entry
 from mirror_lib.records.remainder import Remainder
 from mirror_lib.records.row_columns import RowColumns
 from mirror_lib.records.rows import Partition, Stretch
@@ -35,10 +36,18 @@ class RowPartition:
     """`copy` holds what is queued, in flight and acknowledged. The flow `skips` rows that failed, or stops at them.
 
     `mixed`: rows of several source partitions, one after the other; their offsets are then counted from 0.
+    `more_behind`: the source has more than the task's range, for another pass. `owed`: what the last one came to.
     """
 
     def __init__(
-        self, task: PartitionTask, producer: Producer, repeatable: bool, skips: bool = False, mixed: bool = False
+        self,
+        task: PartitionTask,
+        producer: Producer,
+        repeatable: bool,
+        skips: bool = False,
+        mixed: bool = False,
+        more_behind: bool = False,
+        owed: Optional[int] = None,
     ) -> None:
         self.copy = PartitionCopy(task)
         self._task = task
@@ -46,6 +55,8 @@ class RowPartition:
         self._repeatable = repeatable
         self._skips = skips
         self._mixed = mixed
+        self._more_behind = more_behind
+        self._owed = owed
         self._rank = 0
         self._sequence = self.copy.sequence
         self._room = task.max_message_bytes - HEADER_SIZE
@@ -59,6 +70,11 @@ class RowPartition:
         """Records that an interrupted attempt had written."""
         return 0 if self._remainder is None else self._remainder.found
 
+    @property
+    def owed(self) -> Optional[int]:
+        """See `Remainder`; None where nothing is left."""
+        return self._remainder.owed if self._remainder is not None and self._remainder.left else None
+
     def look(self, client: LogClient, own: Optional[FrozenSet[int]]) -> None:
         """Ask how long the remote log is, and what lies behind its position. `own` tells the producer ids that count,
         where others write to it too. Raises `Disconnected`."""
@@ -68,12 +84,22 @@ class RowPartition:
             self._look_for_lost_tail(client)
         elif task.sequence is None:
             entries = log_entries(client, task.remote, copy.downstream, READ_UNCOMMITTED)
-            written = Records(own_entries(entries, own), copy.downstream)
-            self._remainder = Remainder(copy, entries, written, self._repeatable)
+            written = Records(own_entries(self._of_others(entries), own), copy.downstream)
+            self._remainder = Remainder(copy, entries, written, self._repeatable, self._mixed, self._owed)
         elif end > copy.downstream and not task.shared:
             # A zombie's, or somebody else's: the next pass fences, and compares it.
             raise Disconnected(f"{client.alias}: {name_of(task.remote)} holds more than was acknowledged")
         copy.start(self._producer)
+
+    def _of_others(self, log: Iterator[Entry]) -> Iterator[Entry]:
+        """The same; nothing was to be appended under this epoch before the whole log was read. Raises `Disconnected`
+        where it was: by another attempt of a stage that Spark began anew, which its tasks are not told. What it
+        appended has the sequences that come next here, so that a broker would take those for the same batches."""
+        own = (self._producer.producer_id, self._producer.epoch)
+        for raw, header, is_data in log:
+            if is_data and header is not None and (header.producer_id, header.producer_epoch) == own:
+                raise Disconnected(f"{name_of(self._task.remote)} holds what another attempt of this task appended")
+            yield raw, header, is_data
 
     def _look_for_lost_tail(self, client: LogClient) -> None:
         try:
@@ -106,13 +132,18 @@ class RowPartition:
         self._ended = True
         self._end = self._task.end if offset is None else offset
         try:
+            if offset is not None and offset <= self._last[1]:
+                raise self._out_of_order(self._last[0], offset)
             if self._remainder is not None and self._remainder.left:
-                self._queue(self._started(self._remainder.end()))
+                rest = self._remainder.end(self._more_behind or offset is not None)
+                self._queue(self._started(rest))
         except RefusedError as error:
             self.copy.refuse(str(error))
 
     def report(self, broken: bool) -> PartitionReport:
         """Where it stands. `broken`: not all rows were seen, and nobody knows what became of what was in flight."""
+        if self._remainder is not None:
+            self._remainder.take_back()
         part, copy = self.copy.report(), self.copy
         left = self._remainder is not None and self._remainder.left
         position = self._end if self._ended and not broken and copy.stopped is None else copy.acknowledged
@@ -125,6 +156,7 @@ class RowPartition:
 
     def _stop_at(self, rows: RowColumns, offset: int, reason: str) -> None:
         self._append(rows.before(offset))
+        self._more_behind = True
         self.end()
         self.copy.reject(offset, reason)
 
@@ -141,12 +173,15 @@ class RowPartition:
         if bad is None and stretch.source < source:
             bad = ends
         if bad is not None:
-            raise RefusedError(
-                f"{name_of(stretch.source)} at offset {bad}: the flow gives more than one record of it for "
-                f"{name_of(self._task.remote)}, or out of order",
-                "let `transform` keep the order, and give each record of a source record another remote topic",
-            )
+            raise self._out_of_order(stretch.source, bad)
         self._check_range(stretch)
+
+    def _out_of_order(self, source: Partition, offset: int) -> RefusedError:
+        return RefusedError(
+            f"{name_of(source)} at offset {offset}: the flow gives more than one record of it for "
+            f"{name_of(self._task.remote)}, or out of order",
+            "let `transform` keep the order, and give each record of a source record another remote topic",
+        )
 
     def _check_range(self, stretch: Stretch) -> None:
         start, end, rows = self._task.upstream_offset, self._task.end, stretch.rows

@@ -49,6 +49,16 @@ def stretches(rows: pa.RecordBatch) -> Iterator[Stretch]:
     yield from (each for source, each in bad.items() if source not in seen)
 
 
+def made_of(rows: pa.RecordBatch, source: Partition, offset: int) -> pa.RecordBatch:
+    """Those at the beginning of `rows` that came of this record of the source."""
+    place = (*source, offset)
+    columns = [rows.column(name) for name in (*SOURCE, "source_offset")]
+    count = 0
+    while count < rows.num_rows and tuple(column[count].as_py() for column in columns) == place:
+        count += 1
+    return rows.slice(0, count)
+
+
 def _good(rows: pa.RecordBatch, bad: Mapping[Partition, Stretch]) -> Iterator[Stretch]:
     told = REMOTE[0] in rows.schema.names
     for part in _parts(rows, (*SOURCE, *REMOTE) if told else SOURCE):

@@ -51,8 +51,10 @@ def _report_of(row: Row) -> RowsReport:
     aged = tuple((topic, number) for topic, number in beside["aged"])
     dead = tuple(map(DeadLetter.from_json, beside["dead"]))
     failed = tuple(((topic, number), offset, reason) for (topic, number), offset, reason in beside["failed"])
+    owed = tuple(((topic, number), offset) for (topic, number), offset in beside["owed"])
     newest = {(topic, number): at for topic, number, at in beside["newest"]}
-    return RowsReport(from_text(row["report"]), row["broken"], aged, dead, failed, row["cut"], row["large"], newest)
+    report, flags = from_text(row["report"]), (row["cut"], row["large"])
+    return RowsReport(report, row["broken"], aged, dead, failed, *flags, owed, newest)
 
 
 def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -60,6 +62,7 @@ def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         context = TaskContext.get()
         number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         # An earlier attempt may be alive, under the same producers. The driver fences before anything is tried again.
+        # Where Spark began the whole stage anew this counts from 0 again: then partitions find what was appended.
         found = RowWriter(given, number).run(batches) if attempt == 0 else nothing_done(number)
         forget_archives()
         yield _row_of(found)
@@ -70,7 +73,8 @@ def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
 def _row_of(found: RowsReport) -> pa.RecordBatch:
     dead = [letter.as_json() for letter in found.dead]
     newest = [(*source, at) for source, at in found.newest.items()]
-    beside = json.dumps({"aged": found.aged, "dead": dead, "failed": found.failed, "newest": newest})
+    told = {"aged": found.aged, "dead": dead, "failed": found.failed, "owed": found.owed, "newest": newest}
+    beside = json.dumps(told)
     values = (to_text(found.report), found.broken, found.cut, found.large, beside)
     arrays = [pa.array([value], type=kind) for value, kind in zip(values, ARROW_TYPES.values())]
     return pa.RecordBatch.from_arrays(arrays, names=list(ARROW_TYPES))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from mirror_lib.records.dead_letters import DeadLetter
 from mirror_lib.records.large_rows import LargeRow, before_large
 from mirror_lib.records.narrow_rows import widened
 from mirror_lib.records.row_partition import RowPartition
-from mirror_lib.records.rows import SOURCE, Partition, Stretch, stretches
+from mirror_lib.records.rows import SOURCE, Partition, Stretch, made_of, stretches
 from mirror_lib.records.sending import PATIENCE_SECONDS, Sending
 from mirror_lib.records.source_topics import SourceTopics
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport, nothing_copied
@@ -31,6 +31,7 @@ QUEUE_BYTES = 8 * 1024 * 1024
 DEAD_BYTES = 8 * 1024 * 1024
 MOST_FAILED = 10
 NO_SUCH_PLACE = "the flow gives it a place that is not in this pass, where it would be lost"
+TWO_FAILED = "the flow gives more than one record of it that failed, and one dead letter tells of each"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class RowsPlan:
     A partition without a sequence may have something left on its remote log. `repeatable`: the rows are the same
     each time they are asked for. `skips`: a row that failed is left out, and does not stop its partition. `mixed`: a
     remote partition gets rows of several source partitions, and the plan's tasks name remote partitions alone.
-    `source_ids` are those of the source's topics, as far as they have any.
+    `source_ids` are those of the source's topics, as far as they have any. Of the remote partitions `more_behind` the
+    source has more than their tasks' ranges. `owed` is what the last pass came to, see `Remainder`.
     """
 
     plan: TaskPlan
@@ -48,6 +50,8 @@ class RowsPlan:
     skips: bool
     mixed: bool = False
     source_ids: Mapping[str, str] = field(default_factory=dict)
+    more_behind: FrozenSet[Partition] = frozenset()
+    owed: Mapping[Partition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ class RowsReport:
     the remote partitions whose last batch is so old that brokers may soon forget who wrote it. The driver has to append
     the `dead` letters before it believes the positions. `failed`: the first rows that became no record, where rows are
     mixed, or that have no place. `cut`: its time was up before its rows were; partitions of which it does not tell were
-    not reached; `large`: since a row was too large to come with others. `newest`: where rows are mixed, the highest
-    timestamp of those of each source partition.
+    not reached; `large`: since a row was too large to come with others. `owed` is for the next pass. `newest`: where
+    rows are mixed, the highest timestamp of those of each source partition.
     """
 
     report: TaskReport
@@ -67,6 +71,7 @@ class RowsReport:
     failed: Tuple[Tuple[Partition, int, str], ...] = ()
     cut: bool = False
     large: bool = False
+    owed: Tuple[Tuple[Partition, int], ...] = ()
     newest: Mapping[Partition, int] = field(default_factory=dict)
 
 
@@ -96,22 +101,7 @@ class RowWriter:
         """Append until there are no more rows. A broken connection ends it early: the driver then fences and looks."""
         started, fenced, broken = time.monotonic(), False, False
         try:
-            for batch, large in (before_large(widened(each, self._plan.tasks[0].topic)) for each in batches):
-                others = self._others()
-                for stretch in stretches(batch):
-                    if stretch.source[0] in others:
-                        self._stop(stretch.source)
-                        continue
-                    self._bury(stretch)
-                    self._take(stretch)
-                self._pump(QUEUE_BYTES)
-                if large is not None:
-                    self._end_at_large(large, large.source[0] in others)
-                    break
-                if self._full(started):
-                    topic, number, offset = (batch.column(name)[-1].as_py() for name in (*SOURCE, "source_offset"))
-                    self._end_before((topic, number), offset + 1)
-                    break
+            self._append(batches, started)
             for partition in self._open.values():
                 partition.end()
             self._pump(0)
@@ -126,6 +116,33 @@ class RowWriter:
             self._topics.close()
             self._network.close()
         return self._report(fenced, broken, time.monotonic() - started)
+
+    def _append(self, batches: Iterable[pa.RecordBatch], started: float) -> None:
+        """Queue and send, until a large row is next, or the pass is full: then no more than what else is made of the
+        record that came last, which may be in the next batch."""
+        last: Optional[Tuple[Partition, int]] = None
+        for batch, large in (before_large(widened(each, self._plan.tasks[0].topic)) for each in batches):
+            rows = batch if last is None else made_of(batch, *last)
+            others = self._others()
+            buried: Set[Partition] = set()
+            for stretch in stretches(rows):
+                if stretch.source[0] in others:
+                    self._stop(stretch.source)
+                    continue
+                if stretch.source not in buried:  # each stretch of a source partition has all that failed of it
+                    buried.add(stretch.source)
+                    self._bury(stretch)
+                self._take(stretch)
+            self._pump(QUEUE_BYTES)
+            if last is not None and len(rows) < len(batch):
+                self._end_before(last[0], last[1] + 1)
+                return
+            if large is not None:
+                self._end_at_large(large, large.source[0] in others)
+                return
+            if len(batch) and self._full(started):
+                topic, number, offset = (batch.column(name)[-1].as_py() for name in (*SOURCE, "source_offset"))
+                last = ((topic, number), offset)
 
     def _others(self) -> FrozenSet[str]:
         """The topics of which rows that have come may be of another topic that was given the name meanwhile."""
@@ -195,7 +212,13 @@ class RowWriter:
             self._connected = True
         given = self._given
         opened = RowPartition(
-            task, self._plan.producers[task.lane], given.repeatable, given.skips and not given.mixed, given.mixed
+            task,
+            self._plan.producers[task.lane],
+            given.repeatable,
+            given.skips and not given.mixed,
+            given.mixed,
+            task.remote in given.more_behind,
+            given.owed.get(task.remote),
         )
         opened.look(self._client, self._own(task))
         return opened
@@ -211,6 +234,8 @@ class RowWriter:
         """Keep its dead letters for the driver."""
         topic, number = stretch.source
         for record in stretch.dead:
+            if (stretch.source, record.offset) in self._dead:
+                self._failed.append((stretch.source, record.offset, TWO_FAILED))
             place = (stretch.dead_letters or stretch.source)[1]
             letter = DeadLetter((topic, number, record.offset), place, record.timestamp, record.body)
             self._dead[(stretch.source, record.offset)] = letter
@@ -219,11 +244,13 @@ class RowWriter:
     def _report(self, fenced: bool, broken: bool, seconds: float) -> RowsReport:
         copies = [partition.copy for partition in self._open.values()]
         before = (time.time() - self._plan.epoch_kept_seconds) * 1000
+        # Before anything else is told of them: what is not proven is taken back here.
+        parts = tuple(partition.report(broken or fenced) for partition in self._open.values())
         report = TaskReport(
             task=self._number,
             producers={},
             fenced=fenced,
-            partitions=tuple(partition.report(broken or fenced) for partition in self._open.values()),
+            partitions=parts,
             syncs=tuple(sync for copy in copies for sync in copy.syncs),
             records=sum(copy.records for copy in copies),
             bytes=sum(copy.bytes for copy in copies),
@@ -233,7 +260,8 @@ class RowWriter:
         )
         aged = tuple(copy.remote for copy in copies if copy.forgettable(before))
         dead, failed = tuple(self._dead.values()), tuple(self._failed[:MOST_FAILED])
-        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large, self._newest)
+        owed = tuple((remote, each.owed) for remote, each in self._open.items() if each.owed is not None)
+        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large, owed, self._newest)
 
 
 def nothing_done(number: int) -> RowsReport:

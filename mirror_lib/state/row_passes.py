@@ -84,6 +84,14 @@ class RowPass:
         return all(row.from_offset == row.until_offset for row in self.of(SOURCE))
 
 
+class PlannedByAnother(FencedError):
+    """Another driver planned the pass `found`."""
+
+    def __init__(self, flow: str, found: RowPass) -> None:
+        super().__init__(f"{flow}: another driver copies this flow", "let one driver run each flow")
+        self.found = found
+
+
 class RowPassTable:
     """The passes of every flow that shares one `state:` folder."""
 
@@ -133,16 +141,16 @@ class RowPassTable:
         return {n: RowPass(n, tuple(_pass_row(row) for row in found if row["pass"] == n)) for n in numbers}
 
     def add(self, flow: str, planned: RowPass, *, run_id: str) -> None:
-        """Write a pass down, in one commit. FencedError where another driver has planned one of that number."""
+        """Write a pass down, in one commit. PlannedByAnother where another driver has planned one of that number."""
         given = [
             (flow, planned.number, row.side, row.topic, row.topic_id, row.partition, row.from_offset, row.until_offset)
             for row in planned.rows
         ]
         # Of two that do this at the same time Delta refuses one, which then finds the other's rows.
         self._table.add_absent([(*row, run_id) for row in given], ("flow", "pass"))
-        number, _, written_by = self._latest(flow)
+        number, rows, written_by = self._latest(flow)
         if (number, written_by) != (planned.number, run_id):
-            raise FencedError(f"{flow}: another driver copies this flow", "let one driver run each flow")
+            raise PlannedByAnother(flow, RowPass(number, rows))
 
     def _latest(self, flow: str) -> Tuple[int, Tuple[PassRow, ...], str]:
         rows = self._table.rows()

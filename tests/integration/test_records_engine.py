@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
+import pyarrow as pa
 import pyspark
 import pytest
 from confluent_kafka import Producer
@@ -27,7 +28,6 @@ from tests.lab.readers import lies, read_topic
 from tests.lab.row_changes import Selected
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 RECORDS = 300
@@ -284,3 +284,60 @@ def test_records_of_all_sizes_are_copied_whether_spark_minds_bytes_or_not(
     assert passes == (1 if counts else 2)
     assert flow.differences() == []
     assert lies(syncs, flow.original(), read_topic(flow.target, flow.remote_topic)) == []
+
+
+def shared(plan: TaskPlan) -> TaskPlan:
+    """The same where others write to the remote topic too, and the ids of its lanes are written down."""
+    begun = made_ready(plan).plan
+    ids = {lane: frozenset([producer.producer_id]) for lane, producer in begun.producers.items()}
+    return replace(plan, tasks=tuple(replace(task, shared=True) for task in plan.tasks), known_ids=ids)
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "with-others"])
+def test_attempt_that_finds_what_another_one_of_it_appended_leaves_it_to_the_next_pass(
+    flow: OneFlow, spark: SparkSession, others: bool
+) -> None:
+    plan = shared(plan_of(flow)) if others else plan_of(flow)
+    interrupted(flow, spark, plan, Selected(where=EARLY))
+    ready = RowsPlan(made_ready(plan).plan, True, False)
+    rows = arrow_rows(flow, spark, plan, Selected())
+    assert RowWriter(ready, 0).run(rows[:4]).report.records == 100
+    # Spark begins a stage anew where it has lost what a task of the one before gave it.
+    second = RowWriter(ready, 0).run(rows)
+    assert second.broken and not stopped(second.report)
+    report = Life(flow, spark).copy(plan)
+    assert not stopped(report)
+    assert flow.differences() == []
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_second_row_of_a_record_is_refused_also_where_it_would_come_in_the_next_pass(
+    flow: OneFlow, spark: SparkSession, large: bool
+) -> None:
+    plan = plan_of(flow)
+    plan = replace(plan, tasks=plan.tasks[:1], max_seconds=0.0)
+    rows = arrow_rows(flow, spark, plan, Selected())
+    again = changed_cells(rows[0].slice(49), source_offset=[-1 - 49]) if large else rows[0].slice(49)
+    report = RowWriter(RowsPlan(made_ready(plan).plan, True, False), 0).run([rows[0], again, *rows[1:]]).report
+    (told,) = stopped(report)
+    assert f"{flow.topic}-0 at offset 49: the flow gives more than one record of it" in told
+
+
+def test_second_row_of_a_record_that_failed_is_refused_as_one_dead_letter_tells_of_it(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    plan = plan_of(flow)
+    rows = arrow_rows(flow, spark, replace(plan, tasks=plan.tasks[:1]), Selected())[0].slice(0, 2)
+    failed = changed_cells(rows, failure=["no number"] * 2, remote_topic=["dead"] * 2, remote_partition=[0, 0])
+    ready = RowsPlan(made_ready(plan).plan, True, False)
+    assert not RowWriter(ready, 0).run([failed]).failed
+    twice = changed_cells(failed, source_offset=[1, 1])
+    ((_, offset, reason),) = RowWriter(ready, 0).run([twice]).failed
+    assert offset == 1 and "more than one record of it that failed" in reason
+
+
+def changed_cells(rows: pa.RecordBatch, **columns: List[Any]) -> pa.RecordBatch:
+    for name, cells in columns.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, name, pa.array(cells, rows.schema.field(at).type))
+    return rows

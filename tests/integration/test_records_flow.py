@@ -113,6 +113,22 @@ def test_dead_letters_go_one_by_one_to_a_topic_that_takes_few_bytes(spark: Spark
     assert origins(letters_of(burying)) == without_value(burying)
 
 
+@pytest.mark.parametrize("partitioner", ["source", "key"])
+def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_to(
+    spark: SparkSession, flow: OneFlow, partitioner: str
+) -> None:
+    flow.settings.update({"delivery": "at-least-once", "shared.remote.topics": "true", "partitioner": partitioner})
+    # What is left has to be looked at, under ids that are written down before anything is appended.
+    crash = CrashPoint(*MID_TASK, flow.directory / "died", "kill driver")
+    assert run_mirror(flow.config, crash=crash) == -9
+    assert flow.run(spark).error is None
+    flow.fill(100)
+    assert flow.run(spark).error is None
+    every = [record for log in flow.original().values() for record in log.values()]
+    copies = [record for log in read_topic(flow.target, flow.remote_topic).values() for record in log.values()]
+    assert set(copies) == set(every)
+
+
 def test_verify_tells_what_was_left_out_because_it_could_not_be_changed(
     spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str]
 ) -> None:

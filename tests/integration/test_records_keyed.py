@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -27,11 +29,11 @@ from mirror_lib.translate.position_input import TopicPosition
 from mirror_lib.translate.positions import translate_positions
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from tests.lab.brokers import KafkaBroker
-from tests.lab.crash import CrashPoint, run_mirror
+from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.group_lab import committed
 from tests.lab.meanwhile import meanwhile
 from tests.lab.moving_group import work
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import OneFlow, stopped_process, until
 from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
@@ -89,6 +91,25 @@ def test_keyed_copy_is_exact_after_driver_and_worker_died_mid_pass(spark: SparkS
     assert_placed_once_and_in_order(flow)
     flow.fill(100)
     assert flow.run(spark).error is None
+    assert_placed_once_and_in_order(flow)
+
+
+@pytest.mark.parametrize("more", [0, RECORDS], ids=["nothing-left", "more-to-copy"])
+def test_driver_that_took_over_goes_on_with_the_pass_that_the_other_one_still_planned(
+    flow: OneFlow, more: int
+) -> None:
+    flow.fill(more)  # two passes then
+    run = ["-m", "mirror_lib.cli", "run", str(flow.config)]
+    copied = CrashPoint("mirror_lib.records.mixed_pass:MixedPass.copy", "after", 1, flow.directory / "one", "stop")
+    planned = CrashPoint("mirror_lib.state.row_passes:RowPassTable.add", "before", 1, flow.directory / "other", "stop")
+    with driver(run, copied) as first:
+        one = stopped_process(flow.directory / "one", 180)
+        with driver(run, planned) as second:
+            other = stopped_process(flow.directory / "other", 180)
+            os.kill(one, signal.SIGCONT)
+            assert first.wait() == (3 if more else 0)
+            os.kill(other, signal.SIGCONT)
+            assert second.wait() == 0, second.output
     assert_placed_once_and_in_order(flow)
 
 

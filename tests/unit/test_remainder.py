@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ from mirror_lib.log.batch import Record
 from mirror_lib.log.reencode import read_records
 from mirror_lib.log.visible import entries
 from mirror_lib.records.remainder import Remainder
-from mirror_lib.replicate.log_records import Records
+from mirror_lib.replicate.log_records import Records, key_of
 from mirror_lib.replicate.partition import PartitionCopy
 from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker, task_of
 
@@ -50,21 +50,23 @@ def remote_log(contents: Sequence[int], markers: Set[int], batch: int) -> Tuple[
 
 
 def opened(
-    log: Sequence[LogBatch], repeatable: bool = True, at: Tuple[int, int] = (0, 0)
+    log: Sequence[LogBatch], repeatable: bool = True, at: Tuple[int, int] = (0, 0), owed: Optional[int] = None
 ) -> Tuple[PartitionCopy, Remainder]:
     """A pass that begins `at` these upstream and downstream offsets."""
     copy = PartitionCopy(replace(task_of(), upstream_offset=at[0], downstream_offset=at[1]))
     written = Records(entries(fetched(log)), at[1])
-    return copy, Remainder(copy, Log(log[-1].next), written, repeatable)
+    return copy, Remainder(copy, Log(log[-1].next), written, repeatable, owed=owed)
 
 
-def passed(remainder: Remainder, rows: Sequence[Record], cuts: Sequence[int]) -> List[Record]:
+def passed(
+    remainder: Remainder, rows: Sequence[Record], cuts: Sequence[int], more_behind: bool = True
+) -> List[Record]:
     """Give the rows in pieces; what is left to append."""
     rest: List[Record] = []
     bounds = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
     for start, end in zip(bounds, bounds[1:]):
         rest += remainder.compare(rows[start:end]) if remainder.left else rows[start:end]
-    return rest + (remainder.end() if remainder.left else [])
+    return rest + (remainder.end(more_behind) if remainder.left else [])
 
 
 CONTENTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
@@ -140,3 +142,165 @@ def test_other_rows_are_refused_or_where_nothing_can_be_told_appended_with_a_wor
     assert [row.offset for row in passed(lax, rows, [] if cut is None else [cut])] == [1, 2, 3]
     assert [(each.kind, each.from_offset) for each in copy.incidents] == [("copied again", 1)]
     assert copy.downstream == log[-1].next
+
+
+def source_rows(records: Dict[int, Rec]) -> List[Record]:
+    """What the source still has, by its offsets."""
+    numbered = read_records(batch_of(0, list(records.values())).raw()) if records else []
+    return [record._replace(offset=offset) for offset, record in zip(records, numbered)]
+
+
+def test_rows_that_came_since_are_not_taken_for_those_that_compaction_took() -> None:
+    # Five records of one key were copied, and the cleaners left the last one here and none of them there.
+    log = [batch_of(0, [Rec(b"%d" % n, b"k1") for n in range(5)]).without({0, 1, 2, 3})]
+    rows = source_rows({5: Rec(b"5", b"k1"), 6: Rec(b"b", b"k2")})
+    copy, remainder = opened(log)
+    with pytest.raises(RefusedError, match="offset 4 of the remote log is not what the flow gives now for offset 5"):
+        passed(remainder, rows, [], more_behind=False)
+    assert (copy.acknowledged, copy.downstream) == (0, 0)
+    # Nor where the pass ends before what there is.
+    copy, remainder = opened(log)
+    with pytest.raises(RefusedError, match="nobody can tell whether offset 6 of orders-0 was copied"):
+        passed(remainder, rows, [])
+    assert (copy.acknowledged, copy.downstream, copy.syncs) == (0, 0, [])
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("value", [b"b", None])
+def test_row_before_one_that_equals_a_copy_by_chance_is_not_taken_for_copied(
+    value: Optional[bytes], mixed: bool
+) -> None:
+    log = [batch_of(0, [Rec(b"x", b"k1"), Rec(b"a", b"k1")]).without({0})]
+    # Both were copied, then came another key and the same once more; the source's cleaner took the first two.
+    rows = source_rows({(0 if mixed else 2) + n: rec for n, rec in enumerate([Rec(value, b"k2"), Rec(b"a", b"k1")])})
+    copy, _ = opened(log)
+    remainder = Remainder(copy, Log(2), Records(entries(fetched(log)), 0), True, mixed)
+    with pytest.raises(RefusedError, match="nobody can tell whether"):
+        passed(remainder, rows, [], more_behind=False)
+    assert (copy.acknowledged, copy.downstream, copy.syncs, remainder.found) == (0, 0, [], 0)
+
+
+def test_what_is_not_proven_when_a_pass_breaks_off_is_looked_at_again() -> None:
+    log = [batch_of(0, [Rec(b"x", b"k2"), Rec(b"a", b"k1"), Rec(b"b", b"k2")]).without({0})]
+    rows = source_rows({2: Rec(b"x", b"k2"), 4: Rec(b"a", b"k1"), 7: Rec(b"b", b"k2")})
+    copy, remainder = opened(log)
+    assert remainder.compare(rows[:2]) == [] and copy.acknowledged == 5
+    remainder.take_back()
+    assert (copy.acknowledged, copy.downstream, copy.syncs, remainder.found) == (0, 0, [], 0)
+    # The later copy of its key is there for a pass that comes to an end before it, too.
+    copy, remainder = opened(log)
+    assert passed(remainder, rows[:2], []) == [] and copy.acknowledged == 5
+    copy, remainder = opened(log)
+    assert passed(remainder, rows, [], more_behind=False) == [] and remainder.found == 2
+
+
+def test_rows_that_retention_took_the_copies_of_are_stepped_over_whatever_their_keys() -> None:
+    log = [batch_of(2, [Rec(b"c", b"k3")])]
+    rows = source_rows({1: Rec(b"a", b"k1"), 4: Rec(b"b", b"k2"), 6: Rec(b"c", b"k3"), 7: Rec(b"d", b"k4")})
+    copy, _ = opened(log)
+    remainder = Remainder(copy, Log(3, start=2, expired=True), Records(entries(fetched(log)), 0), True)
+    assert passed(remainder, rows, [], more_behind=False) == rows[3:]
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A source and a remote log over which cleaners went, between an interrupted attempt and the next life."""
+
+    rows: List[Record]
+    log: List[LogBatch]
+    copies: List[Tuple[int, Rec]]
+
+    def upstream(self, end: int) -> int:
+        """Where a pass over the first `end` rows ends."""
+        return self.rows[end - 1].offset + 1 if end else 0
+
+
+@st.composite
+def cleaned(draw: st.DrawFn) -> Cleaned:
+    """Few keys and values, so that many records are alike; some the flow does not take."""
+    recs = st.tuples(st.sampled_from([b"a", b"b"]), st.sampled_from([b"k1", b"k2", b"k3"])).map(lambda of: Rec(*of))
+    source = draw(st.lists(recs, min_size=1, max_size=12))
+    untaken = draw(st.sets(st.integers(0, 11), max_size=4))
+    seen = draw(st.integers(1, len(source)))
+    given = [rec for n, rec in enumerate(source[:seen]) if n not in untaken]
+    written = draw(st.integers(0, len(given)))
+    log, offsets = logged(given[:written], draw(st.sets(st.integers(0, 11))), draw(st.integers(1, 4)))
+    there = dict(zip(offsets, given))
+    gone = {at for at in draw(st.sets(st.sampled_from(offsets))) if superseded(there, at)} if offsets else set()
+    every = dict(enumerate(source))
+    taken = {at for at in draw(st.sets(st.integers(0, len(source) - 1))) if superseded(every, at)}
+    left = {at: rec for at, rec in every.items() if at not in taken | untaken}
+    return Cleaned(
+        source_rows(left), [each.without(gone) for each in log], [(at, r) for at, r in there.items() if at not in gone]
+    )
+
+
+def logged(recs: Sequence[Rec], markers: Set[int], batch: int) -> Tuple[List[LogBatch], List[int]]:
+    """As `remote_log`."""
+    log, offsets = remote_log(range(len(recs)), markers, batch)
+    by_offset = dict(zip(offsets, recs))
+    return [
+        each if each.attributes else replace(each, records=tuple((at, by_offset[at]) for at, _ in each.records))
+        for each in log
+    ], offsets
+
+
+def superseded(records: Dict[int, Rec], at: int) -> bool:
+    return any(rec.key == records[at].key for offset, rec in records.items() if offset > at)
+
+
+@settings(max_examples=500, deadline=None)
+@given(cleaned(), st.lists(st.integers(1, 12), max_size=3), st.lists(st.integers(0, 12), max_size=3))
+def test_nothing_is_lost_or_doubled_whatever_cleaners_took_on_both_sides(
+    scene: Cleaned, ends: List[int], cuts: List[int]
+) -> None:
+    """Passes end at `ends`. What cannot be told is refused."""
+    at, owed, left = (0, 0), None, True
+    appended: List[Record] = []
+    told: Dict[int, int] = {}
+    bounds = sorted({end for end in ends if end < len(scene.rows)})
+    for start, end in zip([0, *bounds], [*bounds, len(scene.rows)]):
+        rows = scene.rows[start:end]
+        if left:
+            copy, remainder = opened(scene.log, at=at, owed=owed)
+            try:
+                rows = passed(remainder, rows, cuts, more_behind=end < len(scene.rows))
+            except RefusedError:
+                return
+            told.update(
+                (sync.upstream_offset + i, sync.downstream_offset + i)
+                for sync in copy.syncs
+                for i in range(sync.record_count)
+            )
+            left, at, owed = remainder.left, (scene.upstream(end), copy.downstream), remainder.owed
+        appended += rows
+    assert_all_there(scene, told, appended, left)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cleaned(), st.lists(st.integers(0, 12), max_size=3))
+def test_nothing_is_lost_or_doubled_of_rows_whose_offsets_do_not_show_what_is_gone(
+    scene: Cleaned, cuts: List[int]
+) -> None:
+    scene = replace(scene, rows=[row._replace(offset=n) for n, row in enumerate(scene.rows)])
+    copy, _ = opened(scene.log)
+    written = Records(entries(fetched(scene.log)), 0)
+    remainder = Remainder(copy, Log(scene.log[-1].next), written, True, mixed=True)
+    try:
+        appended = passed(remainder, scene.rows, cuts, more_behind=False)
+    except RefusedError:
+        return
+    told = {s.upstream_offset + i: s.downstream_offset + i for s in copy.syncs for i in range(s.record_count)}
+    assert_all_there(scene, told, appended, remainder.left)
+
+
+def assert_all_there(scene: Cleaned, told: Dict[int, int], appended: Sequence[Record], left: bool) -> None:
+    """By each key, what the source has last is what the remote log has last, or is found before the last rows end."""
+    copies = dict(zip(dict(scene.copies), source_rows(dict(scene.copies))))
+    by_offset = {row.offset: row for row in scene.rows}
+    assert all(copies[downstream].body == by_offset[upstream].body for upstream, downstream in told.items())
+    assert not {row.offset for row in appended} & set(told)
+    latest = {key_of(row.body)[0]: row for row in scene.rows}
+    remote = {key_of(row.body)[0]: row for row in [*copies.values(), *appended]}
+    for key, row in latest.items():
+        assert row.offset in told if left else remote[key].body == row.body

@@ -124,6 +124,8 @@ class Cleaned:
         # By key, the downstream offset behind a copy that is said to be gone from the remote log, though it may never
         # have been made, and of whose key no later copy was seen there yet.
         self._unproven: Dict[bytes, int] = {}
+        # By key, the downstream offset of a copy that may have come from a hole and was found equal to a survivor.
+        self._doubtful: Dict[bytes, int] = {}
 
     def nothing_suspect(self) -> bool:
         """Whether all that was matched is proven."""
@@ -131,7 +133,7 @@ class Cleaned:
 
     def nothing_awaited(self) -> bool:
         """Whether both logs may be read on without this."""
-        return self.nothing_suspect() and not len(self._survivors)
+        return self.nothing_suspect() and not self._doubtful and not len(self._survivors)
 
     def passed(self, pair: Match) -> None:
         """Both logs were read on so far."""
@@ -156,7 +158,11 @@ class Cleaned:
             )
         if alike and (not self._orphans or self._survivors.holes(alike[0]) >= len(self._orphans)):
             return self._pair(alike[0], copy)
-        self._orphans.append(_Orphan(copy.offset, *key_of(copy.body)))
+        orphan = _Orphan(copy.offset, *key_of(copy.body))
+        if orphan.key in self._doubtful:
+            # No cleaner takes a record and leaves an earlier one of its key. So that one is not copied yet.
+            raise self._may_be_another(self._doubtful[orphan.key])
+        self._orphans.append(orphan)
         if self._survivors.holes(gone) < len(self._orphans):
             raise self._not_the_next(self._orphans[0].offset)
         return []
@@ -166,6 +172,13 @@ class Cleaned:
             f"{self._name}: the record at offset {offset} of the remote log is not the source's next one",
             "somebody else wrote to the remote topic, or one of the logs was altered; compare them, then give the flow "
             "an empty remote topic",
+        )
+
+    def _may_be_another(self, offset: int) -> RefusedError:
+        return RefusedError(
+            f"{self._name}: the record at offset {offset} of the remote log equals one of the source, and compaction "
+            "has removed what would tell whether it is its copy",
+            "give the flow an empty remote topic",
         )
 
     def _pair(self, index: int, copy: Record) -> List[Match]:
@@ -181,6 +194,9 @@ class Cleaned:
             if doubtful or self._unproven:
                 _await_later(self._unproven, copy.offset, *key_of(record.body))
         _came(self._unproven, copy)
+        key = key_of(copy.body)[0] if doubtful else None
+        if key is not None:
+            self._doubtful[key] = copy.offset
         found = self._placed(original.offset, {record.offset for record in others})
         _came(self._suspects, original)
         return [*found, Match(original.offset, copy.offset, 1)]
@@ -204,11 +220,7 @@ class Cleaned:
         """The matches that are left when all copies were looked at. Reads the source on until it has seen a later
         record of each key of an orphan; `lost` is told of those that have none."""
         if self._unproven:
-            raise RefusedError(
-                f"{self._name}: the record at offset {min(self._unproven.values())} of the remote log equals one of "
-                "the source, and compaction has removed what would tell whether it is its copy",
-                "give the flow an empty remote topic",
-            )
+            raise self._may_be_another(min(self._unproven.values()))
         if self.nothing_suspect():
             return ()
         passed = 0

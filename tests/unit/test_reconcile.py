@@ -362,6 +362,18 @@ def test_copy_that_equals_a_later_record_by_chance_does_not_stand_for_what_lies_
         reconciled(case)
 
 
+def test_copy_that_equals_a_later_record_by_chance_does_not_stand_for_one_behind_its_tombstone() -> None:
+    """The tombstone is gone from the source, and its copy is the key's last word on the remote log."""
+    again = Rec(b"a", b"2", NOON)
+    records = [Rec(b"x", b"1", NOON), again, again._replace(value=None), again, Rec(b"y", b"1", NOON)]
+    case = interrupted([batch_of(0, records[:3]), batch_of(3, records[3:])], 0, 3, limit=80)
+    assert case.pairs == {0: 0, 1: 1, 2: 2}
+    case.source = cleaned(case.source, 4, False)
+    assert [offset for batch in case.source for offset, _ in batch.records] == [0, 3, 4]
+    with pytest.raises(RefusedError, match="offset 1 of the remote log equals one of the source, and compaction has"):
+        reconciled(case)
+
+
 def test_old_tombstone_that_left_the_remote_log_explains_what_it_took_with_it() -> None:
     records = [Rec(b"old", b"last"), Rec(b"v", b"gone"), Rec(None, b"gone"), Rec(b"new", b"last")]
     case = interrupted([batch_of(0, records)], 0, 4, limit=80)

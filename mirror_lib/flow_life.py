@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional, Sequence, Tuple, Type
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, cause_of
-from mirror_lib.spark_end import spark_ended
+from mirror_lib.spark_end import is_sparks, spark_ended
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +88,15 @@ class FlowLife(ABC):
 
 
 def unforeseen(name: str, error: Exception) -> MirrorError:
-    """The end of the flow `name` by what nobody thought of. It is no `ClusterError`: a mistake does not mend itself."""
+    """What nobody thought of, as an error of the flow `name`. Only what Spark raised may pass: a mistake does not mend
+    itself."""
     gone = spark_ended(name)
     if gone is not None:
         return gone
+    if is_sparks(error):
+        # A query that cannot be started, mostly: its checkpoint may be away, or another of its name not be over yet.
+        log.debug("%s failed", name, exc_info=error)
+        return ClusterError(f"{name}: Spark failed: {cause_of(error)}")
     log.error("%s failed", name, exc_info=error)
     return MirrorError(f"{name}: {type(error).__name__}: {cause_of(error)}")
 

@@ -20,6 +20,11 @@ def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[Spa
     return SparkEndedError(f"{what}: Spark has ended", "was it stopped, or did the driver's Java run out of memory?")
 
 
+def is_sparks(error: BaseException) -> bool:
+    """Whether Spark raised it, or the way to Java. By its name: the classes have moved between versions."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
 def stage_error(flow: str, spark: SparkSession, error: Exception) -> MirrorError:
     """Why a stage of `flow` failed for good, in the words of the task that failed: these may name the flow already."""
     gone = spark_ended(flow, spark)

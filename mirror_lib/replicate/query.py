@@ -17,6 +17,7 @@ from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import StateError, cause_of
+from mirror_lib.spark_end import spark_ended
 from mirror_lib.topics.filters import subscribe_pattern
 
 CopyBatch = Callable[[SparkSession, str, int], None]
@@ -27,7 +28,7 @@ def start_query(
 ) -> StreamingQuery:
     """Start the flow's query. `copy_batch` gets the batch's session, the query's id and the batch id.
 
-    Raises StateError where its checkpoint cannot be begun.
+    Raises StateError where its checkpoint cannot be begun, SparkEndedError.
     """
     source = (
         spark.readStream.format("kafka")
@@ -50,7 +51,7 @@ def start_query(
     try:
         query = timed.start()
     except Py4JJavaError as error:
-        raise StateError(
+        raise spark_ended(flow.name, spark) or StateError(
             f"{flow.name}: no checkpoint can be begun in {checkpoint_location}: {cause_of(error)}",
             "`state` must be a folder that the driver and every executor can write",
         ) from error

@@ -127,6 +127,22 @@ def test_target_that_is_away_for_a_while_is_survived(make_lab: MakeLab, tmp_path
         assert errors == []
 
 
+def test_checkpoints_that_cannot_be_written_for_a_while_are_survived(
+    lab: JobLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.copy()
+    at(lab, lab.name, 10)
+    checkpoints = lab.directory / "state" / "checkpoints"
+    kept = checkpoints.rename(checkpoints.with_name("kept"))
+    checkpoints.write_text("not a folder")
+    with lab.translating() as errors:
+        until(lambda: "starts again" in caplog.text)
+        checkpoints.unlink()
+        kept.rename(checkpoints)
+        until(lambda: lab.done(lab.name) == 10)
+    assert errors == []
+
+
 def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> None:
     lab.copy()
     at(lab, lab.name, 10)

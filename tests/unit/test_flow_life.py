@@ -6,6 +6,7 @@ import threading
 from typing import Any, List, Optional, Sequence, Tuple, Type
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from mirror_lib import flow_life
 from mirror_lib.errors import (
@@ -127,6 +128,11 @@ def test_error_that_nobody_expected_ends_the_flow_and_its_trace_is_logged_once(
     assert (str(end), type(end), unseen) == ("A->B: KeyError: 'x'", MirrorError, NEVER)
     (trace,) = [record for record in caplog.records if record.exc_info]
     assert trace.levelname == "ERROR" and "raise error" in caplog.text
+
+
+def test_error_of_spark_that_nobody_explains_may_pass() -> None:
+    error = ended(Py4JNetworkError("no answer"))
+    assert (type(error), str(error)) == (ClusterError, "A->B: Spark failed: no answer")
 
 
 @pytest.mark.usefixtures("without_pauses")

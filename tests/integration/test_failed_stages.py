@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Callable, List
 
 import pytest
 
+from mirror_lib.spark_end import stage_error
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import driver
 from tests.lab.one_flow import OneFlow
@@ -87,3 +88,10 @@ def test_function_that_raises_on_an_executor_is_told_by_what_it_raised(
     told = "source->target: LookupError: no such customer (the executors' logs have the trace)"
     assert errors(flow) == [told]
     assert outcomes(flow, spark) == [told]
+
+
+def test_sentence_of_an_executor_that_names_its_flow_names_it_once(spark: SparkSession) -> None:
+    raised = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (is the cluster healthy?)"
+    trace = f"Traceback (most recent call last):\n  File \"lane.py\", line 1, in run\n{raised}\n"
+    told = str(stage_error("A->B", spark, RuntimeError(trace)))
+    assert told == "A->B: B: no broker answers (is the cluster healthy?) (the executors' logs have the trace)"

@@ -53,7 +53,7 @@ def test_remote_partition_without_a_leader_is_named(
     flow = OneFlow(source_cluster, target, topic_name("led"), tmp_path, settings={"partitioner": "key"})
     flow.fill(20)
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
-    placed = [NewTopic(flow.remote_topic, replica_assignment=[[1], [1], [2]])]
+    placed = [NewTopic(flow.remote_topic, 3, replica_assignment=[[1], [1], [2]])]
     admin.create_topics(placed)[flow.remote_topic].result(30)
     second.kill()
 

@@ -66,10 +66,12 @@ def made_ready(plan: TaskPlan, unused: Mapping[int, Producer] = NONE_UNUSED) -> 
     if not fresh:
         return Ready(plan, ())
     deadline = time.monotonic() + PATIENCE_SECONDS
+    # Who fences a lane that it has fenced already has to name the latest epoch, or it seems to be somebody else's.
+    fenced: Dict[int, Producer] = {}
     while True:
         try:
             with target_of(plan, deadline) as client:
-                return _Preparation(plan, client, producers, unused).ready(fresh, deadline)
+                return _Preparation(plan, client, producers, unused, fenced).ready(fresh, deadline)
         except Disconnected as error:
             if time.monotonic() > deadline:
                 raise ClusterError(f"{plan.flow}: {error}", "is the cluster healthy?") from error
@@ -98,12 +100,13 @@ class _Preparation:
         client: LogClient,
         producers: Mapping[int, Producer],
         unused: Mapping[int, Producer],
+        fenced: Dict[int, Producer],
     ) -> None:
         self._plan = plan
         self._client = client
         self._producers = dict(producers)
         self._unused = unused
-        self._fenced: Dict[int, Producer] = {}
+        self._fenced = fenced
 
     def ready(self, fresh: Sequence[PartitionTask], deadline: float) -> Ready:
         copies = {task: PartitionCopy(task) for task in fresh}
@@ -122,7 +125,7 @@ class _Preparation:
 
     def _fence(self, lane: int, copies: Sequence[PartitionCopy], deadline: float) -> Producer:
         name = self._plan.transactional_ids.get(lane)
-        held = self._plan.producers.get(lane)
+        held = self._fenced.get(lane, self._plan.producers.get(lane))
         if name is None:
             # Each would be another one, to be written down first: the last one was.
             return held if held and held == self._unused.get(lane) else idempotent_producer(self._client, deadline)

@@ -10,10 +10,11 @@ import pytest
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.errors import FencedError
-from mirror_lib.log.connection import Future, LogClient, Network
+from mirror_lib.log.connection import Disconnected, Future, LogClient, Network
 from mirror_lib.log.fence import fence, init_producer
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
+from mirror_lib.log.tail import glances
 from mirror_lib.records.ready import made_ready, marked_again
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
 from tests.lab.brokers import KafkaBroker, clusters
@@ -119,3 +120,24 @@ def test_pass_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
     behind = replace(task, downstream_offset=marked.reports[0].downstream_offset, sequence=marked.reports[0].sequence)
     goes_on = made_ready(replace(plan, producers=marked.producers, tasks=(behind,)))
     assert goes_on.plan.producers[lane].epoch > ready.producers[lane].epoch
+
+
+def test_line_that_breaks_behind_a_fence_is_no_takeover(
+    target: KafkaBroker, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = target.create_topic(topic_name("broken"), 1)
+    lane, options = lane_of(topic, 0), {"bootstrap_servers": target.bootstrap}
+    task = PartitionTask(topic, topic, 0, 0, 0, 0, None, 1_000_000)
+    plan = TaskPlan(0, "A->B", {lane: topic}, {}, (task,), "A", "B", {}, options, confirmed_at=time.time())
+    held_by_the_driver = made_ready(plan).plan.producers
+    breaks = [Disconnected("the line is cut")]
+
+    def looked_behind(*given: Any) -> Any:
+        if breaks:
+            raise breaks.pop()
+        return glances(*given)
+
+    monkeypatch.setattr("mirror_lib.records.ready.glances", looked_behind)
+    goes_on = made_ready(replace(plan, producers=held_by_the_driver))
+    assert not breaks
+    assert goes_on.plan.producers[lane].epoch > held_by_the_driver[lane].epoch

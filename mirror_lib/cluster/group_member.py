@@ -6,18 +6,13 @@ import logging
 import threading
 import time
 from types import TracebackType
-from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Optional, Set, Type
+from typing import Any, Dict, Mapping, Optional, Type
 
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPartition
-from kafka.errors import (
-    AuthorizationError,
-    InconsistentGroupProtocolError,
-    KafkaTimeoutError,
-    UnknownTopicOrPartitionError,
-)
+from kafka.errors import AuthorizationError, InconsistentGroupProtocolError, KafkaError
 
-from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS, some
+from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS
 from mirror_lib.cluster.group_turns import Turns
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
@@ -28,8 +23,6 @@ from mirror_lib.log.login import ready_options
 log = logging.getLogger(__name__)
 
 POLL_MS = 300
-# While an answer is awaited.
-SHORT_POLL_MS = 20
 AGAIN_SECONDS = 2.0
 COMMIT_SECONDS = 30.0
 # A job must end within 30 s of SIGTERM, most of which its last pass may take.
@@ -58,11 +51,7 @@ class GroupMember:
         self._error: Optional[MirrorError] = None
         self._offered: Dict[TopicPartition, CommittedOffset] = {}
         self._committed: Dict[TopicPartition, CommittedOffset] = {}
-        self._wanted: Mapping[TopicPartition, CommittedOffset] = {}
-        self._missing: FrozenSet[TopicPartition] = frozenset()
-        self._named_missing: Set[str] = set()
         self._commit_at = 0.0
-        self._failure: Optional[str] = None
         self._thread = threading.Thread(target=self._run, name=f"group {group}", daemon=True)
 
     def __enter__(self) -> GroupMember:
@@ -122,19 +111,12 @@ class GroupMember:
         """Commit at once. Raises `ClusterError` where that cannot be done."""
         self.offer(offsets)
         with self._changed:
-            self._missing, self._wanted, self._commit_at = frozenset(), offsets, 0.0
-            done = self._changed.wait_for(lambda: self._ended(offsets), COMMIT_SECONDS)
-            self._wanted, missing = {}, sorted({topic for topic, _ in self._missing & offsets.keys()})
+            self._commit_at = 0.0
+            done = self._changed.wait_for(lambda: not self._due(offsets) or self._error is not None, COMMIT_SECONDS)
         if self._error is not None:
             raise self._error
-        if missing:
-            sentence = f"{self._config.alias}: cannot commit for group {self._group}: there is no {some(missing)}"
-            raise ClusterError(sentence, "was it deleted? the next try looks anew")
         if not done:
             raise ClusterError(f"{self._config.alias}: cannot commit for group {self._group}", "is its coordinator up?")
-
-    def _ended(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        return not self._due(offsets) or self._error is not None or bool(self._missing & offsets.keys())
 
     def _run(self) -> None:
         while not self._closing.is_set() and self._error is None:
@@ -208,57 +190,23 @@ class GroupMember:
         return {each: at for each, at in offsets.items() if self._committed.get(each) != at}
 
     def _commit(self, consumer: Any) -> None:
-        """Commit what has changed. A failure costs nothing but that the group shows less than is copied, and waits."""
+        """Commit what has changed. Any other failure costs nothing but that the group shows less than is copied."""
         with self._changed:
             due = self._due(self._offered) if self._copies_since else {}
-            if self._closing.is_set():  # there is no time to ask who is missing
-                due = {each: at for each, at in due.items() if each not in self._missing}
         if not due:
             return
-        missing: FrozenSet[TopicPartition] = frozenset()
-        error = self._sent(consumer, due)
-        if isinstance(error, UnknownTopicOrPartitionError) and not self._closing.is_set():
-            # The broker says it of one, and took the others: who they are is asked, and the others are told again.
-            missing = _not_there(consumer, due)
-            due = {each: at for each, at in due.items() if each not in missing}
-            error = self._sent(consumer, due) if missing else error
-        if isinstance(error, AuthorizationError):
-            raise error
-        self._tell(error, {topic for topic, _ in missing})
-        with self._changed:
-            self._missing = missing
-            if error is None:
-                self._committed.update(due)
-            seconds = AGAIN_SECONDS if error is not None else 0.0 if self._due(self._wanted) else self._interval
-            self._commit_at = time.monotonic() + seconds
-            self._changed.notify_all()
-
-    def _sent(self, consumer: Any, due: Mapping[TopicPartition, CommittedOffset]) -> Optional[BaseException]:
-        """Commit once, staying in the group meanwhile; what went wrong."""
-        answers: List[Optional[BaseException]] = []
         orders = {KafkaPartition(*each): OffsetAndMetadata(at.offset, at.metadata, -1) for each, at in due.items()}
-        if orders:
-            consumer.commit_async(orders, callback=lambda _, answer: answers.append(answer))
-        began, most = time.monotonic(), COMMIT_SECONDS
-        while orders and not answers and time.monotonic() - began < most:
-            consumer.poll(timeout_ms=SHORT_POLL_MS)
-            most = CLOSING_SECONDS if self._closing.is_set() else COMMIT_SECONDS
-        return answers[0] if answers else KafkaTimeoutError("no answer") if orders else None
-
-    def _tell(self, error: Optional[BaseException], missing: Collection[str]) -> None:
-        """Say once what cannot be committed."""
-        alias, failure = self._config.alias, None if error is None else str(error)
-        if failure is not None and failure != self._failure:
-            log.warning("%s: group %s: offsets not committed: %s; trying again", alias, self._group, failure)
-        self._failure = failure
-        new = sorted(set(missing) - self._named_missing)
-        if new:
-            log.warning("%s: group %s: not there, so not committed: %s", alias, self._group, some(new))
-        self._named_missing.update(missing)
-
-
-def _not_there(consumer: Any, partitions: Collection[TopicPartition]) -> FrozenSet[TopicPartition]:
-    """Those that the source does not list."""
-    names = consumer.topics()
-    there = {name: consumer.partitions_for_topic(name) for name, _ in partitions if name in names}
-    return frozenset(each for each in partitions if each[1] not in there.get(each[0], ()))
+        seconds = CLOSING_SECONDS if self._closing.is_set() else COMMIT_SECONDS
+        try:
+            consumer.commit(orders, timeout_ms=int(1000 * seconds))
+        except AuthorizationError:
+            raise
+        except KafkaError as error:
+            log.warning("%s: group %s: offsets not committed: %s", self._config.alias, self._group, error)
+            # The other partitions of the request may be committed. What is in the way may take a while to be withdrawn.
+            self._commit_at = time.monotonic() + AGAIN_SECONDS
+            return
+        with self._changed:
+            self._committed.update(due)
+            self._commit_at = time.monotonic() + self._interval
+            self._changed.notify_all()

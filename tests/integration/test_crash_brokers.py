@@ -106,10 +106,10 @@ def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
     source, target = own_clusters
     flow = OneFlow(source, target, topic_name("quota"), tmp_path, partitions=1)
     producer = Producer({"bootstrap.servers": flow.source.bootstrap, "linger.ms": 0})
-    for number in range(16):  # more than is fetched before the lane stands still
+    for number in range(48):  # more than is fetched before the lane stands still
         producer.produce(flow.topic, b"%02d" % number + b"x" * 900_000, partition=0)
         producer.flush(30)
-    flow.written = 16
+    flow.written = 48
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
     with standing_still(plan, tmp_path, *ABOUT_TO_WRITE) as wake:

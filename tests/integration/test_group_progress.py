@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, TopicPartition
 
 from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab, values
@@ -34,27 +33,16 @@ def committed(lab: FlowLab) -> Dict[int, int]:
     return {each.partition: each.offset for each in found if each.offset >= 0}
 
 
-def test_what_was_offered_of_a_deleted_topic_is_left_out_and_said_once(
-    lab: FlowLab, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_was_taken_back_of_a_deleted_topic_is_not_committed_with_the_rest(lab: FlowLab) -> None:
     kept, gone = f"{lab.name}.kept", f"{lab.name}.gone"
     source = ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap})
     with GroupMember(source, lab.name, f"{lab.name}[.].*", 0.5) as member:
         assert member.wait_for_turn(threading.Event(), patient=True)
-        member.offer({(gone, 0): CommittedOffset(5)})
-        member.commit({(gone, 1): CommittedOffset(5), (kept, 0): CommittedOffset(1)})
+        member.commit({(gone, 0): CommittedOffset(5), (kept, 0): CommittedOffset(1)})
         lab.delete(lab.source, gone)
-        member.offer({(gone, 0): CommittedOffset(6)})
+        member.withdraw({(gone, 0): CommittedOffset(5)})
         member.commit({(kept, 0): CommittedOffset(7)})
-        member.offer({(kept, 1): CommittedOffset(9)})
-        until(lambda: committed(lab) == {0: 7, 1: 9})
-        with pytest.raises(ClusterError, match=f"there is no {gone}"):
-            member.commit({(gone, 0): CommittedOffset(8)})
-        member.commit({(kept, 1): CommittedOffset(10)})
-    assert committed(lab) == {0: 7, 1: 10}
-    assert [each.getMessage() for each in caplog.records if "not committed" in each.getMessage()] == [
-        f"source: group {lab.name}: not there, so not committed: {gone}"
-    ]
+        assert committed(lab) == {0: 7}
 
 
 def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(lab: FlowLab) -> None:

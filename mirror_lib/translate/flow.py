@@ -92,6 +92,7 @@ class FlowTranslation:
         self._takeovers = TakeoverTable(spark, config.state)
         self._ledger_read = ledger_read
         self._maps: Optional[FlowMaps] = None
+        self._just_read = False
         self._pairs: Mapping[TopicPartition, Pair] = {}
         self._topics: Mapping[str, TopicDescription] = {}
         moves = GroupOffsetTable(spark, config.state)
@@ -121,10 +122,12 @@ class FlowTranslation:
 
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Rows that the ledger gained. What is not read yet has them already when it is."""
-        maps = self._maps
+        maps, just_read = self._maps, self._just_read
+        self._just_read = False
         if maps is None:
             return
-        if any(maps.takes_back(row) for row in rows):
+        # The first rows behind a read may be of before it: what they say was said when they were written.
+        if not just_read and any(maps.takes_back(row) for row in rows):
             self._maps = None
             return
         if any(maps.is_new(row) for row in rows):
@@ -139,6 +142,7 @@ class FlowTranslation:
             # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
             incomplete = self._takeovers.incomplete(self.flow.name)
             self._maps = FlowMaps(triples, incomplete, self.flow.places_anew)
+            self._just_read = True
         return self._maps
 
     def look(self, selection: Selection = Selection()) -> Survey:

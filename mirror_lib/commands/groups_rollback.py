@@ -68,12 +68,12 @@ def _undone(
     table: GroupOffsetTable,
 ) -> _Undone:
     from mirror_lib.translate.moves import GroupMover
-    from mirror_lib.translate.rollback import UNTOLD, plan_undo
+    from mirror_lib.translate.rollback import REFUSED, plan_undo
 
     groups = sorted({move.group for move in moves})
     found = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
     going = [undo.move for undo in found if undo.move is not None]
-    untold = sum(undo.why == UNTOLD for undo in found)
+    untold = sum(undo.why == REFUSED for undo in found)
     if not (arguments.execute and going):
         return _Undone(found, {move.key: "would be put back" for move in going}, untold)
     run_id = uuid.uuid4().hex

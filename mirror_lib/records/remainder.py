@@ -10,8 +10,8 @@ from typing import Deque, List, Optional, Protocol, Sequence
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
-from mirror_lib.records.stepped_over import SteppedOver
-from mirror_lib.replicate.log_records import Records, equal
+from mirror_lib.replicate.awaited import Awaited
+from mirror_lib.replicate.log_records import Records, equal, key_of
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.state.records import COPIED_AGAIN, Incident
 
@@ -48,7 +48,8 @@ class Remainder:
         self._repeatable = repeatable
         self._begin = (copy.acknowledged, copy.downstream)
         self._counted = not mixed
-        self._stepped = SteppedOver()
+        # Rows whose copies are said to be gone from the remote log, though they may never have been made.
+        self._stepped = Awaited()
         # An offset that was stepped over on the word of a later copy, for which a row has yet to come.
         self.owed = owed
         self._waiting: Deque[Record] = deque()
@@ -123,8 +124,13 @@ class Remainder:
         # Retention takes records from the front, whatever their keys.
         by_age = self._log.expired and (self._counted or not self._written.log_append_time)
         doubtful = among[max(0, self._log.start - self._copy.downstream) if by_age else 0 : over]
-        if self._repeatable:
-            self._stepped.add(doubtful, self._counted)
+        for row in doubtful if self._repeatable else ():
+            key, tombstone = key_of(row.body)
+            # Where no offset of the source is missing before it, what has no later record was copied too.
+            if self._counted:
+                self._stepped.add(row.offset, key, tombstone)
+            else:
+                self._stepped.add_whatever(row.offset, key)
         return self._repeatable or not doubtful
 
     def _prove(self, more_behind: bool) -> None:

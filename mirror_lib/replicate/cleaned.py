@@ -12,6 +12,7 @@ from typing import Callable, Collection, Deque, Dict, List, NamedTuple, Optional
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
+from mirror_lib.replicate.awaited import Awaited
 from mirror_lib.replicate.log_records import Match, Records, key_of
 
 SourceEnd = Callable[[], int]
@@ -98,20 +99,6 @@ class _Orphan(NamedTuple):
     tombstone: bool
 
 
-def _await_later(waiting: Dict[bytes, int], offset: int, key: Optional[bytes], tombstone: bool) -> None:
-    """Wait for a later record of the key. Behind a tombstone none has to come: cleaners take it too when it is old."""
-    if key is not None and tombstone:
-        waiting.pop(key, None)
-    elif key is not None:
-        waiting[key] = offset
-
-
-def _came(waiting: Dict[bytes, int], record: Record) -> None:
-    key = key_of(record.body)[0] if waiting else None
-    if key is not None:
-        waiting.pop(key, None)
-
-
 class Cleaned:
     """Pairs copies with `survivors`, one after the other. `name` is the remote partition's."""
 
@@ -120,10 +107,10 @@ class Cleaned:
         self._name = name
         self._orphans: List[_Orphan] = []
         # By key, the downstream offset of an orphan of which no later record was seen on the source yet.
-        self._suspects: Dict[bytes, int] = {}
+        self._suspects = Awaited()
         # By key, the downstream offset behind a copy that is said to be gone from the remote log, though it may never
         # have been made, and of whose key no later copy was seen there yet.
-        self._unproven: Dict[bytes, int] = {}
+        self._unproven = Awaited()
         # By key, the downstream offset of a copy that may have come from a hole and was found equal to a survivor.
         self._doubtful: Dict[bytes, int] = {}
 
@@ -146,7 +133,7 @@ class Cleaned:
         from the remote log. The source may have lost some of the latter too, so any record within reach may be the one;
         where more than one is equal, compaction took what would tell them apart.
         """
-        _came(self._unproven, copy)
+        self._unproven.came(copy)
         gone = missing - len(self._orphans)
         reach = self._survivors.look(gone + 1)
         alike = self._survivors.alike(copy, log_append_time, reach)
@@ -190,15 +177,15 @@ class Cleaned:
         doubtful = self._survivors.holes(index) > len(self._orphans)
         *others, original = self._survivors.take(index + 1)
         for record in others:
-            _came(self._suspects, record)
+            self._suspects.came(record)
             if doubtful or self._unproven:
-                _await_later(self._unproven, copy.offset, *key_of(record.body))
-        _came(self._unproven, copy)
+                self._unproven.add(copy.offset, *key_of(record.body))
+        self._unproven.came(copy)
         key = key_of(copy.body)[0] if doubtful else None
         if key is not None:
             self._doubtful[key] = copy.offset
         found = self._placed(original.offset, {record.offset for record in others})
-        _came(self._suspects, original)
+        self._suspects.came(original)
         return [*found, Match(original.offset, copy.offset, 1)]
 
     def _placed(self, before: int, kept: Collection[int] = ()) -> List[Match]:
@@ -212,7 +199,7 @@ class Cleaned:
                 offset -= 1
             found.append(Match(offset, orphan.offset, 1))
         for orphan in self._orphans:
-            _await_later(self._suspects, orphan.offset, orphan.key, orphan.tombstone)
+            self._suspects.add(*orphan)
         self._orphans = []
         return found[::-1]
 
@@ -220,7 +207,7 @@ class Cleaned:
         """The matches that are left when all copies were looked at. Reads the source on until it has seen a later
         record of each key of an orphan; `lost` is told of those that have none."""
         if self._unproven:
-            raise self._may_be_another(min(self._unproven.values()))
+            raise self._may_be_another(self._unproven.first)
         if self.nothing_suspect():
             return ()
         passed = 0
@@ -229,17 +216,16 @@ class Cleaned:
         # What lies before the holes was copied as well, and is gone from the remote log.
         others = self._survivors.take(passed)
         for record in others:
-            _came(self._suspects, record)
+            self._suspects.came(record)
         on_at = self._survivors.next_offset()
         found = self._placed(on_at, {record.offset for record in others})
         while self._suspects and self._survivors.look(1):
-            _came(self._suspects, self._survivors.take(1)[0])
+            self._suspects.came(self._survivors.take(1)[0])
         if self._suspects:
-            first = min(self._suspects.values())
             lost(
                 on_at,
-                f"{self._name}: of {len(self._suspects)} keys that the remote log has, the first at offset {first}, "
-                "the source has no record any more: its cleaner took tombstones before they were copied, or somebody "
-                "else wrote to the remote topic",
+                f"{self._name}: of {len(self._suspects)} keys that the remote log has, the first at offset "
+                f"{self._suspects.first}, the source has no record any more: its cleaner took tombstones before they "
+                "were copied, or somebody else wrote to the remote topic",
             )
         return found

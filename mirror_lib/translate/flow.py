@@ -182,7 +182,7 @@ class FlowTranslation:
             return True
         if not self.flow.shared_remote_topics or not decision.translation.commit or decision.present is None:
             return False
-        last = self._mover.last.get(decision.move(self._there.alias).key)
+        last = self._mover.last.get((self._there.alias, decision.group, *decision.there))
         return last is None or decision.present.offset not in (last.new_offset, last.previous_offset)
 
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:

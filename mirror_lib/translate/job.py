@@ -25,13 +25,14 @@ from mirror_lib.errors import (
     cause_of,
 )
 from mirror_lib.flow_life import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
+from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.translate.flow import FlowTranslation
 from mirror_lib.translate.passes import PassReport, is_news, one_pass, remember
-from mirror_lib.translate.query import drop_checkpoint, start_query
+from mirror_lib.translate.query import start_query
 from mirror_lib.translate.timers import CHECKPOINTS, COMMIT, LEDGER, Timers
 from mirror_lib.under_way import UnderWay
 
@@ -138,7 +139,8 @@ class TranslationRun(FlowLife):
         try:
             failure = watched.until_end(query, STOP_SECONDS)
         finally:
-            drop_checkpoint(self._spark, checkpoint)
+            # No later query goes on with it: what it knew is in the ledger.
+            drop_folder(self._spark, checkpoint)
         if isinstance(failure, MirrorError):
             raise failure
         if failure is not None:

@@ -15,6 +15,7 @@ from mirror_lib.facts import CommittedOffset, GroupCluster, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.records import GroupOffset, MoveKey
 from mirror_lib.state.upkeep import Upkeep
+from mirror_lib.translate.verdicts import UNTOLD
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,6 @@ FRESH_SECONDS = 1.0
 LOOKED_AT_ONCE = 1000
 MOVED_MEANWHILE = "somebody else moved it meanwhile"
 ANOTHER_TOPIC = "the topic was deleted or created anew meanwhile"
-UNTOLD = "its coordinator does not tell where it stands now"
 
 
 class GroupMover:
@@ -136,13 +136,13 @@ def _make(
     cluster: GroupCluster,
     changed: Callable[[], Collection[str]],
 ) -> Made:
-    def settled(of: Mapping[TopicPartition, GroupOffset]) -> Made:
-        return _settled(of, cluster.committed_offsets([group]).get(group), changed())
+    seen: Made = {}
 
     def worth_repeating() -> bool:
         # An order without an answer may be carried out, now or later, and the group may have gone on since.
-        found = settled(moves)
-        return len(found) < len(moves) and not any(found.values())
+        nonlocal seen
+        seen = _settled(moves, cluster.committed_offsets([group]).get(group), changed())
+        return len(seen) < len(moves) and not any(seen.values())
 
     offsets = {
         where: CommittedOffset(move.new_offset, move.metadata)
@@ -155,9 +155,8 @@ def _make(
         made.update(cluster.commit_offsets(group, offsets, worth_repeating))
     if deleted:
         made.update(cluster.delete_offsets(group, deleted, worth_repeating))
-    failed = {where: moves[where] for where, reason in made.items() if reason is not None}
-    # What a broker refused stands where it stood, and its reason says more than another look.
-    told = {where: reason for where, reason in settled(failed).items() if reason != UNTOLD} if failed else {}
+    # What a broker refused stands where it stood, and its reason says more than silence.
+    told = {where: why for where, why in seen.items() if made[where] is not None and why != UNTOLD}
     return {**made, **told}
 
 

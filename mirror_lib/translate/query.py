@@ -13,8 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mirror_lib.errors import cause_of
-from mirror_lib.state.folders import hadoop_folder
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.records import LedgerRow
 
@@ -43,16 +41,6 @@ def start_query(
     )
     query: StreamingQuery = writer.start()
     return query
-
-
-def drop_checkpoint(spark: SparkSession, location: str) -> None:
-    """Delete the folder of a query that has ended. No later one goes on with it: what it knew is in the ledger."""
-    try:
-        folder, files = hadoop_folder(spark, location)
-        files.delete(folder, True)
-    except Exception as error:
-        # A file too many is no reason to fail.
-        log.info("the folder %s was left behind: %s", location, cause_of(error))
 
 
 def _rows(batch: DataFrame) -> List[LedgerRow]:

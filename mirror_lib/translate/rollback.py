@@ -8,9 +8,10 @@ from typing import Dict, List, Mapping, Optional, Sequence
 from mirror_lib.columns import aligned
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
 from mirror_lib.state.records import GroupOffset, MoveKey
+from mirror_lib.translate.verdicts import UNTOLD
 
 PUT_BACK = "put back"
-UNTOLD = "refused: its coordinator does not tell where it stands now"
+REFUSED = f"refused: {UNTOLD}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def _undo(
     groups: Mapping[str, ConsumerGroup],
 ) -> Undo:
     if last.group not in present:
-        return Undo(last, None, UNTOLD)
+        return Undo(last, None, REFUSED)
     committed = present[last.group].get((last.topic, last.partition))
     at = None if committed is None else committed.offset
     group = groups.get(last.group)

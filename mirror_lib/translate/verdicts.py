@@ -18,6 +18,8 @@ BEFORE_FIRST = "before first copied record"
 ACTIVE = "active on target"
 BACKWARDS = "would move backwards"
 MENDED = "moved back: the remote log lost its tail"
+# Why a group that is to be moved is not.
+UNTOLD = "its coordinator does not tell where it stands now"
 OLDER = "older than what the take-over compared, see mirror takeover --compare"
 
 TO_DOWNSTREAM = "to downstream"

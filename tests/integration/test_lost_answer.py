@@ -99,13 +99,19 @@ def test_lane_that_was_taken_over_is_told_so(
         refresh(client, [lane], soon())
 
 
+def pass_of_rows(target: KafkaBroker, topic: str) -> TaskPlan:
+    """One into the first partition of an empty topic."""
+    task = PartitionTask(topic, topic, 0, 0, 0, 0, None, 1_000_000)
+    lanes, options = {lane_of(topic, 0): topic}, {"bootstrap_servers": target.bootstrap}
+    return TaskPlan(0, "A->B", lanes, {}, (task,), "A", "B", {}, options, confirmed_at=time.time())
+
+
 def test_pass_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
     target: KafkaBroker, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = target.create_topic(topic_name("lost"), 1)
-    lane, options = lane_of(topic, 0), {"bootstrap_servers": target.bootstrap}
-    task = PartitionTask(topic, topic, 0, 0, 0, 0, None, 1_000_000)
-    plan = TaskPlan(0, "A->B", {lane: topic}, {}, (task,), "A", "B", {}, options, confirmed_at=time.time())
+    lane, plan = lane_of(topic, 0), pass_of_rows(target, topic)
+    (task,) = plan.tasks
     ready = made_ready(plan).plan
     whole = PartitionReport(topic, topic, 0, 1, ready.tasks[0].downstream_offset, 0, 1)
 
@@ -126,9 +132,7 @@ def test_line_that_breaks_behind_a_fence_is_no_takeover(
     target: KafkaBroker, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = target.create_topic(topic_name("broken"), 1)
-    lane, options = lane_of(topic, 0), {"bootstrap_servers": target.bootstrap}
-    task = PartitionTask(topic, topic, 0, 0, 0, 0, None, 1_000_000)
-    plan = TaskPlan(0, "A->B", {lane: topic}, {}, (task,), "A", "B", {}, options, confirmed_at=time.time())
+    lane, plan = lane_of(topic, 0), pass_of_rows(target, topic)
     held_by_the_driver = made_ready(plan).plan.producers
     breaks = [Disconnected("the line is cut")]
 

@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
 from mirror_lib.state.records import GroupOffset
-from mirror_lib.translate.rollback import UNTOLD, Undo, plan_undo, undo_json, undo_lines
+from mirror_lib.translate.rollback import REFUSED, Undo, plan_undo, undo_json, undo_lines
 
 ORDERS = ("A.orders", 0)
 EMPTY = ConsumerGroup("billing", "Empty", True, ())
@@ -42,7 +42,7 @@ def test_first_write_is_deleted() -> None:
 @pytest.mark.parametrize("before", [None, 5])
 def test_group_that_does_not_tell_where_it_stands_is_not_said_to_be_undone(before: Optional[int]) -> None:
     (found,) = plan_undo([move(before, 10)], {}, {})
-    assert (found.move, found.why) == (None, UNTOLD) and found.why.startswith("refused: ")
+    assert (found.move, found.why) == (None, REFUSED) and found.why.startswith("refused: ")
 
 
 def test_several_moves_of_one_run_are_undone_as_one() -> None:

@@ -1,8 +1,9 @@
 # Two commands do everything on a machine with Python, Java 17 and a network for packages: `make demo` and `make test`.
 #   SPARK=3.5   the second Spark line this project is tested with (default 4.0)
 #   PYTHON=...  the Python to build the environment with (3.9 or newer; 3.11 is what is used here)
+#   TESTS="tests/unit"   `make test` runs these alone
 #   KEEP=1      `make demo` leaves both clusters running and prints their addresses
-#   PORTS="9092 9192"   `make clusters` starts them there
+#   PORTS="9092 9192"   `make clusters` starts them there; its screen says how to use them at others
 #   ROUNDS=5    `make bench-mm2` copies each topic so often with each engine
 #   CASES="far small"         ... these topics alone
 #   ENGINES="mirror tuned"    ... with these engines alone
@@ -10,6 +11,7 @@
 
 SHELL := bash
 SPARK ?= 4.0
+TESTS ?=
 KEEP ?=
 PORTS ?= 9092 9192
 VENV := $(if $(filter 4.0,$(SPARK)),.venv,.venv-spark$(SPARK))
@@ -31,7 +33,7 @@ setup: ## the Python environment, Spark's connectors and Kafka brokers, all insi
 demo: setup ## two real clusters, a hard data set, one mirror run, a proof that the copy is exact
 	@$(PY) -m tests.lab.demo
 
-clusters: setup ## two clusters to try things on, where conf/mirror.yaml looks for them, until Ctrl-C: PORTS=
+clusters: setup ## two clusters to try things on, where conf/mirror.yaml looks for them, until Ctrl-C (PORTS="19092 19192" for others)
 	@$(PY) -m tests.lab.two_clusters
 
 check: setup ## lint, types, import rules, syntax floor
@@ -41,7 +43,7 @@ check: setup ## lint, types, import rules, syntax floor
 
 # Three at once on two cores, because tests wait for brokers a part of their time.
 test: check ## everything, against real brokers
-	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
+	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(TESTS)
 
 bench: setup ## records/s and MB/s on this machine, beside a Java loop
 	@ROUNDS=1 ENGINES="mirror loop" CASES="bytes100 bytes1000 json.zstd" RESULTS=.cache/bench/quick.json $(PY) -m tests.bench.mm2

@@ -157,6 +157,11 @@ class Cluster(Protocol):
         Partitions that are unknown or have no leader now are left out and named in the log.
         """
 
+    def sure_offsets(
+        self, partitions: Sequence[TopicPartition], isolation_level: str
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        """The same, by leaders on whom all brokers agree. Where not all of them answer, partitions are left out."""
+
     def offsets_at(
         self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
     ) -> Mapping[TopicPartition, int]:

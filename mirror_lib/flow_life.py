@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional, Sequence, Tuple, Type
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, cause_of
-from mirror_lib.spark_end import is_sparks, spark_ended
+from mirror_lib.spark_end import asked_again, is_sparks, memory_hint, spark_ended
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,8 @@ def unforeseen(name: str, error: Exception) -> MirrorError:
     if is_sparks(error):
         # A query that cannot be started, mostly: its checkpoint may be away, or another of its name not be over yet.
         log.debug("%s failed", name, exc_info=error)
-        return ClusterError(f"{name}: Spark failed: {cause_of(error)}")
+        said = cause_of(error)
+        return ClusterError(f"{name}: Spark failed: {said}", memory_hint(said))
     log.error("%s failed", name, exc_info=error)
     return MirrorError(f"{name}: {type(error).__name__}: {cause_of(error)}")
 
@@ -131,17 +132,26 @@ class WatchedQuery:
 
         A call that is under way may take `grace_seconds` then. Raises what nobody thought of in a call.
         """
-        while query.isActive and not self._stop.wait(0.2) and not done():
+        while asked_again(lambda: query.isActive) and not self._stop.wait(0.2) and not done():
             pass
-        if query.isActive:
+        if asked_again(lambda: query.isActive):
             self._closed = True
             if self._busy.acquire(timeout=grace_seconds):
                 self._busy.release()
+            failure = self._failure  # as of now: what the query's end breaks off has not failed
             query.stop()
-            return None
-        if isinstance(self._failure, Exception) and not isinstance(self._failure, MirrorError):
-            raise self._failure
-        return self._failure or query.exception()
+            if failure is None or _goes_with_an_end(failure):
+                return None
+        else:
+            failure = self._failure
+        if isinstance(failure, Exception) and not isinstance(failure, MirrorError):
+            raise failure
+        return failure or query.exception()
+
+
+def _goes_with_an_end(error: BaseException) -> bool:
+    """Whether what was told to end has not failed by it: a cluster is away, or Java was told as well."""
+    return isinstance(error, (ClusterError, FencedError, SparkEndedError)) or is_sparks(error)
 
 
 def await_end(runs: Sequence[FlowLife], stop: threading.Event, patience_seconds: float, left: str) -> None:

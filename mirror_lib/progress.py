@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import Dict, Mapping, Optional
+from typing import Dict, List, Mapping, Optional
 
 from mirror_lib.facts import TopicPartition
+
+HOUR, DAY = 3600, 86400
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def status_line(snapshot: ProgressSnapshot) -> str:
         f"{snapshot.flow} {f'batch {snapshot.batch_id}' if snapshot.batch_id >= 0 else 'own pass'}",
         f"{counted(snapshot.records, 'record')}, {size(snapshot.bytes)} in {snapshot.seconds:.1f} s "
         f"({grouped(round(snapshot.records_per_second))}/s)",
-        _behind(snapshot),
+        *_behind(snapshot),
     ]
     if snapshot.recovered:
         parts.append(f"{counted(snapshot.recovered, 'record')} found from an interrupted attempt")
@@ -81,11 +83,12 @@ def snapshot_json(snapshot: ProgressSnapshot) -> Dict[str, object]:
     return {**asdict(snapshot), "records_per_second": round(snapshot.records_per_second, 1)}
 
 
-def _behind(snapshot: ProgressSnapshot) -> str:
+def _behind(snapshot: ProgressSnapshot) -> List[str]:
     if not snapshot.behind_records:
-        return "caught up"
-    age = "" if snapshot.behind_seconds is None else f", {snapshot.behind_seconds:.1f} s"
-    return f"behind {counted(snapshot.behind_records, 'record')}{age}"
+        # What partitions that are stopped do not get, nothing counts.
+        return [] if snapshot.stopped else ["caught up"]
+    age = "" if snapshot.behind_seconds is None else f", {duration(snapshot.behind_seconds)}"
+    return [f"behind {counted(snapshot.behind_records, 'record')}{age}"]
 
 
 def grouped(number: int) -> str:
@@ -96,6 +99,13 @@ def grouped(number: int) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 partition`, `1 204 partitions`: a number with its noun, whose plural ends in s."""
     return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds with a unit: `3.1 s`, from some hours on `5.2 h`, from some days on `12.5 days`."""
+    if seconds < 2 * HOUR:
+        return f"{seconds:.1f} s"
+    return f"{seconds / HOUR:.1f} h" if seconds < 2 * DAY else f"{seconds / DAY:.1f} days"
 
 
 def size(nbytes: float) -> str:

@@ -47,6 +47,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential",
     _OPTIONS: r"(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential",
 }
+# Loggers of what fails inside `foreachBatch`, and of expressions that Spark 4 refuses.
+TELL_AGAIN = ("py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 # Plain `local[N]` gives a task no second chance.
 LOCAL_MASTER = "local[*,4]"
 
@@ -57,8 +59,7 @@ def open_session(name: str) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    # What fails inside `foreachBatch` is told in one sentence by who started the query, not as a trace as well.
-    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    silence_traces()
     builder, conf = SparkSession.Builder().appName(name), SparkConf().setAppName(name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
         # Workers are started by name: without this the PATH decides, and its Python may not be this one.
@@ -75,6 +76,12 @@ def open_session(name: str) -> SparkSession:
     session.sparkContext.setLogLevel("ERROR")
     _redact(session)
     return session
+
+
+def silence_traces() -> None:
+    """What fails in Spark is told in one sentence by who asked it, not by a trace as well."""
+    for name in TELL_AGAIN:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import logging
+from typing import Any, Callable, Optional, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import ClusterError, MirrorError, SparkEndedError, cause_of
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 
 def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[SparkEndedError]:
@@ -20,9 +25,28 @@ def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[Spa
     return SparkEndedError(f"{what}: Spark has ended", "was it stopped, or did the driver's Java run out of memory?")
 
 
+def memory_hint(said: str, then: str = "the next run goes on here") -> Optional[str]:
+    """What to do where Java had no room for what it was asked, and `then`; `None` where it said something else."""
+    if "OutOfMemoryError" not in said:
+        return None
+    return f"give the driver more memory: `--driver-memory 2g`, where Spark's default is 1g; {then}"
+
+
 def is_sparks(error: BaseException) -> bool:
     """Whether Spark raised it, or the way to Java. By its name: the classes have moved between versions."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def asked_again(ask: Callable[[], Answer]) -> Answer:
+    """The answer to a question to Java, asked once more where this thread's connection to it broke: that is not the end
+    of what was asked about."""
+    try:
+        return ask()
+    except Py4JJavaError:
+        raise
+    except Py4JError as error:
+        log.warning("Java did not answer: %s; it is asked again", cause_of(error))
+        return ask()
 
 
 def stage_error(flow: str, spark: SparkSession, error: Exception) -> MirrorError:
@@ -32,7 +56,7 @@ def stage_error(flow: str, spark: SparkSession, error: Exception) -> MirrorError
         return gone
     said = cause_of(error)
     named = said if said.startswith(f"{flow}: ") else f"{flow}: {said}"
-    return ClusterError(named, "the executors' logs have the trace")
+    return ClusterError(named, memory_hint(said) or "the executors' logs have the trace")
 
 
 def _lives(context: Any) -> bool:

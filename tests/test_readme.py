@@ -17,7 +17,7 @@ from mirror_lib.config.settings import BY_NAME
 from mirror_lib.progress import ProgressSnapshot, status_line
 from mirror_lib.state.incidents import INCIDENTS
 from mirror_lib.state.records import INCIDENT_KINDS
-from tests.lab.two_clusters import NAMES, wanted_ports
+from tests.lab.two_clusters import EXAMPLE, NAMES, file_for, wanted_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "conf").rglob("*.md")])
@@ -208,6 +208,13 @@ def test_clusters_to_try_things_on_are_where_the_example_file_looks(monkeypatch:
     servers = [cluster.bootstrap_servers for cluster in (flow.source, flow.target)]
     assert servers == [f"localhost:{port}" for port in wanted_ports()]
     assert [cluster.alias for cluster in (flow.source, flow.target)] == list(NAMES)
+
+
+def test_clusters_to_try_things_on_at_other_ports_come_with_a_file_that_finds_them(tmp_path: Path) -> None:
+    assert file_for({"primary": "localhost:9092", "backup": "localhost:9192"}, tmp_path) == EXAMPLE
+    (flow,) = load(str(file_for({"primary": "localhost:9192", "backup": "localhost:1"}, tmp_path)), {}).flows
+    assert (flow.source.bootstrap_servers, flow.target.bootstrap_servers) == ("localhost:9192", "localhost:1")
+    assert flow.topics == load(str(EXAMPLE), {}).flows[0].topics
 
 
 def test_readme_shows_the_status_line_that_is_printed() -> None:

@@ -14,8 +14,8 @@ from mirror_lib.changes.catalyst import guarded
 from mirror_lib.changes.placement import placed_column
 from mirror_lib.changes.remote_names import RemoteNames
 from mirror_lib.changes.select_list import HEADERS_TYPE, REMOTE_TOPIC, Output, outputs
-from mirror_lib.changes.sentences import explained, refuse_other_rows
-from mirror_lib.changes.transform import FAILURE, transformed
+from mirror_lib.changes.sentences import FAILURE, explained, refuse_other_rows
+from mirror_lib.changes.transform import transformed
 from mirror_lib.config.record_change import KEY, SOURCE, RecordChange
 
 CHANGED_DDL = (

@@ -29,12 +29,13 @@ _WHY_NOT: Mapping[str, str] = {
 _LIMITS = ("GlobalLimit", "LocalLimit", "Limit", "Offset", "Tail", "LimitAndOffset")
 _SHUFFLES = ("Repartition", "RepartitionByExpression", "RebalancePartitions")
 
+_OTHER_VALUE = "gives another value each time it is asked; use a hash of the key, as in pmod(xxhash64(key), 10) = 0"
 # Expressions whose value depends on more than the record, by what a user writes for them.
 _UNLIKE: Mapping[str, str] = {
-    "Rand": "rand() gives another value each time it is asked",
-    "Randn": "randn() gives another value each time it is asked",
-    "RandStr": "randstr() gives another value each time it is asked",
-    "Uniform": "uniform() gives another value each time it is asked",
+    "Rand": f"rand() {_OTHER_VALUE}",
+    "Randn": f"randn() {_OTHER_VALUE}",
+    "RandStr": f"randstr() {_OTHER_VALUE}",
+    "Uniform": f"uniform() {_OTHER_VALUE}",
     "Uuid": "uuid() gives another value each time it is asked",
     "Shuffle": "shuffle() gives another order each time it is asked",
     "MonotonicallyIncreasingID": "monotonically_increasing_id() counts rows of a pass",

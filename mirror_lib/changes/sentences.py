@@ -18,6 +18,8 @@ _CODE = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+;?")
 
 # Spark 3.3 has them there only, and later ones no longer say so to type checkers.
 _SAID = tuple(getattr(utils, name) for name in ("AnalysisException", "ParseException"))
+# The column of our own that says why a record failed. Who writes an expression has no such column.
+FAILURE = "failure"
 
 
 @contextmanager
@@ -31,9 +33,16 @@ def explained(key: str, place: str, columns: Sequence[str]) -> Iterator[None]:
         if missing is None:
             raise config_error(f"{key} is no Spark SQL: {_CODE.sub('', said).strip()}", place) from None
         name = missing.group("new") or missing.group("old")
-        like = nearest(name, columns)
-        advice = f"did you mean {like}?" if like else f"there are {', '.join(columns)}"
+        advice = _advice(name, [column for column in columns if column != FAILURE])
         raise config_error(f"{key} asks for the column {name}, which there is not; {advice}", place) from None
+
+
+def _advice(name: str, columns: Sequence[str]) -> str:
+    like = nearest(name, columns)
+    if like:
+        return f"did you mean {like}?"
+    fields = f"a field of a JSON value is get_json_object(cast(value as string), '$.{name}')"
+    return f"there are {', '.join(columns)}; {fields}"
 
 
 def refuse_other_rows(before: DataFrame, after: DataFrame, what: str, place: str) -> None:

@@ -10,7 +10,15 @@ from typing import Any, Dict, Mapping, Optional, Type
 
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPartition
-from kafka.errors import AuthorizationError, InconsistentGroupProtocolError, KafkaError
+from kafka.errors import (
+    AuthorizationError,
+    GroupMaxSizeReachedError,
+    InconsistentGroupProtocolError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    KafkaConfigurationError,
+    KafkaError,
+)
 
 from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS
 from mirror_lib.cluster.group_turns import Turns
@@ -31,6 +39,9 @@ CLOSING_SECONDS = 4.0
 SESSION_MS = 10_000
 OTHERS = "another process of the group copies"
 STRANGERS = "consumers of another kind are in the group, an old MirrorMaker perhaps"
+FULL = "the group has as many members as group.max.size allows"
+# What no broker takes later either, or the client itself does not.
+REFUSED = (InvalidGroupIdError, InvalidSessionTimeoutError, KafkaConfigurationError)
 
 
 class GroupMember:
@@ -127,8 +138,14 @@ class GroupMember:
                 self._fail(ClusterError(f"{self._config.alias}: not allowed to join group {self._group}", hint))
             except MirrorError as error:
                 self._fail(error)
+            except REFUSED as error:
+                hint = "check its name, and that the brokers' group.min.session.timeout.ms allows session.timeout.ms"
+                told = f"{self._config.alias}: group {self._group} cannot be joined: {cause_of(error)}"
+                self._fail(ClusterError(told, hint))
             except InconsistentGroupProtocolError:
                 self._wait(STRANGERS)
+            except GroupMaxSizeReachedError:
+                self._wait(FULL)
             except Exception as error:
                 # The thread's last resort as well: without it a process could stand by for ever.
                 log.warning("%s: group %s: %s; trying again", self._config.alias, self._group, cause_of(error))

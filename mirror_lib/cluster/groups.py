@@ -118,11 +118,16 @@ class ClusterGroups(GroupCoordinators):
         """Commit for a group without being a member: `None` where it is done, else the broker's reason.
 
         Kafka refuses it for a group with members, but takes any offset, also one beyond the end of the log. `again` is
-        asked before each further attempt, as one without an answer may have been carried out.
+        asked before each further attempt, as one without an answer may have been carried out, and before each further
+        part of a request that is too large for one, where not all of the earlier parts was done.
         """
         reasons: Dict[TopicPartition, Optional[str]] = {}
         for share in _shares_of(offsets):
-            reasons.update(self._commit(group, share, again))
+            refused = next(filter(None, reasons.values()), None)
+            if refused is not None and not again():
+                reasons.update(dict.fromkeys(share, refused))
+            else:
+                reasons.update(self._commit(group, share, again))
         return reasons
 
     def _commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Again) -> Reasons:

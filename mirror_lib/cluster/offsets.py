@@ -12,9 +12,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from kafka.protocol.metadata import MetadataRequest
 
+from mirror_lib.cluster.agreed_leaders import NOBODY, agreed_leaders
 from mirror_lib.cluster.connection import ANSWER_SECONDS, ClusterConnection, some
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.log.connection import name_of
 from mirror_lib.log.fetch import ISOLATION, READ_UNCOMMITTED
 from mirror_lib.log.offsets import EARLIEST, LATEST, list_offsets_request
 
@@ -23,7 +25,6 @@ log = logging.getLogger(__name__)
 LEADER_SECONDS = 10.0
 # A broker that was cut off from the others may answer as the leader that it was. Clients ask again in time, too.
 LEADERS_LAST_SECONDS = 10.0
-NOBODY = -1
 
 Offsets = Mapping[TopicPartition, OffsetRange]
 # A time (or -2 for the start, -1 for the end) and an isolation level.
@@ -44,13 +45,34 @@ class ClusterOffsets(ClusterConnection):
         The end is the last stable offset under `read_committed`, else the high watermark. Partitions that are unknown,
         not visible, or stay without a leader are left out and named in the log.
         """
-        # The start first: it can only grow, and never past the end read after it.
-        questions = [(EARLIEST, READ_UNCOMMITTED), (LATEST, ISOLATION[isolation_level])]
-        starts, ends = self._offsets("read offsets", partitions, questions)
+        starts, ends = self._offsets("read offsets", partitions, _questions(isolation_level))
         missing = sorted(set(partitions) - ends.keys())
         if missing:
-            named = some([f"{topic}-{partition}" for topic, partition in missing])
+            named = some([name_of(each) for each in missing])
             log.warning("%s: no offsets of %d partitions, unknown or leaderless: %s", self.alias, len(missing), named)
+        return {each: OffsetRange(starts[each], end) for each, end in ends.items()}
+
+    def sure_offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
+        """`offsets` of those partitions of which all brokers together tell the leader; of none where one is silent.
+
+        To be asked before anything is made of a log that seems to have lost its end: see `agreed_leaders`.
+        """
+        names = sorted({topic for topic, _ in partitions})
+        by_leader: Dict[int, List[TopicPartition]] = {}
+        try:
+            (any_ones,) = self._told(names, [None])
+            told = self._told(names, sorted(broker.node_id for broker in any_ones.brokers))
+            leaders = agreed_leaders([answer.topics for answer in told])
+            for each in partitions:
+                if each in leaders:
+                    by_leader.setdefault(leaders[each], []).append(each)
+            starts, ends = self._answers(by_leader, _questions(isolation_level))
+        except (KafkaError, RuntimeError, OSError) as error:  # see `_ask`
+            log.warning("%s: not all brokers tell where %s end: %s", self.alias, some(names), error)
+            return {}
+        unsure = [name_of(each) for each in partitions if each not in ends]
+        if unsure:
+            log.warning("%s: brokers do not agree who leads %s, whose logs seem cut off", self.alias, some(unsure))
         return {each: OffsetRange(starts[each], end) for each, end in ends.items()}
 
     def offsets_at(
@@ -69,16 +91,26 @@ class ClusterOffsets(ClusterConnection):
 
     def _metadata(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
         # The admin client also asks what it may do with each topic, which costs a broker more than all the rest.
-        topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        (answer,) = self._exchange([(None, MetadataRequest(topics=topics, allow_auto_topic_creation=False))])
-        if isinstance(answer, KafkaError):
-            raise answer
+        (answer,) = self._told(names, [None])
         now = time.monotonic()
         for topic in answer.topics:
             for partition in topic.partitions:
                 self._leaders[(topic.name, partition.partition_index)] = (partition.leader_id, now)
         topics_found: Sequence[Any] = answer.topics
         return topics_found
+
+    def _told(self, names: Optional[Sequence[str]], nodes: Sequence[Optional[int]]) -> Sequence[Any]:
+        """What each of these brokers says of the topics; `None` is any of them."""
+
+        def request() -> Any:
+            topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+            return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+        answers = self._exchange([(node, request()) for node in nodes])
+        for answer in answers:
+            if isinstance(answer, KafkaError):
+                raise answer
+        return answers
 
     def _offsets(
         self, asked: str, partitions: Sequence[TopicPartition], questions: Sequence[Question]
@@ -146,3 +178,8 @@ class ClusterOffsets(ClusterConnection):
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         for each in partitions:
             self._leaders.pop(each, None)
+
+
+def _questions(isolation_level: str) -> Sequence[Question]:
+    # The start first: it can only grow, and never past the end read after it.
+    return [(EARLIEST, READ_UNCOMMITTED), (LATEST, ISOLATION[isolation_level])]

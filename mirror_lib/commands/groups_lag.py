@@ -4,35 +4,68 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import TYPE_CHECKING, List, NamedTuple, Sequence
 
-from mirror_lib.commands.output import named_cluster, print_json, print_lines
-from mirror_lib.config.model import MirrorConfig
-from mirror_lib.errors import EXIT_OK
+from mirror_lib.commands.output import named_cluster, print_error, print_json, print_lines
+from mirror_lib.config.model import ClusterConfig, MirrorConfig
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from mirror_lib.translate.lag import GroupLag
 
 
 def groups_lag_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror groups lag`: the facts of Kafka's own tool, and the lag in seconds, for one cluster or all."""
+    """`mirror groups lag`: the facts of Kafka's own tool, and the lag in seconds, for one cluster or all. 1 if a group
+    did not tell where it stands."""
+    aliases = {cluster.alias: cluster for flow in config.flows for cluster in (flow.source, flow.target)}
+    failed = 0
+    for alias in aliases if arguments.cluster is None else [arguments.cluster]:
+        found = _found(arguments, named_cluster(config, alias))
+        _show(arguments, alias, found)
+        failed += len(found.untold)
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+class _Found(NamedTuple):
+    """The rows of a cluster, and a sentence on each group of which it is not known where it stands."""
+
+    rows: Sequence[GroupLag]
+    untold: Sequence[str]
+
+
+def _found(arguments: argparse.Namespace, settings: ClusterConfig) -> _Found:
     from mirror_lib.cluster import KafkaCluster
     from mirror_lib.cluster.timestamps import timestamps_at
-    from mirror_lib.translate.lag import group_lags, lag_json, lag_lines, unread
+    from mirror_lib.translate.lag import group_lags, unread
 
-    aliases = {cluster.alias: cluster for flow in config.flows for cluster in (flow.source, flow.target)}
-    for alias in aliases if arguments.cluster is None else [arguments.cluster]:
-        settings = named_cluster(config, alias)
-        with KafkaCluster(settings) as cluster:
-            names = [name for name in cluster.group_names() if arguments.group in (None, name)]
-            groups, committed = cluster.describe_groups(names), cluster.committed_offsets(names)
-            wanted = {at for offsets in committed.values() for at in offsets}
-            wanted |= {at for group in groups.values() for member in group.members for at in member.partitions}
-            ends = {at: log.end for at, log in cluster.offsets(sorted(wanted), "read_uncommitted").items()}
-        times = {name: timestamps_at(settings, unread(offsets, ends)) for name, offsets in committed.items()}
-        topics = None if arguments.topic is None else [arguments.topic]
-        rows = group_lags(groups, committed, ends, times, round(time.time() * 1000), topics)
-        if arguments.json:
-            print_json({"cluster": alias, "groups": [lag_json(row) for row in rows]})
-        else:
-            asked = "" if arguments.group is None else f" {arguments.group}"
-            where = "" if arguments.topic is None else f" on {arguments.topic}"
-            nothing = f"{alias}: no consumer group{asked} has offsets{where}"
-            print_lines([alias, *lag_lines(rows)] if rows else [nothing])
-    return EXIT_OK
+    with KafkaCluster(settings) as cluster:
+        names = [name for name in cluster.group_names() if arguments.group in (None, name)]
+        unlisted = cluster.unlisted_brokers()
+        groups, committed = cluster.describe_groups(names), cluster.committed_offsets(names)
+        wanted = {at for offsets in committed.values() for at in offsets}
+        wanted |= {at for group in groups.values() for member in group.members for at in member.partitions}
+        ends = {at: log.end for at, log in cluster.offsets(sorted(wanted), "read_uncommitted").items()}
+    times = {name: timestamps_at(settings, unread(offsets, ends)) for name, offsets in committed.items()}
+    topics = None if arguments.topic is None else [arguments.topic]
+    rows = group_lags(groups, committed, ends, times, round(time.time() * 1000), topics)
+    return _Found(rows, _untold([name for name in names if name not in committed], unlisted))
+
+
+def _untold(groups: Sequence[str], brokers: Sequence[str]) -> List[str]:
+    silent = [f"group {group}: its coordinator does not tell where it stands" for group in groups]
+    return [*silent, *(f"broker {each} does not list its groups" for each in brokers)]
+
+
+def _show(arguments: argparse.Namespace, alias: str, found: _Found) -> None:
+    from mirror_lib.translate.lag import lag_json, lag_lines
+
+    if arguments.json:
+        print_json({"cluster": alias, "groups": [lag_json(row) for row in found.rows]})
+    elif found.rows:
+        print_lines([alias, *lag_lines(found.rows)])
+    elif not found.untold:
+        asked = "" if arguments.group is None else f" {arguments.group}"
+        where = "" if arguments.topic is None else f" on {arguments.topic}"
+        print_lines([f"{alias}: no consumer group{asked} has offsets{where}"])
+    for sentence in found.untold:
+        print_error(f"{alias}: {sentence}")

@@ -32,6 +32,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.replicate.job import run_flows
     from mirror_lib.replicate.stage import task_slots
     from mirror_lib.session import refuse_settings, running_session
+    from mirror_lib.state.runs import RunTable
     from mirror_lib.state.topic_acls import TopicAclTable
     from mirror_lib.translate.beside import TranslationBeside
     from mirror_lib.translate.passes import pass_json, pass_line
@@ -42,14 +43,15 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         config = replace(config, trigger=AVAILABLE_NOW)
     with running_session(f"mirror {', '.join(flow.name for flow in flows)}") as spark:
         refuse_settings(spark)
-        refuse_changes(spark, flows)
+        unlike = refuse_changes(spark, flows)
         for flow in flows:
-            print_progress(f"{flow.name}: {terms(flow, task_slots(spark))}")
+            print_progress(f"{flow.name}: {terms(flow, task_slots(spark), flow.name not in unlike)}")
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
-        made = TopicAclTable(spark, config.state)
+        tables = TopicAclTable(spark, config.state), RunTable(spark, config.state)
         progress = watcher(arguments.json, status_line, snapshot_json, is_news)
-        with ControlBeside(config, flows, made, watcher(arguments.json, control_line, control_json), stop), translation:
+        watch = watcher(arguments.json, control_line, control_json)
+        with ControlBeside(config, flows, *tables, watch, stop), translation:
             outcomes = run_flows(config, flows, spark, progress, stop, end)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
     _show(outcomes, errors, arguments.json)
@@ -58,12 +60,15 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK
 
 
-def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> None:
-    """Raise ConfigError where a flow's change of records cannot be made, before any flow copies anything."""
-    for flow in (each for each in flows if each.change is not None):
-        from mirror_lib.changes.check import check_change
+def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> List[str]:
+    """The flows, by name, that may make others of the same records the next time. Raise ConfigError where a flow's
+    change of records cannot be made, before any flow copies anything."""
+    changing = [flow for flow in flows if flow.change is not None]
+    if not changing:
+        return []
+    from mirror_lib.changes.check import check_change
 
-        check_change(spark, flow)
+    return [flow.name for flow in changing if not check_change(spark, flow)[0]]
 
 
 def wanted_end(arguments: argparse.Namespace) -> Optional[OffsetChoice]:
@@ -98,4 +103,5 @@ def _show(outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_jso
         elif outcome.topics:
             print_lines(total_lines(outcome.flow, outcome.topics))
         elif outcome.error is None:
-            print_progress(f"{outcome.flow}: nothing was copied; mirror plan shows which topics it copies")
+            note = f"{outcome.note}; " if outcome.note else ""
+            print_progress(f"{outcome.flow}: nothing was copied; {note}mirror plan shows which topics it copies")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
@@ -16,26 +16,45 @@ if TYPE_CHECKING:
     from mirror_lib.facts import Cluster
     from mirror_lib.topics.plan import TopicPlan
     from mirror_lib.verify.placed_range import Passes
+    from mirror_lib.verify.unlisted import Unlisted
     from mirror_lib.verify.verdicts import VerifyReport
 
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror verify`: compare both sides with ordinary consumers, on Spark."""
+    """`mirror verify`: compare both sides with ordinary consumers, on Spark. 1 where a flow's copies are not equal, or
+    no flow has anything to compare."""
     from mirror_lib.session import running_session
 
     flows = chosen_flows(arguments, config)
     with running_session("mirror verify") as spark:
-        return max(_verify(flow, config, spark, arguments.json) for flow in flows)
+        done = [_verify(flow, config, spark, arguments.json) for flow in flows]
+    # One of two directions may have nothing to copy yet. All of them is more likely a filter that names nothing.
+    failed = any(each.failed for each in done) or not any(each.compared for each in done)
+    return EXIT_FAILED if failed else EXIT_OK
 
 
-def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> int:
+class _Done(NamedTuple):
+    """Whether the flow has anything to compare, and whether it is not all equal."""
+
+    compared: bool
+    failed: bool
+
+
+def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> _Done:
     from mirror_lib.cluster import clusters_of
+    from mirror_lib.cluster.connection import some
     from mirror_lib.state.incidents import IncidentTable
     from mirror_lib.verify.left_out import with_left_out
+    from mirror_lib.verify.unlisted import with_unlisted
     from mirror_lib.verify.verdicts import report_json, report_lines
 
     with clusters_of(flow) as clusters:
-        plan, report = _compared(flow, config, spark, *clusters)
+        plan, report, unlisted = _compared(flow, config, spark, *clusters)
+    if unlisted.filtered and report.topics:
+        print_progress(f"{flow.name}: left out by the flow now, and not compared: {some(list(unlisted.filtered))}")
+    if unlisted.deleted and report.topics:
+        print_progress(f"{flow.name}: deleted on both clusters, and not compared: {some(list(unlisted.deleted))}")
+    report = with_unlisted(flow, report, unlisted)
     report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
     if as_json:
         print_json(report_json(report))
@@ -47,37 +66,51 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as
         if topic.create
     ]
     missing += [f"{topic.name} cannot be copied: {topic.reason}" for topic in plan.blocked]
+    if not (report.topics or missing):
+        print_progress(f"{flow.name}: nothing was compared: the flow copies no topic that is on the source")
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
-    return EXIT_OK if report.equal and not missing else EXIT_FAILED
+    return _Done(bool(report.topics), bool(missing) or not report.equal)
+
+
+class _Compared(NamedTuple):
+    plan: TopicPlan
+    report: VerifyReport
+    unlisted: Unlisted
 
 
 def _compared(
     flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, source: Cluster, target: Cluster
-) -> Tuple[TopicPlan, VerifyReport]:
+) -> _Compared:
     """The flow's topics, and how the copies of those that were copied compare, each in the way that it was begun."""
     from mirror_lib.records.two_ways import ways_of
     from mirror_lib.state.offset_syncs import OffsetSyncTable
+    from mirror_lib.state.row_passes import SOURCE
     from mirror_lib.state.takeovers import TakeoverTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import verify
+    from mirror_lib.verify.unlisted import unlisted
     from mirror_lib.verify.verdicts import VerifyReport
 
     plan = plan_flow(flow, source, target, config.flows)
     ledger = OffsetSyncTable(spark, config.state)
     by_rows = flow.places_anew or flow.counts_differ == KEY
     passes = _passes(spark, config, flow) if by_rows else None
+    positions = ledger.positions(flow.name)
+    known = {(key.source_topic, key.partition) for key in positions}
+    known |= {row.place for row in passes.last.of(SOURCE)} if passes is not None else set()
+    missed = unlisted(flow, plan, known, source.topics(), target.topics())
     if flow.counts_differ == KEY:
-        plan = ways_of(flow, ledger.positions(flow.name), None if passes is None else passes.last).as_begun(plan)
+        plan = ways_of(flow, positions, None if passes is None else passes.last).as_begun(plan)
     copied = [topic for topic in plan.copied if topic.create is None]
     keyed = [] if flow.places_anew else [topic for topic in copied if topic.keyed_over is not None]
     kept = [topic for topic in copied if topic not in keyed]
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
     report = verify(spark, flow, ledger, kept, source, target, incomplete, passes)
     if not keyed:
-        return plan, report
+        return _Compared(plan, report, missed)
     placed = verify(spark, flow.placing(), ledger, keyed, source, target, incomplete, passes)
-    return plan, VerifyReport(flow.name, (*report.topics, *placed.topics))
+    return _Compared(plan, VerifyReport(flow.name, (*report.topics, *placed.topics)), missed)
 
 
 def _passes(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow) -> Optional[Passes]:

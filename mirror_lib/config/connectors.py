@@ -10,7 +10,7 @@ from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 from mirror_lib.config.connector_files import CHECKPOINT, CLASS, HEARTBEAT, KINDS, OTHER, SOURCE, Connector
 from mirror_lib.config.entries import CONNECT, Document, Entry
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.settings import BY_NAME, EMIT_HEARTBEATS, ENABLED, TOP
+from mirror_lib.config.settings import BY_NAME, EMIT_HEARTBEATS, ENABLED, OLD_NAMES, TOP
 from mirror_lib.config.unused_keys import unused
 from mirror_lib.config.values import items
 
@@ -30,6 +30,8 @@ _OWN = {
 # The checkpoint connector reads these too, and MirrorMaker wants them to be the same in both.
 _OF_BOTH = ("offset-syncs.topic.location", "topic.filter.class")
 _POLICY = ("replication.policy.class", "replication.policy.separator")
+# By the checkpoint connector's own, groups that have no offset on any of these topics are left out.
+_TOPICS = ("topics", "topics.exclude")
 # What a missing connector switches off.
 _SWITCHES = {
     CHECKPOINT: ("emit.checkpoints.enabled", "sync.group.offsets.enabled"),
@@ -92,6 +94,7 @@ class _FlowEntries:
         self.warnings: List[str] = []
         self._scope = "->".join(pair)
         self._connectors = connectors
+        self._of_source = connectors[SOURCE].entries if SOURCE in connectors else ()
         self._taken: Dict[str, Entry] = {}
         self._switch()
         self._switched = frozenset(self._taken)
@@ -131,6 +134,8 @@ class _FlowEntries:
                 # Without meaning here, so it may differ between connectors; it is named once.
                 if bare.key not in self._taken:
                     self._put(entry)
+            elif connector.kind == CHECKPOINT and OLD_NAMES.get(bare.key, bare.key) in _TOPICS:
+                self._check_topics(entry)
             elif not _reads(connector.kind, bare.key):
                 self.left_out.append((entry, f"ignored: {connector.kind} does not read it"))
             elif bare.key not in self._taken:
@@ -173,6 +178,26 @@ class _FlowEntries:
                     f"'{BY_NAME[key].default}'; give both the same",
                     given.place,
                 )
+
+    def _check_topics(self, entry: Entry) -> None:
+        """Groups are translated on the source connector's topics: fewer for the checkpoint connector cannot be had."""
+        key = OLD_NAMES.get(entry.key, entry.key)
+        given = [each for each in self._of_source if OLD_NAMES.get(each.key, each.key) == key]
+        default = BY_NAME[key].default
+        theirs, ours = (set(items(text)) for text in (given[0].text if given else default, entry.text))
+        if theirs == ours:
+            return
+        more = ours == {default} if key == "topics" else ours <= theirs
+        if more or not self._switched.isdisjoint(_SWITCHES[CHECKPOINT]):
+            self.left_out.append((entry, "ignored: groups are translated on the topics that are copied"))
+            return
+        missing = f"not given in the {SOURCE}, where it is '{default}'"
+        instead = f"{given[0].shown} at {given[0].place}" if given else missing
+        raise config_error(
+            f"{self._scope}: {entry.key} of the {CHECKPOINT} is {entry.shown}, and {instead}; groups are translated on "
+            "the topics that are copied, so give both the same",
+            entry.place,
+        )
 
     def _refuse(self, first: Entry, second: Entry) -> None:
         raise config_error(

@@ -10,7 +10,7 @@ from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry
 from mirror_lib.config.keys import ROLES, Keys
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, KEY, RecordChange, change_of
-from mirror_lib.config.refusals import config_error
+from mirror_lib.config.refusals import config_error, place_of_named
 from mirror_lib.config.settings import (
     BY_NAME,
     COUNTS_DIFFER,
@@ -229,7 +229,9 @@ class _Flow:
             try:
                 kafka_python_options(cluster.client_properties(role))
             except ConfigError as error:
-                raise config_error(f"cluster {alias}: {error.message}", self._document.path) from None
+                given = {**properties, **self._of_role(side, role)}
+                place = place_of_named(error.message, given, self._place())
+                raise config_error(f"cluster {alias}: {error.message}", place) from None
         return cluster
 
     def _properties(self, side: str) -> Dict[str, Entry]:

@@ -16,7 +16,8 @@ from mirror_lib.config.refusals import config_error
 
 _VARIABLES = ("KAFKA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
 _OPTION = re.compile(r'-Djava\.security\.auth\.login\.config==?"?([^\s"]+)')
-_COMMENT = re.compile(r"^\s*(?://|#).*$|/\*.*?\*/", re.MULTILINE | re.DOTALL)
+# What stands in quotes is kept: it may look like a comment.
+_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|(?<![^\s;])//[^\n]*|^\s*#[^\n]*|/\*[\s\S]*?\*/', re.MULTILINE)
 _SECTION = re.compile(r"\bKafkaClient\s*\{(.*?;)\s*\}\s*;", re.DOTALL)
 _KEY = "sasl.jaas.config"
 
@@ -37,7 +38,7 @@ def with_login_file(document: Document, environ: Mapping[str, str]) -> Document:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise config_error(f"the JAAS file cannot be read: {error.strerror}", path) from None
-    section = _SECTION.search(_COMMENT.sub("", text))
+    section = _SECTION.search(_COMMENT.sub(r"\1", text))
     if section is None:
         return document
     entry = Entry("", _KEY, section.group(1).strip(), path, hidden=True)

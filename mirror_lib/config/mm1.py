@@ -22,6 +22,7 @@ from mirror_lib.config.mm1_options import (
     ZOOKEEPER,
     Option,
 )
+from mirror_lib.config.model import MM1_POLICY
 from mirror_lib.config.properties import Property, read_properties
 from mirror_lib.config.record_change import KEY
 from mirror_lib.config.refusals import config_error
@@ -36,7 +37,7 @@ Given = Mapping[str, Sequence[str]]
 
 # What MirrorMaker 1 did not do, and that it kept names and let others write to its topics.
 _AS_MM1: Mapping[str, str] = {
-    "replication.policy.class": "IdentityReplicationPolicy",
+    "replication.policy.class": MM1_POLICY,
     "replication.factor": "-1",
     "heartbeats.replication.enabled": "false",
     "sync.topic.configs.enabled": "false",

@@ -13,6 +13,7 @@ from mirror_lib.config.windows import UTC, Opening, Window, Zone, opening
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
+MM1_POLICY = "MirrorMaker1Policy"
 DEFAULT_TOPIC_FILTER = "DefaultTopicFilter"
 DEFAULT_GROUP_FILTER = "DefaultGroupFilter"
 DEFAULT_CONFIG_FILTER = "DefaultConfigPropertyFilter"
@@ -176,7 +177,7 @@ class MirrorConfig:
 
     `trigger` is `availableNow` or a Spark processing time such as `10 seconds`.
     `heartbeat_pairs` are not copied; heartbeats are written to their targets, because the file asks for it.
-    `name` tells apart mirrors that run the same flow over different topics; it is part of every transactional id.
+    `name` tells apart mirrors whose flows are called the same; it is part of every transactional id.
     `warnings` are sentences for the operator, to be printed once; they hold no values that may be secret.
     """
 

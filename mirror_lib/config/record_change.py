@@ -155,6 +155,8 @@ def _check_name(name: str, groups: int, position: int) -> None:
         LEGAL_NAME.parse(_GROUP.sub("x", name))
     except ValueError:
         raise ValueError(f"has in item {position} a remote topic that Kafka would not take") from None
+    if name.startswith("__"):
+        raise ValueError(f"has in item {position} a remote topic named as Kafka's own are, which begin with __")
 
 
 def rename_items(pairs: Iterable[Tuple[str, Iterable[str]]]) -> Tuple[str, ...]:

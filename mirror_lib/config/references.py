@@ -81,7 +81,8 @@ def standard_references(text: str, names: Mapping[str, str]) -> str:
 def _from_file(where: str) -> Optional[str]:
     path, _, key = where.rpartition(":")
     try:
-        with open(path, "rb") as stream:
+        # Unlike other files of properties: Kafka's provider reads it as UTF-8.
+        with open(path, encoding="utf-8") as stream:
             found: Optional[str] = javaproperties.load(stream).get(key)
     except (OSError, ValueError):
         return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from typing import Iterable, Optional, Sequence
+from typing import Iterable, Mapping, Optional, Sequence
 
+from mirror_lib.config.entries import Entry
 from mirror_lib.errors import ConfigError
 
 
@@ -24,3 +25,9 @@ def unknown_cluster(alias: str, aliases: Sequence[str], written: str, place: str
     known = f"the clusters are {', '.join(aliases)}" if aliases else "the file has no clusters"
     advice = f"did you mean {like}?" if like else known
     return config_error(f"{written} names an unknown cluster, {alias}; {advice}", place)
+
+
+def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) -> str:
+    """The place of the first key of `given` that the sentence names, else `otherwise`."""
+    words = (word.strip(":;,()") for word in sentence.split())
+    return next((given[word].place for word in words if word in given), otherwise)

@@ -16,6 +16,7 @@ from mirror_lib.config.model import (
     DEFAULT_TOPIC_FILTER,
     IDENTITY_POLICY,
     KEEP,
+    MM1_POLICY,
 )
 from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.record_change import (
@@ -89,6 +90,7 @@ _MIRROR = "org.apache.kafka.connect.mirror."
 _POLICIES = {
     **{prefix + name: name for prefix in ("", _MIRROR) for name in (DEFAULT_POLICY, IDENTITY_POLICY)},
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": IDENTITY_POLICY,
+    MM1_POLICY: MM1_POLICY,
 }
 
 
@@ -102,8 +104,9 @@ _REPLICATION = whole_number(1, default_of_broker=True)
 
 SETTINGS: Tuple[Setting, ...] = (
     Setting("clusters", TEXT, "", "Aliases of the clusters; in YAML a map from alias to client properties", level=TOP),
-    Setting("name", LEGAL_NAME, "mirror", "Tells apart mirrors that run one flow over different topics; part of every "
-            "transactional id, so never change it", "name", level=TOP),
+    Setting("name", LEGAL_NAME, "mirror", "Tells apart mirrors whose flows are called the same (`A->B`), over other "
+            "topics or into other remote topics; part of every transactional id, so never change it", "name",
+            level=TOP),
     Setting("state", TEXT, "./mirror-state", "Folder of the Delta tables and Spark's checkpoints: any path that Spark "
             "can write", "state", level=TOP),
     Setting("trigger", TRIGGER, "availableNow", "`availableNow` copies what is there and ends; a time such as "
@@ -114,8 +117,8 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("topics.exclude", PATTERNS, r"mm2.*\.internal, .*\.replica, __.*", "Topics not to copy; beats `topics`",
             "topics_exclude"),
     Setting("replication.policy.class", replaceable_class(_POLICIES), DEFAULT_POLICY, "How remote topics are named: "
-            "`A.orders` (default), `orders` (identity), or as a class of your own says", "replication_policy", DIFFERS,
-            _PYTHON),
+            f"`A.orders` (default), `orders` (identity; `{MM1_POLICY}` without MirrorMaker 2's rule for heartbeats and "
+            "internal topics), or as a class of your own says", "replication_policy", DIFFERS, _PYTHON),
     Setting("replication.policy.separator", LEGAL_NAME, ".", "Between alias and topic in a remote topic's name",
             "separator"),
     Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN, "true", "`false` keeps `.` in the names of "
@@ -154,7 +157,7 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("on.error", choice("fail", "skip"), "fail", "Where the target rejects a record batch: `fail` stops its "
             "partition and fails the run, `skip` writes the offsets down as an incident and goes on", "on_error"),
     Setting("on.data.loss", choice("fail", "continue"), "fail", "What to do where the source lost records before they "
-            "were copied", "on_data_loss"),
+            "were copied, or a shared remote topic lost what an interrupted attempt may have written", "on_data_loss"),
     Setting("batch.max.seconds", SECONDS, "10", "About how long one pass copies before its offset syncs are committed",
             "batch_max_seconds"),
     Setting("tail.enabled", BOOLEAN, "true", "In continuous mode: tasks go on copying what comes, so that a record is "

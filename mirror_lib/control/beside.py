@@ -8,16 +8,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
-from mirror_lib.cluster import clusters_of
+from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.control.duty import Duty
 from mirror_lib.control.heartbeats import HeartbeatWriter
+from mirror_lib.control.last_clusters import LastClusters, LastRuns
+from mirror_lib.control.pairs import beating_pairs
 from mirror_lib.control.report import ControlReport
 from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
 
@@ -35,7 +38,8 @@ Watcher = Callable[[ControlReport], None]
 class ControlBeside:
     """A context for the copy of `flows`. `watcher` gets a report when something was changed, and one at the end.
 
-    In a run that ends by itself everything is done once, before the copy.
+    In a run that ends by itself everything is done once, before the copy. Where by `runs` another cluster stands behind
+    an alias nothing is done.
     """
 
     def __init__(
@@ -43,12 +47,16 @@ class ControlBeside:
         config: MirrorConfig,
         flows: Sequence[ReplicationFlow],
         book: MadeAcls,
+        runs: LastRuns,
         watcher: Watcher,
         stop: threading.Event,
     ) -> None:
         self._stop, self._watcher = stop, watcher
-        each = [_FlowControl(config, flow, book, watcher) for flow in flows]
-        each += [_FlowControl(config, only_heartbeats(pair), book, watcher) for pair in beating_pairs(config, flows)]
+        each = [_FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher) for flow in flows]
+        # A pair that is not copied has no runs: of its target those of the flows that are copied tell.
+        told = LastClusters(runs, config.flows)
+        pairs = map(only_heartbeats, beating_pairs(config, flows))
+        each += [_FlowControl(config, pair, book, told, watcher) for pair in pairs]
         self._controls = [control for control in each if control.duties]
 
     def __enter__(self) -> ControlBeside:
@@ -80,13 +88,6 @@ class ControlBeside:
         return [duty for control in self._controls for duty in control.duties]
 
 
-def beating_pairs(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> List[ReplicationFlow]:
-    """The pairs whose heartbeats a run of `flows` writes: to clusters that these read, and to those that none reads."""
-    read = {flow.source.alias for flow in flows}
-    elsewhere = {flow.source.alias for flow in config.flows} - read
-    return [pair for pair in config.heartbeat_pairs if pair.target.alias not in elsewhere]
-
-
 def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:
     """The pair with nothing else switched on that is done beside a copy."""
     return replace(pair, sync_topic_configs_interval=None, sync_topic_acls_interval=None)
@@ -95,11 +96,14 @@ def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:
 class _FlowControl:
     """The duties of one flow and its report so far. Duties report from threads of their own."""
 
-    def __init__(self, config: MirrorConfig, flow: ReplicationFlow, book: MadeAcls, watcher: Watcher) -> None:
+    def __init__(
+        self, config: MirrorConfig, flow: ReplicationFlow, book: MadeAcls, clusters: LastClusters, watcher: Watcher
+    ) -> None:
         self._flow, self._flows, self._book, self._watcher = flow, config.flows, book, watcher
+        self._clusters = clusters
         self._lock = threading.Lock()
         self._standing: Dict[str, Tuple[str, ...]] = {}
-        self._heartbeats = HeartbeatWriter(flow)
+        self._heartbeats = HeartbeatWriter(flow, clusters.check)
         self._report = ControlReport(flow.name)
         self._shown: Optional[ControlReport] = None
         turns = (
@@ -127,13 +131,19 @@ class _FlowControl:
 
     def _sync_configs(self) -> Synced:
         flow = self._flow
-        with clusters_of(flow) as (source, target):
+        with self._same_clusters() as (source, target):
             return sync_topic_configs(flow, self._flows, source, target)
 
     def _sync_acls(self) -> Synced:
         flow = self._flow
-        with clusters_of(flow) as (source, target):
+        with self._same_clusters() as (source, target):
             return sync_topic_acls(flow, self._flows, source, target, self._book)
+
+    @contextmanager
+    def _same_clusters(self) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
+        with clusters_of(self._flow) as (source, target):
+            self._clusters.check({each.alias: each.cluster_id() for each in (source, target)})
+            yield source, target
 
     def _beat(self) -> Synced:
         self._heartbeats.beat()

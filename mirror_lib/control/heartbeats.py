@@ -6,6 +6,7 @@ A flow that reads this target copies them on, and by the name of the copy Mirror
 from __future__ import annotations
 
 import time
+from typing import Callable, Mapping
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.internal_topic import InternalTopic
@@ -16,10 +17,13 @@ from mirror_lib.translate.mm2_format import Heartbeat, encode_heartbeat
 
 
 class HeartbeatWriter:
-    """Writes the heartbeats of one pair. Connects at the first one, and anew after an error; one thread at a time."""
+    """Writes the heartbeats of one pair. Connects at the first one, and anew after an error; one thread at a time.
 
-    def __init__(self, pair: ReplicationFlow) -> None:
-        self._pair = pair
+    `check` gets the target's id by its alias at every connecting, and raises a MirrorError where none is to be written.
+    """
+
+    def __init__(self, pair: ReplicationFlow, check: Callable[[Mapping[str, str]], None]) -> None:
+        self._pair, self._check = pair, check
         name = policy_for(pair).heartbeats_topic()
         self._topic = InternalTopic(
             pair.target, name, pair.heartbeats_topic_replication_factor, answer_seconds=pair.admin_timeout
@@ -31,6 +35,7 @@ class HeartbeatWriter:
         try:
             if not self._ready:
                 with KafkaCluster(self._pair.target, self._pair.admin_timeout) as cluster:
+                    self._check({cluster.alias: cluster.cluster_id()})
                     self._topic.ensure(cluster)
             heartbeat = Heartbeat(self._pair.source.alias, self._pair.target.alias, int(1000 * time.time()))
             self._topic.append([encode_heartbeat(heartbeat)])

@@ -13,8 +13,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.facts import AclBinding, AclCluster, Cluster
-from mirror_lib.topics.naming import remote_topics
-from mirror_lib.topics.plan import select_topics
+from mirror_lib.topics.plan import TopicFacts, plan_topics, select_topics
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +55,12 @@ class MadeAcls(Protocol):
 def sync_topic_configs(
     flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: Cluster, target: Cluster
 ) -> Synced:
-    """Bring the configs of every remote topic that exists in line. Raises ClusterError where they cannot be read."""
-    there = target.topics()
-    selected, _ = select_topics(flow, source.topics(), flows)
+    """Bring the configs of every remote topic that is there, and is written to, in line. Raises ClusterError where they
+    cannot be read."""
+    facts = TopicFacts(source.topics(), target.topics(), target_broker_count=target.broker_count())
+    copied = plan_topics(flow, facts, flows).copied
     # Of several topics in one remote topic the first by name says how it is to be.
-    names = {remote: name for name in sorted(selected, reverse=True) for remote in remote_topics(flow, name)}
-    names = {remote: name for remote, name in names.items() if remote in there}
+    names = {each.remote_topic: each.source.name for each in reversed(copied) if each.create is None}
     source_configs = source.topic_configs(sorted(set(names.values())))
     remote_configs = target.topic_configs(sorted(names))
     changes = {
@@ -110,7 +109,7 @@ def sync_topic_acls(
         return Synced(notes=(f"no ACLs are copied: {unguarded} has no authorizer",))
     selected, _ = select_topics(flow, source.topics(), flows)
     made = book.made(flow.name) if flow.sync_topic_acls_delete else frozenset()
-    changes = acl_changes(flow, theirs, ours, selected, made, flows)
+    changes = acl_changes(flow, theirs, ours, selected, made, flows, target.topics())
     # Told after they are there and before they are gone: killed in between, an ACL stays that nobody will delete.
     created, refused = _carried_out(target.create_topic_acls(changes.create))
     if created:

@@ -6,13 +6,19 @@ MM2's rules for single topics; prefixed and wildcard patterns, which it drops or
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding
+from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, TopicDescription
+from mirror_lib.topics.filters import PatternFilter, topic_filter_for
 from mirror_lib.topics.naming import remote_topic
+from mirror_lib.topics.plan import why_closed
 from mirror_lib.topics.policy import policy_for
 from mirror_lib.topics.selection import copied_back, why_skipped
+
+NO_TOPICS: Mapping[str, TopicDescription] = {}
+# What an ACL is for: a name or a prefix, and which of them it is.
+Pattern = Tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -39,26 +45,30 @@ def acl_changes(
     selected: Mapping[str, str],
     made: FrozenSet[AclBinding] = frozenset(),
     flows: Sequence[ReplicationFlow] = (),
+    target_topics: Mapping[str, TopicDescription] = NO_TOPICS,
 ) -> AclChanges:
     """Compare all ACLs of topics on both clusters. `selected` has the remote name of each topic that is copied now.
 
     `made` are the ACLs on the target that this flow created: only they are ever deleted, and only if the flow has
-    `sync.topic.acls.delete` and still copies something. `flows` are all flows of the file.
+    `sync.topic.acls.delete` and still copies something. `flows` are all flows of the file. Of `target_topics` those
+    that the flow must not write to keep the ACLs that they have.
     """
     translator = _Translator(flow, selected, flows)
     wanted: Dict[AclBinding, None] = {}
     skipped: List[SkippedAcl] = []
     for acl in sorted(source, key=_order):
         translated, reason = translator.translate(acl)
-        if translated is None:
+        for each in translated:
+            wanted[each] = None
+            reason = reason or why_closed(each.topic, flow, target_topics) or ""
+        if reason:
             skipped.append(SkippedAcl(acl, reason))
-        else:
-            wanted[translated] = None
     there = frozenset(remote)
+    opened = (acl for acl in wanted.keys() - there if why_closed(acl.topic, flow, target_topics) is None)
     # A source that shows no topic at all has more likely lost a right than its topics.
     deleting = flow.sync_topic_acls_delete and bool(selected)
     return AclChanges(
-        create=tuple(sorted(wanted.keys() - there, key=_order)),
+        create=tuple(sorted(opened, key=_order)),
         delete=tuple(sorted((made & there) - wanted.keys(), key=_order)) if deleting else (),
         skipped=tuple(skipped),
     )
@@ -79,37 +89,42 @@ class _Translator:
         # Heartbeats are named by a rule of their own under the identity policy.
         heartbeats = self._policy.is_heartbeats_topic
         self._copied = {name: remote for name, remote in selected.items() if not heartbeats(name)}
+        taken = topic_filter_for(flow)
+        # MM2's question: a filter of names takes the wildcard itself where it takes every name.
+        self._takes_all = isinstance(taken, PatternFilter) and taken.why_not(EVERY_TOPIC) is None
 
-    def translate(self, acl: AclBinding) -> Tuple[Optional[AclBinding], str]:
-        """The ACL on the target, or `None` and why there is none."""
+    def translate(self, acl: AclBinding) -> Tuple[Tuple[AclBinding, ...], str]:
+        """The ACLs on the target, or why there are none."""
         if (acl.permission, acl.operation) == ("ALLOW", "WRITE"):
-            return None, "who may write to a topic may not write to its copy"
+            return (), "who may write to a topic may not write to its copy"
         # MM2's downgrade: ALL would bring WRITE along.
         reads_only = (acl.permission, acl.operation) == ("ALLOW", "ALL")
         operation = "READ" if reads_only else acl.operation
         if acl.pattern_type == LITERAL and acl.topic != EVERY_TOPIC:
-            name, reason = self._one_topic(acl.topic)
-            pattern_type = LITERAL
+            names, reason = self._one_topic(acl.topic)
         else:
-            name, reason = self._prefix("" if acl.pattern_type == LITERAL else acl.topic)
-            pattern_type = PREFIXED if name else LITERAL
-        if name is None:
-            return None, reason
-        return replace(acl, topic=name or EVERY_TOPIC, pattern_type=pattern_type, operation=operation), ""
+            names, reason = self._pattern("" if acl.pattern_type == LITERAL else acl.topic)
+        return tuple(replace(acl, topic=name, pattern_type=kind, operation=operation) for name, kind in names), reason
 
-    def _one_topic(self, topic: str) -> Tuple[Optional[str], str]:
+    def _one_topic(self, topic: str) -> Tuple[Sequence[Pattern], str]:
         # By name alone, as in MM2: rights may be granted before there is a topic.
         reason = why_skipped(topic, self._flow)
         if reason is None and copied_back(topic, self._flow, self._flows) is not None:
             reason = "its copy would come back: cycle"
-        return (None, reason) if reason else (remote_topic(self._flow, topic), "")
+        return ((), reason) if reason else ([(remote_topic(self._flow, topic), LITERAL)], "")
 
-    def _prefix(self, prefix: str) -> Tuple[Optional[str], str]:
-        """The prefix on B, `""` for every topic. Only if it fits: a policy may do more than put something before."""
+    def _pattern(self, prefix: str) -> Tuple[Sequence[Pattern], str]:
+        """What a prefix, `""` for every topic, is on B; only if it fits: a policy may do more than put words before it.
+
+        Where it is the same there it may cover topics that are B's own: copies are named one by one then, unless the
+        flow takes every topic.
+        """
         copies = [remote for name, remote in self._copied.items() if name.startswith(prefix)]
         if not copies:
-            return None, "no topic that is copied begins so"
+            return (), "no topic that is copied begins so"
         translated = self._policy.format_remote_topic(self._flow.source.alias, prefix)
         if not all(remote.startswith(translated) for remote in copies):
-            return None, "the replication policy does not keep prefixes"
-        return translated, ""
+            return (), "the replication policy does not keep prefixes"
+        if translated == prefix and not self._takes_all:
+            return [(remote, LITERAL) for remote in copies], ""
+        return [(translated, PREFIXED) if translated else (EVERY_TOPIC, LITERAL)], ""

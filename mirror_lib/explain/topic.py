@@ -21,7 +21,7 @@ from mirror_lib.topics.filters import topic_filter_for
 from mirror_lib.topics.naming import remote_topic, renamed
 from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicFacts, plan_topics
 from mirror_lib.topics.policy import policy_for
-from mirror_lib.topics.selection import copied_back
+from mirror_lib.topics.selection import copied_back, why_cycle
 
 HEARTBEATS_KEY = "heartbeats.replication.enabled"
 
@@ -90,9 +90,10 @@ def _steps(
         yield Step("internal topic", ALWAYS, "its name begins with __ or .", stops="internal topic")
     yield Step("internal topic", ALWAYS, "no")
     yield from _filter_steps(name, flow, policy.is_heartbeats_topic(name))
-    if policy.is_cycle(name, flow.source.alias, flow.target.alias):
+    cycle = why_cycle(name, flow)
+    if cycle is not None:
         said = f"its name says that it came from {flow.source.alias} or {flow.target.alias}"
-        yield Step("cycle", ALWAYS, said, stops=f"would be copied back to {flow.target.alias}: cycle")
+        yield Step("cycle", ALWAYS, said, stops=cycle)
     closing = copied_back(name, flow, flows)
     if closing is not None:
         says = f"{closing} would bring the copy back as {name}"

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from functools import partial
-from typing import Any, Dict, Optional
+from typing import Any, Deque, Dict, Optional
 
 from kafka.errors import (
     IllegalSaslStateError,
@@ -40,7 +41,13 @@ class LoginRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no typ
 
 
 class BrokerConnection(PatientConnection):
-    """One that receives each answer where it stays, and waits where its broker asks for it."""
+    """One that receives each answer where it stays, and waits where its broker asks for it, or while it is answering: a
+    request's time is how long nothing comes. Large answers over a narrow line would never arrive otherwise.
+    """
+
+    def hears(self) -> bool:
+        """Whether a large answer is under way."""
+        return bool(self.connected and self.parser.is_under_way())
 
     def connection_made(self, transport: Any) -> None:
         """As the library's."""
@@ -50,6 +57,19 @@ class BrokerConnection(PatientConnection):
             receive_message_max_bytes=self.config["receive_message_max_bytes"],
             ident=self.parser._ident,
         )
+
+    def _request_timed_out(self, future: Any, sent_at: float, timeout_at: float) -> None:
+        if self.closed or future.is_done:
+            return
+        again_at = self.transport.heard_last() + timeout_at - sent_at
+        if self.closed or future.is_done or again_at <= time.monotonic():
+            super()._request_timed_out(future, sent_at, timeout_at)
+            return
+        timer = self.net.call_at(again_at, lambda: self._request_timed_out(future, sent_at, timeout_at))
+        waiting: Deque[Any] = self.in_flight_requests
+        for _ in range(len(waiting)):
+            number, each, *rest = waiting.popleft()
+            waiting.append((number, each, sent_at, again_at, timer) if each is future else (number, each, *rest))
 
 
 class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
@@ -64,6 +84,11 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         # The library's own record of refusals is emptied by the attempt that was refused.
         self._refusals: Dict[Any, str] = {}
         super().__init__(network, **options)
+
+    def hears(self, node_id: Any = None) -> bool:
+        """Whether a large answer of this broker, or of any, is under way."""
+        found = self._conns.values() if node_id is None else [self._conns[node_id]] if node_id in self._conns else []
+        return any(each.hears() for each in found)
 
     def refuse(self, reason: str) -> None:
         """No broker and this client get to talk, for a reason that was found out beside it. From any thread."""

@@ -29,6 +29,7 @@ REQUEST_TIMEOUT_MS = 30_000
 # Above it the client fails requests at once. All lanes may be asked about together; appends have a limit of their own.
 MAX_IN_FLIGHT = 100
 TRANSACTION_KEY = 1
+HEARING_SECONDS = 0.1
 
 Future = Any
 Partition = Tuple[str, int]
@@ -115,14 +116,19 @@ class LogClient:
         return future.value
 
     def wait(self, future: Future, timeout_ms: float) -> None:
-        """Send and receive until `future` is done or the time is up, which stands still while brokers throttle us."""
-        throttle, until = self._manager.throttle, time.monotonic() + timeout_ms / 1000
+        """Send and receive until `future` is done or the time is up, which stands still while brokers throttle us, and
+        does not end while a large answer is under way."""
+        throttle, now = self._manager.throttle, time.monotonic()
+        until = now + throttle.left(now) + timeout_ms / 1000 - throttle.asked_for()
         while not future.is_done:
-            now = time.monotonic()
-            left = max(until - now, throttle.left(now))
-            if left <= 0:
+            left = until + throttle.asked_for() - time.monotonic()
+            if left <= 0 and not self.hears():
                 return
-            self.network.wait(future, left * 1000)
+            self.network.wait(future, max(left, HEARING_SECONDS) * 1000)
+
+    def hears(self, node: Optional[int] = None) -> bool:
+        """Whether a large answer of `node`, or of any broker, is under way."""
+        return bool(self._manager.hears(node))
 
     def throttled_seconds(self) -> float:
         """How long brokers have kept this client waiting, by its quotas, since this was asked the last time."""

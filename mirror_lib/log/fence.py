@@ -18,6 +18,8 @@ from mirror_lib.log.producer import Producer
 CONCURRENT_TRANSACTIONS = 51
 CLUSTER_AUTHORIZATION_FAILED = 31
 NOT_COORDINATOR = 16
+# Of a partition: only that another one failed, which has the reason.
+OPERATION_NOT_ATTEMPTED = 55
 TRY_AGAIN = (CONCURRENT_TRANSACTIONS, NOT_COORDINATOR)
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 # A coordinator gives out another producer id when an epoch has reached 32766, and markers under that id fence nobody
@@ -128,7 +130,8 @@ def refuse_partitions(answer: Any, transactional_id: str) -> None:
     """Raises what `fence` raises if the answer to `add_partitions_request` holds an error."""
     for topic in answer.results_by_topic_v3_and_below:
         for result in topic.results_by_partition:
-            refuse(result.partition_error_code, f"{transactional_id}, {topic.name}-{result.partition_index}")
+            if result.partition_error_code != OPERATION_NOT_ATTEMPTED:
+                refuse(result.partition_error_code, f"{transactional_id}, {topic.name}-{result.partition_index}")
 
 
 def worst_partition_error(answer: Any) -> int:
@@ -139,8 +142,7 @@ def worst_partition_error(answer: Any) -> int:
         for result in topic.results_by_partition
         if result.partition_error_code
     ]
-    # OPERATION_NOT_ATTEMPTED (55) only says that another partition failed; that one has the reason.
-    return next((code for code in codes if code != 55), 0)
+    return next((code for code in codes if code != OPERATION_NOT_ATTEMPTED), 0)
 
 
 def _abort(client: LogClient, transactional_id: str, producer: Producer, deadline: float) -> None:

@@ -6,40 +6,23 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import (
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Protocol,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
-)
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, by_topic, name_of
-from mirror_lib.log.fetch_answer import BY_TOPIC_ID, FetchAnswer, FetchRequestOfViews
+from mirror_lib.log.batch import Buffer
+from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, by_topic, error_name, name_of
+from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST, NO_REPLICA, FetchAnswer, FetchRequestOfViews
 from mirror_lib.log.fetch_pace import FetchPace
 from mirror_lib.log.fetch_session import Asked, FetchSession
+from mirror_lib.log.fetch_turns import MAX_WAIT_MS, FetchTurns
 from mirror_lib.log.gaps import Gaps
 from mirror_lib.log.offsets import local_start
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
-MAX_WAIT_MS = 500
-# A broker answers one request of a connection at a time: who may want more soon must not wait for a long one.
-BRIEF_WAIT_MS = 10
 # One question to a broker is under way at a time, so what it brings has to be worth a long way.
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 8 * 1024 * 1024
-
-Buffer = Union[bytes, bytearray, memoryview]
 
 
 @dataclass(frozen=True)
@@ -70,6 +53,7 @@ def fetch_request(
 
     `asked` says it within a session, `limits` beats `partition_max_bytes`. With `ids` of all topics it asks by id where
     the broker can (KIP-516): another topic that was given the name gives then an error, and none of its records.
+    Without them it asks so that no broker names another replica to read from instead (KIP-392).
     """
     asked = asked or Asked(positions=positions)
     topics: Dict[str, List[Any]] = {}
@@ -91,7 +75,7 @@ def fetch_request(
         forgotten_topics_data=_forgotten(asked.forgotten, ids),
         rack_id="",
         min_version=4,
-        max_version=BY_TOPIC_ID if ids else BY_TOPIC_ID - 1,
+        max_version=BY_TOPIC_ID if ids else KNOWS_NEAREST - 1,
     )
 
 
@@ -127,6 +111,11 @@ def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = 
                 data=part.records if part.records is not None else b"",
             )
     return found
+
+
+def redirects(answer: FetchAnswer) -> bool:
+    """Whether another replica than the leader is named to read from (KIP-392): nothing was read of that log then."""
+    return any(part.preferred_read_replica != NO_REPLICA for topic in answer.responses for part in topic.partitions)
 
 
 def says_nothing(answer: FetchAnswer) -> bool:
@@ -189,8 +178,8 @@ class _Question(NamedTuple):
 class Fetcher:
     """Keeps one fetch request in flight to each broker of the source, over all its partitions that want data.
 
-    Whoever got something is asked for last the next time. One that got nothing below its end, though there was room
-    in the answer, is asked for alone: there is a gap in the log, or a batch that no shared answer has room for.
+    One that got nothing below its end, though there was room in the answer, is asked for alone: there is a gap in the
+    log, or a batch that no shared answer has room for. Data comes from leaders alone, whatever brokers advise.
     """
 
     def __init__(self, client: LogClient, isolation: int, gate: FetchGate) -> None:
@@ -204,14 +193,20 @@ class Fetcher:
         self._sessions: Dict[int, FetchSession] = {}
         # By partition, what was last said of its log.
         self._last: Dict[Partition, Fetched] = {}
-        self._served: Set[Partition] = set()
-        self._alone: Set[Partition] = set()
         self._pace = FetchPace()
         self._gaps = Gaps(lambda partition: local_start(client, partition))
+        self._turns = FetchTurns(self._gaps.stored)
+        self._by_id = True
+        # By broker, how much it has brought.
+        self._brought: Dict[int, int] = {}
 
     def idle(self) -> bool:
         """True when no answer is awaited."""
         return not self._in_flight
+
+    def hears_first(self) -> bool:
+        """Whether a broker that has brought nothing yet is giving a large answer."""
+        return any(self._client.hears(node) for node in self._in_flight if not self._brought.get(node))
 
     def pump(self, partitions: Iterable[Fetchable]) -> None:
         """Ask each free broker for what its partitions want. Raises `Disconnected` for a leaderless partition."""
@@ -230,24 +225,22 @@ class Fetcher:
             wanted.setdefault(node, {})[partition.source] = partition.fetch_position
         brokers = len(wanted) + len(self._in_flight)
         for node in sorted(wanted, key=lambda each: self._asked_at.get(each, 0)):
-            self._send(node, wanted[node], BRIEF_WAIT_MS if node in brief else MAX_WAIT_MS, brokers)
+            self._send(node, wanted[node], node in brief, brokers)
 
     def rest(self) -> float:
         """Seconds until a broker that `pump` passed over may be asked."""
         return self._pace.rest(time.monotonic())
 
-    def _send(self, node: int, wanted: Mapping[Partition, int], max_wait_ms: int, brokers: int) -> None:
-        lonely = self._alone.intersection(wanted)
-        if lonely and not self._gaps.stored(min(lonely)):
-            max_wait_ms = 0
-        in_turn = [min(lonely)] if lonely else sorted(wanted, key=lambda each: each in self._served)
+    def _send(self, node: int, wanted: Mapping[Partition, int], brief: bool, brokers: int) -> None:
+        in_turn, max_wait_ms = self._turns.next(node, wanted, brief)
         granted = self._gate.grant(in_turn, brokers)
         if not granted.each:
             return
         self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
         positions = {each: wanted[each] for each in granted.each}
         asked = self._sessions.setdefault(node, FetchSession()).ask(positions, granted.each)
-        ids = self._client.topic_ids({topic for topic, _ in (*positions, *asked.forgotten)})
+        topics = {topic for topic, _ in (*positions, *asked.forgotten)}
+        ids = self._client.topic_ids(topics) if self._by_id else {}
         request = fetch_request(
             positions, self._isolation, granted.total, PARTITION_FETCH_BYTES, max_wait_ms, asked, granted.each, ids
         )
@@ -264,28 +257,29 @@ class Fetcher:
             brought = {each: len(one.data) for each, one in found.items()}
             self._gate.settle(granted, brought)
             self._pace.answered(node, sum(brought.values()))
-            known = self._sessions[node].answered(asked, future.value.error_code, future.value.session_id)
-            if not known or says_nothing(future.value):
-                continue
-            answer = self._whole(positions, found)
-            sizes = {partition: len(one.data) for partition, one in answer.items() if len(one.data)}
-            self._learn(positions, answer, sizes, granted)
-            for partition, one in answer.items():
-                at = positions[partition]
-                empty = not sizes and at < one.end and not one.error_code
-                yield partition, at, self._gaps.answered(partition, at, empty), one
+            self._brought[node] = self._brought.get(node, 0) + sum(brought.values())
+            code = future.value.error_code
+            known = self._sessions[node].answered(asked, code, future.value.session_id)
+            if known and code:
+                raise Disconnected(f"{self._client.alias}: fetch failed: {error_name(code)}")
+            if redirects(future.value):
+                self._by_id = False
+                del self._sessions[node]  # what was told in it is dropped here
+            elif known and not says_nothing(future.value):
+                yield from self._told(positions, found, granted)
 
-    def _learn(
-        self,
-        positions: Mapping[Partition, int],
-        answer: Mapping[Partition, Fetched],
-        sizes: Mapping[Partition, int],
-        granted: Grant,
-    ) -> None:
+    def _told(
+        self, positions: Mapping[Partition, int], found: Mapping[Partition, Fetched], granted: Grant
+    ) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
+        answer = self._whole(positions, found)
+        sizes = {partition: len(one.data) for partition, one in answer.items() if len(one.data)}
+        gaps = {each for each, one in answer.items() if not len(one.data) and positions[each] < one.end}
         room = 2 * sum(sizes.values()) <= granted.total
-        gaps = {each for each, found in answer.items() if not len(found.data) and positions[each] < found.end}
-        self._alone = (self._alone - set(positions)) | (gaps if room else set())
-        self._served = (self._served - set(positions)) | set(sizes)
+        self._turns.answered(positions, sizes, gaps if room else set())
+        for partition, one in answer.items():
+            at = positions[partition]
+            empty = not sizes and at < one.end and not one.error_code
+            yield partition, at, self._gaps.answered(partition, at, empty), one
 
     def _whole(
         self, positions: Mapping[Partition, int], found: Mapping[Partition, Fetched]

@@ -14,6 +14,9 @@ from kafka.protocol.consumer import FetchRequest
 
 KNOWS_LOG_START, KNOWS_SESSIONS, KNOWS_NEAREST, COMPACT, BY_TOPIC_ID = 5, 7, 11, 12, 13
 
+# No other replica than the leader is named to read from.
+NO_REPLICA = -1
+
 _I16, _I32, _I64 = (struct.Struct(kind) for kind in (">h", ">i", ">q"))
 _PART = struct.Struct(">ihqq")  # index, error code, high watermark, last stable offset
 _SESSION = struct.Struct(">hi")
@@ -36,6 +39,7 @@ class PartAnswer(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted_transactions: Tuple[Aborted, ...]
+    preferred_read_replica: int
     records: Optional[memoryview]
 
 
@@ -106,12 +110,11 @@ def _part(reader: _Reader, version: int) -> PartAnswer:
     index, error_code, high_watermark, last_stable = reader.take(_PART)
     (log_start,) = reader.take(_I64) if version >= KNOWS_LOG_START else (-1,)
     aborted = tuple(_aborted(reader) for _ in range(reader.count()))
-    if version >= KNOWS_NEAREST:
-        reader.take(_I32)  # a nearer replica
+    (nearest,) = reader.take(_I32) if version >= KNOWS_NEAREST else (NO_REPLICA,)
     size = reader.count(none=-1)
     records = None if size < 0 else reader.bytes(size)
     reader.pass_tags()
-    return PartAnswer(index, error_code, high_watermark, last_stable, log_start, aborted, records)
+    return PartAnswer(index, error_code, high_watermark, last_stable, log_start, aborted, nearest, records)
 
 
 def _aborted(reader: _Reader) -> Aborted:

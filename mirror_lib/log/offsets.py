@@ -16,10 +16,13 @@ KNOWS_TIERED_STORAGE = 8
 READ_UNCOMMITTED = 0
 
 
-def log_ends(client: LogClient, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+def log_ends(
+    client: LogClient, partitions: Iterable[Partition], isolation: int = READ_UNCOMMITTED
+) -> Mapping[Partition, int]:
     """The end of each partition's log, in one request a broker; left out where its leader does not tell it.
 
-    It is the high watermark: just after an election that may lie before what was acknowledged. Raises `Disconnected`.
+    It is the high watermark: just after an election that may lie before what was acknowledged. Or the last stable
+    offset, by `isolation`. Raises `Disconnected`.
     """
     by_node: Dict[int, List[Partition]] = {}
     for partition in partitions:
@@ -29,7 +32,7 @@ def log_ends(client: LogClient, partitions: Iterable[Partition]) -> Mapping[Part
     return {
         (topic.name, part.partition_index): part.offset
         for node, asked in by_node.items()
-        for topic in client.call(node, list_offsets_request(asked, LATEST, READ_UNCOMMITTED)).topics
+        for topic in client.call(node, list_offsets_request(asked, LATEST, isolation)).topics
         for part in topic.partitions
         if not part.error_code
     }

@@ -15,7 +15,9 @@ from mirror_lib.log.connection import (
     is_retriable,
     name_of,
 )
-from mirror_lib.log.fetch import MAX_WAIT_MS, Fetched, fetch_request, fetched, says_nothing
+from mirror_lib.log.fetch import Fetched, fetch_request, fetched, says_nothing
+from mirror_lib.log.fetch_turns import MAX_WAIT_MS
+from mirror_lib.log.legacy import last_offset
 from mirror_lib.log.offsets import EARLIEST, list_offsets_request, local_start
 from mirror_lib.log.visible import Entry, entries
 
@@ -64,8 +66,8 @@ class LogEntries(Iterator[Entry]):
         """The next entry; stops at the end of the log."""
         while True:
             for entry in self._fetched:
-                if entry[1] is not None:
-                    self._position = entry[1].next_offset
+                raw, header, _ = entry
+                self._position = last_offset(raw) + 1 if header is None else header.next_offset
                 return entry
             if not self._fetch():
                 raise StopIteration
@@ -106,7 +108,9 @@ class LogEntries(Iterator[Entry]):
         answer = client.call(node, request)
         while says_nothing(answer):  # the broker takes the next request when there is quota again
             answer = client.call(node, request)
-        found = fetched(answer, self._isolation)[self._partition]
+        found = fetched(answer, self._isolation).get(self._partition)
+        if found is None:
+            raise Disconnected(f"{client.alias}: {name}: {error_name(answer.error_code)}")
         if found.error_code == OFFSET_OUT_OF_RANGE:
             self._move_to_log_start(node, name)
             return self._ask(max_wait_ms)

@@ -25,6 +25,10 @@ class Throttle:
         self._seconds += until - max(now, self._until)
         self._until = until
 
+    def asked_for(self) -> float:
+        """Seconds of silence that brokers have asked for so far."""
+        return self._seconds
+
     def taken(self, now: float) -> float:
         """Seconds of silence up to `now`, from when this was asked the last time on."""
         before, self._taken = self._taken, self._seconds - self.left(now)

@@ -84,6 +84,13 @@ class _IntoFrames:
                 return self._wait_for_more()  # type: ignore[no-any-return]  # nothing
         return None
 
+    def heard_last(self: Any) -> float:
+        """Receive what has come; when something came last, in `time.monotonic()` seconds."""
+        error = self._receive()
+        if error is not None:
+            self.abort(error=error)
+        return self.last_read  # type: ignore[no-any-return]  # kafka-python has no types
+
     def _wait_for_more(self) -> None:
         """The socket has no more at the moment."""
 

@@ -8,6 +8,8 @@ from typing import Optional, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
 
+AT_LEAST_ONCE = "at least once"
+
 
 @dataclass(frozen=True)
 class EngineNote:
@@ -18,8 +20,13 @@ class EngineNote:
     delivery: str
     reason: str
 
+    @property
+    def repeats(self) -> bool:
+        """Whether nothing is said against the delivery that the flow asks for."""
+        return self.delivery != AT_LEAST_ONCE
+
     def line(self) -> str:
-        """`engine: records (where, select), at least once: rand() gives another value each time it is asked`."""
+        """`engine: records (where, select), at least once: uuid() gives another value each time it is asked`."""
         changes = f" ({', '.join(self.changes)})" if self.changes else ""
         why = f": {self.reason}" if self.reason else ""
         return f"engine: {self.engine}{changes}, {self.delivery}{why}"
@@ -39,4 +46,4 @@ def engine_note(
         return EngineNote(RECORDS, tuple(changes), "will not run", why)
     exact = repeatable and flow.delivery == "exactly-once"
     why = reason or ("" if exact else f"delivery is {flow.delivery}")
-    return EngineNote(RECORDS, tuple(changes), "exactly once" if exact else "at least once", why)
+    return EngineNote(RECORDS, tuple(changes), "exactly once" if exact else AT_LEAST_ONCE, why)

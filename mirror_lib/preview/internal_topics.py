@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import TopicDescription
 from mirror_lib.topics.policy import checkpoints_topics, offset_syncs_topics, policy_for
 
-CREATE, EXISTS, OFF = "create", "exists", "off"
+CREATE, EXISTS, OFF, UNSEEN = "create", "exists", "off", "not known"
 RUN = "written by mirror run"
 TRANSLATE = "written by mirror translate, not by mirror run"
 
@@ -20,7 +20,8 @@ Topics = Mapping[str, TopicDescription]
 class InternalTopicPlan:
     """One internal topic on the cluster `alias`.
 
-    `action` is what a run would do: CREATE it, or nothing, where it EXISTS or is OFF; `reason` says why, or who writes.
+    `action` is what a run would do: CREATE it, or nothing, where it EXISTS or is OFF; UNSEEN of a cluster that was not
+    looked at. `reason` says why, or who writes.
 
     `others` are topics there that MirrorMaker keeps the same in under other settings.
     """
@@ -36,7 +37,7 @@ class InternalTopicPlan:
 def plan_internal_topics(
     flow: ReplicationFlow, source_topics: Topics, target_topics: Topics, pairs: Sequence[ReplicationFlow] = ()
 ) -> Tuple[InternalTopicPlan, ...]:
-    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs` that it reads.
+    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs`, which its run writes besides.
 
     May raise CustomClassError.
     """
@@ -51,12 +52,26 @@ def plan_internal_topics(
         _planned("checkpoints", checkpoints_topics(flow), there, checkpoints),
         _planned("offset syncs", offset_syncs_topics(flow, other.alias), here if at_source else there, syncs),
         _planned("heartbeats", (policy_for(flow).heartbeats_topic(),), there, heartbeats),
-        *(
-            _planned("heartbeats", (policy_for(pair).heartbeats_topic(),), here, f"{RUN} for {pair.name}")
-            for pair in pairs
-            if pair.target.alias == flow.source.alias
-        ),
+        *_of_pairs(flow, {flow.source.alias: here, flow.target.alias: there}, pairs),
     )
+
+
+def _of_pairs(
+    flow: ReplicationFlow, seen: Mapping[str, Tuple[ClusterConfig, Topics]], pairs: Sequence[ReplicationFlow]
+) -> Iterator[InternalTopicPlan]:
+    """One for each topic; none for the one that the flow itself writes to."""
+    names: Dict[Tuple[str, str], List[str]] = {}
+    for pair in pairs:
+        names.setdefault((pair.target.alias, policy_for(pair).heartbeats_topic()), []).append(pair.name)
+    if flow.emit_heartbeats_interval is not None:
+        names.pop((flow.target.alias, policy_for(flow).heartbeats_topic()), None)
+    for (alias, topic), written in names.items():
+        reason = f"{RUN} for {', '.join(written)}"
+        if alias in seen:
+            yield _planned("heartbeats", (topic,), seen[alias], reason)
+        else:
+            unseen = f"{reason}; created if it is missing, as {alias} was not asked"
+            yield InternalTopicPlan("heartbeats", topic, alias, UNSEEN, unseen)
 
 
 _SWITCHES = {

@@ -12,7 +12,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED
-from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE
+from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE, UNSEEN
 from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview, matchless
 from mirror_lib.preview.terms import terms
 from mirror_lib.topics.plan import CopiedTopic
@@ -32,7 +32,7 @@ def preview_lines(preview: FlowPreview, show_all: bool = False) -> List[str]:
     return [
         f"{flow.name}: what a run would change",
         *([preview.engine.line()] if preview.engine else []),
-        f"copying: {terms(flow)}",
+        f"copying: {terms(flow, repeatable=preview.engine is None or preview.engine.repeats)}",
         *_topics(preview, show_all),
         *_configs(preview, show_all),
         *_acls(preview, show_all),
@@ -155,8 +155,11 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     if preview.groups is None:
         yield f"{GROUPS}: {preview.silent[GROUPS]}"
         return
-    found = {status: [each for each in preview.groups if each.status == status] for status in _GROUP_WORDS}
-    counts = [(len(groups), _GROUP_WORDS[status]) for status, groups in found.items()]
+    words = dict(_GROUP_WORDS)
+    if preview.flow.sync_group_offsets_interval is None and not preview.flow.translates_beside:
+        words[TRANSLATED] = "could be translated"
+    found = {status: [each for each in preview.groups if each.status == status] for status in words}
+    counts = [(len(groups), words[status]) for status, groups in found.items()]
     yield _head(GROUPS, counts, f"{preview.flow.source.alias} has none")
     names = [each.group for each in found[TRANSLATED]]
     if names:
@@ -184,16 +187,16 @@ def _internal(preview: FlowPreview, show_all: bool) -> Iterator[str]:
         return
     counts = [(sum(each.action == action for each in topics), word) for action, word in _ACTION_WORDS.items()]
     yield _head(INTERNAL, counts)
-    symbols = {CREATE: MADE, EXISTS: SAME, OFF: LEFT}
+    symbols = {CREATE: MADE, UNSEEN: MADE, EXISTS: SAME, OFF: LEFT}
     rows = [(symbols[each.action], each.kind, each.topic, f"on {each.alias}", _why(each.action, each.reason))
-            for each in topics if show_all or each.action == CREATE]  # fmt: skip
+            for each in topics if show_all or each.action in (CREATE, UNSEEN)]  # fmt: skip
     yield from _table(("", "WHAT", "TOPIC", "WHERE", "HOW"), rows, show_all)
     for each in topics:
         if each.others:
             yield f"{INDENT}   note: {each.alias} has {', '.join(each.others)}, {each.kind} of other settings"
 
 
-_ACTION_WORDS = {CREATE: "to create", EXISTS: "there", OFF: "off (--all says why)"}
+_ACTION_WORDS = {CREATE: "to create", UNSEEN: "to create if missing", EXISTS: "there", OFF: "off (--all says why)"}
 
 
 def _why(action: str, reason: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.values import is_entry_point
+from mirror_lib.control.pairs import beating_pairs
 from mirror_lib.control.sync import NOT_ONE_TO_ONE
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
@@ -18,7 +18,8 @@ from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
 from mirror_lib.preview.engine import EngineNote
 from mirror_lib.preview.groups import GroupFacts, GroupPlan, plan_groups
 from mirror_lib.preview.internal_topics import InternalTopicPlan, plan_internal_topics
-from mirror_lib.topics.filters import first_match, group_filter_for
+from mirror_lib.topics.filters import group_filter_for
+from mirror_lib.topics.matchless import matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
 from mirror_lib.topics.remote_topics import plan_and_facts
 
@@ -50,10 +51,7 @@ class FlowPreview:
 
 def matchless(preview: FlowPreview) -> List[str]:
     """The names and patterns of `topics` that match no topic of the source: perhaps misspelt."""
-    flow, names = preview.flow, preview.facts.source_topics
-    if is_entry_point(flow.topic_filter):
-        return []
-    return [pattern for pattern in flow.topics if not any(first_match([pattern], name) for name in names)]
+    return matchless_patterns(preview.flow, preview.facts.source_topics)
 
 
 class _Silent(Exception):
@@ -73,7 +71,7 @@ def preview(
 
     Raises ClusterError where the topics cannot be read, RefusedError where the flow would copy onto itself.
     """
-    flows, pairs = ((), ()) if config is None else (config.flows, config.heartbeat_pairs)
+    flows, pairs = ((), []) if config is None else (config.flows, beating_pairs(config, [flow]))
     plan, facts = plan_and_facts(flow, source, target, flows)
     silent: Dict[str, str] = {}
 
@@ -131,7 +129,7 @@ def _acls(
         raise _Silent(f"none: {flow.source.alias if ours is None else flow.target.alias} has no authorizer")
     # By name, as the sync has it: rights may be there before their topics are.
     selected, _ = select_topics(flow, facts.source_topics, flows)
-    return acl_changes(flow, ours, theirs, selected, made, flows)
+    return acl_changes(flow, ours, theirs, selected, made, flows, facts.target_topics)
 
 
 def _groups(

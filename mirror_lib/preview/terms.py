@@ -8,10 +8,11 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.progress import size
 
 
-def terms(flow: ReplicationFlow, slots: Optional[int] = None) -> str:
-    """One line; `slots` is how many tasks Spark runs at a time, where that is known."""
+def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
+    """One line; `slots` is how many tasks Spark runs at a time, where that is known. `repeatable`: whether the flow
+    makes the same of the same records each time, without which it is at least once."""
     parts = [_tasks(flow.tasks_max, slots), _passes(flow), *_rates(flow), *_windows(flow)]
-    return " · ".join([*parts, f"{flow.delivery}, {flow.isolation_level}"])
+    return " · ".join([*parts, f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}"])
 
 
 def terms_json(flow: ReplicationFlow) -> Dict[str, object]:

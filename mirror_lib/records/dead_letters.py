@@ -7,6 +7,7 @@ leaves out what is there: a dead letter says where it came from, and is the reco
 from __future__ import annotations
 
 import base64
+import logging
 import time
 from hashlib import blake2b
 from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
@@ -14,13 +15,14 @@ from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set, 
 from mirror_lib.changes.changed import ERROR_HEADER
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.log.batch import Record, read_header
-from mirror_lib.log.connection import Disconnected, LogClient
+from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import build_batches, cut
 from mirror_lib.log.tail import log_entries
 from mirror_lib.log.varint import encode_varint
+from mirror_lib.progress import counted
 from mirror_lib.records.ready import PATIENCE_SECONDS, RETRY_SECONDS, target_of
 from mirror_lib.records.row_partition import BATCH_BYTES, NO_CODEC
 from mirror_lib.records.rows import Partition, headers_of
@@ -29,6 +31,9 @@ from mirror_lib.replicate.encode import Outgoing
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan
 from mirror_lib.replicate.log_records import Records
 from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.replicate.recovery import told_ends, up_to
+
+log = logging.getLogger(__name__)
 
 # The broker says what is too large.
 MAX_BYTES = 2**31 - 1
@@ -102,6 +107,9 @@ class DeadLetters:
                 if time.monotonic() > deadline:
                     raise ClusterError(f"{plan.flow}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
+        if letters:
+            told = counted(len(letters), "record")
+            log.warning("%s: %s could not be changed; dead letters are on %s", plan.flow, told, self._topic)
 
     def _appended(self, client: LogClient, plan: TaskPlan, letters: Sequence[DeadLetter], deadline: float) -> bool:
         """Whether all of them are there by now; else they are to go one by one."""
@@ -149,7 +157,8 @@ class DeadLetters:
 
     def _read(self, client: LogClient, partition: Partition) -> Set[Identity]:
         """The dead letters that are there."""
-        records = Records(log_entries(client, partition, 0, READ_UNCOMMITTED), 0)
+        end = told_ends(client, [partition])[partition]
+        records = Records(up_to(log_entries(client, partition, 0, READ_UNCOMMITTED), end, name_of(partition)), 0)
         found: Set[Identity] = set()
         while True:
             record = records.record()

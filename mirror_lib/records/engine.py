@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from mirror_lib.changes.changed import no_rows
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import FencedError, MirrorError, RefusedError
+from mirror_lib.log.connection import Disconnected
 from mirror_lib.log.producer import Producer
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.large_rows import marked
@@ -23,10 +24,13 @@ from mirror_lib.records.read_bytes import ReadBytes
 from mirror_lib.records.ready import Ready, made_ready, marked_again
 from mirror_lib.records.rows import Partition
 from mirror_lib.records.rows_at_once import RowsAtOnce
+from mirror_lib.records.silent_remotes import looked_behind
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.stage import COUNTS, append_rows
+from mirror_lib.records.told_parts import taking
 from mirror_lib.records.writer import RowsPlan, RowsReport
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport, nothing_copied
+from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.rates import Fetching, TaskRates
 
 log = logging.getLogger(__name__)
@@ -62,6 +66,7 @@ class RecordEngine:
         self._flow = flow
         self._change = change
         self._told = False
+        self._repeatable = True
         named = flow.change.dead_letter_topic if flow.change is not None else None
         self._dead_letters = None if named is None else DeadLetters(named)
         self._offsets = FIRST_OFFSETS
@@ -86,9 +91,10 @@ class RecordEngine:
         try:
             ready = made_ready(replace(whole, tasks=tasks), self._unused)
             self._unused = ready.unused
-            found = self._append(self._own(spark), ready.plan, read, _more_behind(whole, tasks))
+            more_behind = _more_behind(whole, tasks)
+            found = self._append(self._own(spark), ready.plan, read, more_behind)
             self._bury(ready.plan, found)
-            report = self._report(ready, found, time.monotonic() - began)
+            report = self._report(ready, found, more_behind, time.monotonic() - began)
         except FencedError as error:
             log.warning("%s: %s", whole.flow, error)
             return [nothing_copied(0, fenced=True)]
@@ -97,7 +103,7 @@ class RecordEngine:
         self._learn(ready.plan, report, nbytes)
         # What is owed waited for all of the pass.
         fetching = Fetching(nbytes, dict.fromkeys(owed(whole.rates), report.seconds))
-        return [replace(report, fetching=fetching)]
+        return [replace(report, fetching=fetching, partitions=taking(report.partitions, report.seconds))]
 
     def _own(self, spark: SparkSession) -> SparkSession:
         """A session like `spark`, as other flows have other settings at the same time."""
@@ -132,7 +138,7 @@ class RecordEngine:
         changed = self._change(rows, tasks)
         if not changed.repeatable and not self._told:
             log.warning("%s is at least once: %s", self._flow.name, changed.reason)
-        self._told = True
+        self._told, self._repeatable = True, changed.repeatable
         return changed
 
     def _bury(self, plan: TaskPlan, found: Sequence[RowsReport]) -> None:
@@ -143,15 +149,18 @@ class RecordEngine:
             raise MirrorError(f"{plan.flow}: {len(letters)} records failed, and there is no topic for them")
         if letters and not overtaken and self._dead_letters is not None:
             self._dead_letters.append(plan, letters)
-            log.warning("%s: %d records could not be changed; they are dead letters", plan.flow, len(letters))
 
-    def _report(self, ready: Ready, found: Sequence[RowsReport], seconds: float) -> TaskReport:
+    def _report(
+        self, ready: Ready, found: Sequence[RowsReport], more_behind: FrozenSet[Partition], seconds: float
+    ) -> TaskReport:
         plan = ready.plan
         parts = [part for each in found for part in each.report.partitions]
         fenced = any(each.report.fenced for each in found)
         # Partitions of which no row came are done, unless their rows may be among those that nobody looked at.
         unsure, cut = fenced or any(each.broken for each in found), any(each.cut for each in found)
-        parts += _without_rows(plan, {(part.remote_topic, part.partition) for part in parts}, unsure, cut)
+        if not (unsure or cut):
+            parts += self._looked_behind(plan, {part.remote for part in parts}, more_behind)
+        parts += _without_rows(plan, {part.remote for part in parts}, unsure, cut)
         aged = [] if fenced else [remote for each in found for remote in each.aged]
         marked = marked_again(plan, parts, aged)
         reports = [each.report for each in found]
@@ -160,13 +169,26 @@ class RecordEngine:
             producers={} if fenced else marked.producers,
             fenced=fenced,
             partitions=(*ready.reports, *marked.reports),
-            syncs=tuple(sync for each in reports for sync in each.syncs),
+            syncs=tuple(syncs for each in reports for syncs in each.syncs),
             records=sum(each.records for each in reports),
             bytes=sum(each.bytes for each in reports),
             re_encoded=sum(each.re_encoded for each in reports),
             recovered=sum(each.recovered for each in reports),
             seconds=seconds,
         )
+
+    def _looked_behind(
+        self, plan: TaskPlan, seen: Set[Partition], more_behind: FrozenSet[Partition]
+    ) -> List[PartitionReport]:
+        """The reports of partitions that got no row and may have something left on their remote logs."""
+        silent = [task for task in plan.tasks if task.sequence is None and task.remote not in seen]
+        # What others wrote is not read for this, however long it is.
+        silent = [task for task in silent if not task.shared or task.remote in self._owed] if self._repeatable else []
+        try:
+            return looked_behind(plan, silent, self._owed, more_behind)
+        except Disconnected as error:
+            log.warning("%s: %s; the next pass looks what is there", plan.flow, error)
+            return [PartitionCopy(task).report(known=False) for task in silent]
 
     def _learn(self, plan: TaskPlan, report: TaskReport, read: Mapping[int, int]) -> None:
         """How many offsets the next pass is to have."""

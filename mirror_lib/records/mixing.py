@@ -27,11 +27,13 @@ from mirror_lib.records.placed_progress import PlacedProgress
 from mirror_lib.records.placed_snapshot import NOTHING_DONE, placed_snapshot
 from mirror_lib.records.refused_rows import Origin, RefusedRows, RowsRefused
 from mirror_lib.records.source_edges import SourceEdges
+from mirror_lib.records.told_parts import by_source, taking
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lanes import PartitionReport
+from mirror_lib.replicate.not_begun import of_unlisted
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.tailing import Tail
@@ -109,8 +111,9 @@ class MixingMirror:
         return self._reached or self._edges.bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:
-        """None: what stops a partition ends the flow."""
-        return []
+        """Those of which the source told nothing at the last look. What else stops a partition ends the flow."""
+        unlisted = {each.source: each for each in self._topics.partitions.values() if each.source in self._edges.untold}
+        return [of_unlisted(each) for each in unlisted.values()]
 
     def not_copied(self) -> Sequence[str]:
         """What `--until` names and the flow does not copy, as `topic-partition`."""
@@ -163,6 +166,7 @@ class MixingMirror:
             log.warning("%s: pass %d was planned by another driver", self.flow.name, other.found.number)
             for row in other.found.of(REMOTE):  # this one's markers may lie behind where that one saw the end
                 self._at[row.place] = max(row.from_offset, self._at.get(row.place, 0))
+            self._topics.refresh()  # it may have topics that were not there at the last look
             return other.found
         return planned
 
@@ -233,7 +237,7 @@ class MixingMirror:
             if before.get(name, topic_id) != topic_id:
                 raise RefusedError(
                     f"{self.flow.name}: the remote topic {name} was deleted and created again",
-                    "give the mirror another name, and the flow an empty remote topic, to copy everything again",
+                    "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
                 )
 
     def _copy(self, spark: SparkSession, planned: RowPass, batch: BatchRef) -> None:
@@ -261,8 +265,9 @@ class MixingMirror:
         self._at.update(done.at)
         self._done = True
         self._progress.whole(planned, self._remote_topics(), self._at)
-        self._totals.add(done.parts)
         seconds = time.monotonic() - started
+        pairs = ((each.topic, each.remote_topic) for each in self._topics.partitions.values())
+        self._totals.add(taking(by_source(done.parts, pairs), seconds))
         self._offsets = next_offsets(self._offsets, done.offsets, seconds, self.flow.batch_max_seconds)
         self._show(done, batch, seconds)
 

@@ -69,7 +69,7 @@ def next_pass(
         if row is None and each.source in names:
             raise RefusedError(
                 f"{each.topic} was deleted and created again on the source",
-                "copy the new topic by a flow with another `rename`, or under another name of the mirror",
+                "copy the new topic by a file of its own, with another `name`, `state` and remote topic",
             )
         at = begins.of(each.source, log) if row is None else row.stands
         _check(at, log, each.source)
@@ -91,7 +91,7 @@ def _check_new(last: Optional[RowPass], partitions: Sequence[CopiedPartition]) -
         if each.topic in begun and each.remote_topic not in before:
             raise RefusedError(
                 f"{each.remote_topic} is a new remote topic of {each.topic}, and would lack what was copied before",
-                "copy it by a flow in a file of its own, under another `name`, which begins at the start",
+                "copy it by a file of its own, with another `name` and `state`, which begins at the start",
             )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError
-from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic
+from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.offsets import log_ends
@@ -24,7 +24,7 @@ from mirror_lib.records.rows import Partition
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
 from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
-from mirror_lib.replicate.recovery import may_hold_records, stop_at_lost_tails
+from mirror_lib.replicate.recovery import may_hold_records, stop_at_lost_tails, told_ends
 
 log = logging.getLogger(__name__)
 
@@ -134,11 +134,14 @@ class _Preparation:
     def _look_behind(self, copies: Sequence[PartitionCopy]) -> List[PartitionCopy]:
         """Step over markers; return the partitions that may have more than that behind their position."""
         going = {copy.remote: copy.downstream for copy in copies if copy.stopped is None}
+        ends = told_ends(self._client, going)
         seen = glances(self._client, going, READ_UNCOMMITTED)
         behind: List[PartitionCopy] = []
         for copy in (copy for copy in copies if copy.stopped is None):
             found = seen.get(copy.remote)
             # As long as a marker, a batch may hold a record, which under at-least-once no marker comes behind.
+            if found is not None and found.end < ends[copy.remote]:  # who answered does not lead, see `up_to`
+                raise Disconnected(f"{self._client.alias}: {name_of(copy.remote)} does not show the end of its log")
             if found is None or may_hold_records(found):
                 behind.append(copy)
             else:

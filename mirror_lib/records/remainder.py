@@ -10,6 +10,7 @@ from typing import Deque, List, Optional, Protocol, Sequence
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
+from mirror_lib.log.connection import name_of
 from mirror_lib.replicate.awaited import Awaited
 from mirror_lib.replicate.log_records import Records, equal, key_of
 from mirror_lib.replicate.partition import PartitionCopy
@@ -29,8 +30,8 @@ class Remainder:
 
     `repeatable` says that the rows are what they were for the interrupted attempt. Raises `RefusedError` where they
     are not, though they should be, or nobody can tell. The source's cleaner may have run since: what lies behind an
-    offset that is missing need not be what was copied. Rows that are `mixed` have offsets that do not show it. `owed`:
-    see there, of the pass before.
+    offset that is missing need not be what was copied. Rows that are `mixed` have offsets that do not show it, and the
+    driver refuses what is left of them. `owed`: see there, of the pass before.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Remainder:
         self._written = written
         self._repeatable = repeatable
         self._begin = (copy.acknowledged, copy.downstream)
+        self._mixed = mixed
         self._counted = not mixed
         # Rows whose copies are said to be gone from the remote log, though they may never have been made.
         self._stepped = Awaited()
@@ -64,18 +66,24 @@ class Remainder:
 
     def end(self, more_behind: bool = True) -> List[Record]:
         """There are no more rows for now. What is left is compared with those of another pass, where there is
-        `more_behind` on the source."""
+        `more_behind` on the source; else nobody knows what it is."""
         rest = self._compare(more_to_come=False, more_behind=more_behind)
         if self.left:
             self._prove(more_behind)
+        if self._next is not None and self._repeatable and not (more_behind or self._mixed):
+            self._forget()  # what was found equal may have been so by chance
+            raise more_than_given(self._copy, self._next.offset)
         return rest
 
     def take_back(self) -> None:
         """Where some of what was found is not proven, forget all of it: whoever comes back to it compares it again."""
         if self.left and self._stepped:
-            self._copy.recover(*self._begin, 0)
-            self._copy.syncs.clear()
-            self.found = 0
+            self._forget()
+
+    def _forget(self) -> None:
+        self._copy.recover(*self._begin, 0)
+        self._copy.syncs.clear()
+        self.found = 0
 
     def _compare(self, more_to_come: bool, more_behind: bool = True) -> List[Record]:
         while self.left:
@@ -141,17 +149,9 @@ class Remainder:
             self._stepped.came(copy)
             copy = self._written.record()
         if self._stepped or (owed is not None and not more_behind):
-            self._refuse_unproven(self._stepped.first if self._stepped else owed)
+            self.take_back()
+            raise unproven(self._copy, self._stepped.first if self._stepped else owed)
         self.owed = owed
-
-    def _refuse_unproven(self, offset: Optional[int]) -> None:
-        self.take_back()
-        raise RefusedError(
-            f"{self._copy.remote[0]}-{self._copy.remote[1]}: nobody can tell whether offset {offset} of "
-            f"{self._copy.source[0]}-{self._copy.source[1]} was copied: the remote log has a gap there, and no later "
-            "record of its key that the flow gives",
-            "the source's cleaner took what would tell; give the flow an empty remote topic",
-        )
 
     def _differs(self, copy: Record, alike: int) -> None:
         name = f"{self._copy.remote[0]}-{self._copy.remote[1]}"
@@ -175,7 +175,8 @@ class Remainder:
 
     def _finish(self) -> None:
         if self._stepped:
-            self._refuse_unproven(self._stepped.first)
+            self.take_back()
+            raise unproven(self._copy, self._stepped.first)
         if self._log.expired and not self.found:
             raise RefusedError(
                 f"{self._copy.remote[0]}-{self._copy.remote[1]}: retention has removed offsets {self._copy.downstream} "
@@ -184,3 +185,22 @@ class Remainder:
             )
         self._copy.downstream = self._log.end
         self.left = False
+
+
+def unproven(copy: PartitionCopy, offset: Optional[int]) -> RefusedError:
+    """Of an upstream offset that was stepped over and for whose key nothing came."""
+    return RefusedError(
+        f"{name_of(copy.remote)}: nobody can tell whether offset {offset} of {name_of(copy.source)} was copied: the "
+        "remote log has a gap there, and no later record of its key that the flow gives",
+        "the source's cleaner took what would tell; give the flow an empty remote topic",
+    )
+
+
+def more_than_given(copy: PartitionCopy, offset: int) -> RefusedError:
+    """Of a remote log that goes on at this offset where the source has nothing more."""
+    return RefusedError(
+        f"{name_of(copy.remote)}: the record at offset {offset} of the remote log is not what the flow gives now: "
+        f"nothing more comes before the end of {name_of(copy.source)}",
+        "the source's cleaner took what was copied, an interrupted run had another `where`, `select` or `transform`, "
+        "or somebody else wrote to the remote topic; give the flow an empty remote topic",
+    )

@@ -6,7 +6,7 @@ Order: what an interrupted attempt left on the remote log is compared first; not
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import HEADER_SIZE, Record, new_batch, next_sequence, read_header
@@ -24,7 +24,7 @@ from mirror_lib.replicate.encode import Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
 from mirror_lib.replicate.log_records import Records
 from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.recovery import own_entries
+from mirror_lib.replicate.recovery import own_entries, up_to
 from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 
 # Plain bytes of a record batch: a few requests in flight fill the pipe, and other partitions get in between.
@@ -36,7 +36,7 @@ class RowPartition:
     """`copy` holds what is queued, in flight and acknowledged. The flow `skips` rows that failed, or stops at them.
 
     `mixed`: rows of several source partitions, one after the other; their offsets are then counted from 0.
-    `more_behind`: the source has more than the task's range, for another pass. `owed`: what the last one came to.
+    `more_behind` tells whether the source has more than the task's range. `owed`: what the last pass came to.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RowPartition:
         repeatable: bool,
         skips: bool = False,
         mixed: bool = False,
-        more_behind: bool = False,
+        more_behind: Callable[[], bool] = lambda: False,
         owed: Optional[int] = None,
     ) -> None:
         self.copy = PartitionCopy(task)
@@ -62,7 +62,7 @@ class RowPartition:
         self._room = task.max_message_bytes - HEADER_SIZE
         self._remainder: Optional[Remainder] = None
         self._last: Tuple[Partition, int] = (("", -1), -1)
-        self._ended = False
+        self._ended = self._fails = False
         self._end = task.end
 
     @property
@@ -84,7 +84,8 @@ class RowPartition:
             self._look_for_lost_tail(client)
         elif task.sequence is None:
             entries = log_entries(client, task.remote, copy.downstream, READ_UNCOMMITTED)
-            written = Records(own_entries(self._of_others(entries), own), copy.downstream)
+            whole = up_to(entries, end, name_of(task.remote))
+            written = Records(own_entries(self._of_others(whole), own), copy.downstream)
             self._remainder = Remainder(copy, entries, written, self._repeatable, self._mixed, self._owed)
         elif end > copy.downstream and not task.shared:
             # A zombie's, or somebody else's: the next pass fences, and compares it.
@@ -126,7 +127,7 @@ class RowPartition:
             self.copy.refuse(str(error))
 
     def end(self, offset: Optional[int] = None) -> None:
-        """There are no more rows in this pass, or none from `offset` on is to be taken in it."""
+        """There are no more rows in this pass, or none from `offset` on is to be taken in it. Raises `Disconnected`."""
         if self._ended or self.copy.stopped is not None:
             return
         self._ended = True
@@ -135,7 +136,7 @@ class RowPartition:
             if offset is not None and offset <= self._last[1]:
                 raise self._out_of_order(self._last[0], offset)
             if self._remainder is not None and self._remainder.left:
-                rest = self._remainder.end(self._more_behind or offset is not None)
+                rest = self._remainder.end(self._fails or self._end < self._task.end or self._more_behind())
                 self._queue(self._started(rest))
         except RefusedError as error:
             self.copy.refuse(str(error))
@@ -147,7 +148,9 @@ class RowPartition:
         part, copy = self.copy.report(), self.copy
         left = self._remainder is not None and self._remainder.left
         position = self._end if self._ended and not broken and copy.stopped is None else copy.acknowledged
-        return replace(part, position=position, sequence=None if broken or left else part.sequence)
+        sequence = None if broken or left else part.sequence
+        left = left and self._repeatable
+        return replace(part, position=position, sequence=sequence, left=left, fails=self._fails)
 
     def _started(self, rest: List[Record]) -> List[Record]:
         if self._remainder is not None and not self._remainder.left:
@@ -156,7 +159,7 @@ class RowPartition:
 
     def _stop_at(self, rows: RowColumns, offset: int, reason: str) -> None:
         self._append(rows.before(offset))
-        self._more_behind = True
+        self._fails = True
         self.end()
         self.copy.reject(offset, reason)
 

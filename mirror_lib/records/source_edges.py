@@ -21,6 +21,8 @@ class SourceEdges:
         self._source = source
         self._starts = Starts(flow, source)
         self._ends: Dict[TopicPartition, int] = {}
+        # Those whose logs the last look told nothing of.
+        self.untold: Sequence[TopicPartition] = ()
         self.bounds = Bounds(until, source, flow.isolation_level)
 
     def look_anew(self) -> None:
@@ -36,6 +38,7 @@ class SourceEdges:
     ) -> Mapping[TopicPartition, OffsetRange]:
         """What may be copied of each that tells it, as passes go; `stands` is where they stand."""
         found = source_logs(self._source, partitions, stands, self._flow.isolation_level)
+        self.untold = [each for each in partitions if each not in found]
         for each, log in found.items():
             self._ends.setdefault(each, log.end)
         return found

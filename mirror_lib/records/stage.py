@@ -15,6 +15,7 @@ from mirror_lib.records.rows_at_once import COUNTED, AtOnce
 from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter, nothing_done
 from mirror_lib.replicate.report_text import from_text, to_text
 from mirror_lib.replicate.worker_imports import forget_archives
+from mirror_lib.shipped import Shipped, shipped
 from mirror_lib.spark_end import stage_error
 
 REPORT_DDL = "report string, broken boolean, cut boolean, large boolean, beside string"
@@ -38,9 +39,9 @@ def append_rows(rows: DataFrame, given: RowsPlan, at_once: AtOnce = COUNTED) -> 
     settings = rows.sparkSession.conf
     settings.set(ROWS_KEY, str(at_once.rows))
     settings.set(BYTES_KEY, str(MOST_BYTES))
-    stage = rows.mapInArrow(_appender(given), REPORT_DDL)
     try:
-        found = stage.collect()
+        with shipped(rows.sparkSession, given) as held:
+            found = rows.mapInArrow(_appender(held), REPORT_DDL).collect()
     except Exception as error:
         raise stage_error(given.plan.flow, rows.sparkSession, error) from error
     return [_report_of(row) for row in found]
@@ -57,13 +58,13 @@ def _report_of(row: Row) -> RowsReport:
     return RowsReport(report, row["broken"], aged, dead, failed, *flags, owed, newest)
 
 
-def _appender(given: RowsPlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def _appender(given: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def append(batches: Batches) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         # An earlier attempt may be alive, under the same producers. The driver fences before anything is tried again.
         # Where Spark began the whole stage anew this counts from 0 again: then partitions find what was appended.
-        found = RowWriter(given, number).run(batches) if attempt == 0 else nothing_done(number)
+        found = RowWriter(given.value, number).run(batches) if attempt == 0 else nothing_done(number)
         forget_archives()
         yield _row_of(found)
 

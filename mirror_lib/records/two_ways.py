@@ -10,7 +10,7 @@ from typing import Iterable, List, Optional, Sequence
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.errors import RefusedError
+from mirror_lib.errors import FencedError, RefusedError
 from mirror_lib.records.mixing import MixingMirror
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import FlowMirror
@@ -71,7 +71,7 @@ class TwoWayMirror:
 
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that cannot go on."""
-        return self._kept.stopped()
+        return [*self._kept.stopped(), *([] if self._refused is not None else self._placed.stopped())]
 
     def not_copied(self) -> Sequence[str]:
         """What `--until` names and neither copies."""
@@ -94,11 +94,14 @@ class TwoWayMirror:
                 break
 
     def _place(self, spark: SparkSession, batch: BatchRef) -> None:
-        """What is refused is refused until somebody looked and started again; the other topics go on."""
+        """What is refused is refused until somebody looked and started again; the other topics go on. Whom another
+        driver shut out has nothing to go on with. Raises `FencedError`."""
         if self._refused is not None:
             return
         try:
             self._placed.copy_batch(spark, batch)
+        except FencedError:
+            raise
         except RefusedError as error:
             self._refused = f"records that go by their keys: {error}"
             log.error("%s: %s", self.flow.name, self._refused)

@@ -21,8 +21,10 @@ from mirror_lib.records.narrow_rows import widened
 from mirror_lib.records.row_partition import RowPartition
 from mirror_lib.records.rows import SOURCE, Partition, Stretch, made_of, stretches
 from mirror_lib.records.sending import PATIENCE_SECONDS, Sending
+from mirror_lib.records.source_ends import SourceEnds
 from mirror_lib.records.source_topics import SourceTopics
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport, nothing_copied
+from mirror_lib.replicate.sync_runs import gathered
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ class RowsPlan:
     each time they are asked for. `skips`: a row that failed is left out, and does not stop its partition. `mixed`: a
     remote partition gets rows of several source partitions, and the plan's tasks name remote partitions alone.
     `source_ids` are those of the source's topics, as far as they have any. Of the remote partitions `more_behind` the
-    source has more than their tasks' ranges. `owed` is what the last pass came to, see `Remainder`.
+    source is known to have more than their tasks' ranges. `owed` is what the last pass came to, see `Remainder`.
     """
 
     plan: TaskPlan
@@ -89,6 +91,7 @@ class RowWriter:
         self._client = LogClient(self._network, given.plan.target_alias, given.plan.target_options)
         self._sending = Sending(self._client)
         self._topics = SourceTopics(self._network, given.plan, given.source_ids)
+        self._ends = SourceEnds(self._network, given.plan)
         self._dead: Dict[Tuple[Partition, int], DeadLetter] = {}
         self._dead_bytes = 0
         self._cut = self._large = False
@@ -114,6 +117,7 @@ class RowWriter:
         finally:
             self._client.close()
             self._topics.close()
+            self._ends.close()
             self._network.close()
         return self._report(fenced, broken, time.monotonic() - started)
 
@@ -163,10 +167,13 @@ class RowWriter:
                 partition.copy.stop(reason, partition.copy.acknowledged)
 
     def _full(self, started: float) -> bool:
-        """Whether the pass has lasted or brought enough, or the driver would take no more dead letters at once."""
-        most, written = self._plan.rates.pass_bytes, sum(partition.copy.bytes for partition in self._open.values())
-        enough = most is not None and written >= most
-        over = enough or time.monotonic() - started >= self._plan.max_seconds or self._dead_bytes > DEAD_BYTES
+        """Whether the pass has lasted or brought enough, also of what its driver is to be told."""
+        copies = [partition.copy for partition in self._open.values()]
+        most = self._plan.rates.pass_bytes
+        written = most is not None and sum(copy.bytes for copy in copies) >= most
+        many = sum(len(copy.syncs) for copy in copies) >= self._plan.most_syncs
+        over = written or many or self._dead_bytes > DEAD_BYTES
+        over = over or time.monotonic() - started >= self._plan.max_seconds
         return over and not self._given.mixed
 
     def _end_at_large(self, row: LargeRow, of_another: bool) -> None:
@@ -217,7 +224,7 @@ class RowWriter:
             given.repeatable,
             given.skips and not given.mixed,
             given.mixed,
-            task.remote in given.more_behind,
+            lambda: not given.mixed and (task.remote in given.more_behind or self._ends.more_behind(task)),
             given.owed.get(task.remote),
         )
         opened.look(self._client, self._own(task))
@@ -251,7 +258,7 @@ class RowWriter:
             producers={},
             fenced=fenced,
             partitions=parts,
-            syncs=tuple(sync for copy in copies for sync in copy.syncs),
+            syncs=gathered(copy.syncs for copy in copies),
             records=sum(copy.records for copy in copies),
             bytes=sum(copy.bytes for copy in copies),
             re_encoded=sum(copy.re_encoded for copy in copies),

@@ -155,10 +155,15 @@ class Cleaned:
         return []
 
     def _not_the_next(self, offset: int) -> RefusedError:
-        return RefusedError(
-            f"{self._name}: the record at offset {offset} of the remote log is not the source's next one",
+        hint = (
             "somebody else wrote to the remote topic, or one of the logs was altered; compare them, then give the flow "
-            "an empty remote topic",
+            "an empty remote topic"
+        )
+        if offset == 0:
+            # A batch is sent to a topic's name, and a topic that is new takes any sequence.
+            hint += "; if it was created anew while a record was on its way, delete it once more: it is filled again"
+        return RefusedError(
+            f"{self._name}: the record at offset {offset} of the remote log is not the source's next one", hint
         )
 
     def _may_be_another(self, offset: int) -> RefusedError:

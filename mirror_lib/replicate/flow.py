@@ -22,6 +22,7 @@ from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
+from mirror_lib.replicate.known_ends import KnownEnds
 from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lane_state import LaneState
 from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
@@ -92,6 +93,7 @@ class FlowMirror:
         self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
         self._stopped: Dict[PartitionKey, PartitionReport] = {}
         self._rejections = Rejections(flow.on_error)
+        self._known_ends = KnownEnds()
         self._rates = rates or FlowRates(flow)
 
     def has_history(self) -> bool:
@@ -176,7 +178,7 @@ class FlowMirror:
         self._watch(reports, {each.source: each.behind for each in going}, batch, time.monotonic() - started)
         self._end_if_lost(outcome)
         # Who had to wait is not stuck.
-        return bool(outcome.rows) or any(report.was_held for report in reports)
+        return bool(outcome.runs or outcome.moves) or any(report.was_held for report in reports)
 
     def _tail(
         self, spark: SparkSession, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef, clock: BatchClock
@@ -187,6 +189,7 @@ class FlowMirror:
         back: reconciling covers any distance.
         """
         began, todo = time.time(), tailed(ranges, self._stopped, self._positions.ahead)
+        self._known_ends = KnownEnds(ranges)
         flow, commits = replace(self.flow, tasks_max=clock.tail.tasks), Every(clock.tail.commit_seconds)
         left_out = any(not part.refused for part in self._stopped.values())
         until = time.monotonic() + LEFT_OUT_SECONDS if left_out else math.inf
@@ -225,11 +228,11 @@ class FlowMirror:
         return not (falls_behind(clock.tail, self.flow.tasks_max, records, left) or self._rates.badly_shared())
 
     def _tailed(self, outcome: PassOutcome, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
-        """Tell of what was tailed; how much it was, and how much more had come by then."""
-        records = sum(report.records for report in outcome.reports)
-        left = {part.source: max(0, part.source_end - part.position) for part in outcome.parts.values()}
+        """Tell of what was tailed; how much it was, and how much more had come by then where something was reported."""
+        records, parts = sum(report.records for report in outcome.reports), outcome.parts.values()
+        left = self._known_ends.left(parts, self._stopped, self._positions.ahead)
         self._watch(outcome.reports, left, batch, clock.copied(records))
-        return records, sum(left.values())
+        return records, sum(max(0, part.source_end - part.position) for part in parts)
 
     def _let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
         """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
@@ -255,8 +258,8 @@ class FlowMirror:
     def _write_down(self, outcome: PassOutcome, partitions: Partitions, batch: BatchRef) -> None:
         # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
         self._journal.note(outcome.incidents, batch)
-        self._journal.append(outcome.rows, batch)
-        self._progress.moved(partitions, outcome.moves)
+        self._journal.append(outcome.rows, batch, outcome.runs)
+        self._progress.moved(partitions, outcome.known)
 
     def _end_if_lost(self, outcome: PassOutcome) -> None:
         lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]

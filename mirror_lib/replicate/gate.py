@@ -87,6 +87,10 @@ class Gate:
                 counted[number] = counted.get(number, 0) + nbytes
         return counted
 
+    def holds(self) -> bool:
+        """Whether a rate keeps the task waiting."""
+        return bool(self._held_from)
+
     def taken(self) -> Fetching:
         """What was fetched since the last time that this was asked, and how long rates held the task back."""
         now = self._clock()

@@ -19,7 +19,7 @@ from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StateError, cause_of
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, StateError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
 from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
@@ -32,9 +32,11 @@ from mirror_lib.replicate.storage_trust import StorageTrust
 from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
+from mirror_lib.state.cluster_ids import same_clusters
 from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.topics.filters import subscribe_pattern
+from mirror_lib.topics.matchless import matchless_words
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ UNTIL_TRIGGER = "1 seconds"
 @dataclass(frozen=True)
 class FlowOutcome:
     """How a flow ended. `error` is None where everything that was to be copied is copied, or its window closed first
-    (`outside_window`)."""
+    (`outside_window`). `note` says of names and patterns, where nothing was copied, that they match no topic."""
 
     flow: str
     records: int
@@ -63,6 +65,7 @@ class FlowOutcome:
     topics: Tuple[TopicTotal, ...]
     error: Optional[MirrorError]
     outside_window: bool = False
+    note: str = ""
 
 
 class FlowRun(FlowLife):
@@ -91,6 +94,7 @@ class FlowRun(FlowLife):
         self._group: Optional[GroupMember] = None
         self._journal: Optional[Journal] = None
         self._storage = StorageTrust()
+        self._note = ""
         self.outcome: Optional[FlowOutcome] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
@@ -110,7 +114,8 @@ class FlowRun(FlowLife):
 
     def _over(self, error: Optional[MirrorError]) -> None:
         totals, ended = self._totals, self._ends_when_caught_up() and self._hours.over()
-        self.outcome = FlowOutcome(self._flow.name, totals.records, totals.bytes, totals.topics(), error, ended)
+        copied = (totals.records, totals.bytes, totals.topics())
+        self.outcome = FlowOutcome(self._flow.name, *copied, error, ended, self._note)
 
     def _ends_when_caught_up(self) -> bool:
         return self._config.trigger == AVAILABLE_NOW and self._until is None
@@ -168,6 +173,8 @@ class FlowRun(FlowLife):
                 drop_folder(self._spark, self._folder(checkpoint))
         if not self._stop.is_set():
             journal.await_upkeep(UPKEEP_SECONDS)
+        if error is None and not (self._totals.records or self._stop.is_set()):
+            self._note = _note(flow, source)
         return error
 
     def _check_history(self, mirror: Mirror) -> None:
@@ -241,6 +248,13 @@ class FlowRun(FlowLife):
         return self._group is not None and not self._group.has_turn()
 
 
+def _note(flow: ReplicationFlow, source: KafkaCluster) -> str:
+    try:
+        return matchless_words(flow, source.topics())
+    except ClusterError:
+        return ""  # all is copied, and no word on names is worth a failure
+
+
 def _member_for(flow: ReplicationFlow) -> GroupMember:
     return GroupMember(
         flow.source, flow.commit_source_group, subscribe_pattern(flow), flow.commit_source_group_interval
@@ -268,14 +282,3 @@ def run_flows(
     patience = GRACE_SECONDS + STOP_SECONDS
     await_end(runs, stop, patience, "what it was doing is found and finished by the next run")
     return [run.outcome for run in runs if run.outcome is not None]
-
-
-def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
-    """Raise `RefusedError` where the ids of source and target are not those of the `last` run."""
-    before = clusters if last is None else (last.source_cluster_id, last.target_cluster_id)
-    for side, now, then in zip(("source", "target"), clusters, before):
-        if now != then:
-            raise RefusedError(
-                f"{flow}: the {side} cluster has id {now}, and the ledger was written for {then}",
-                "check bootstrap.servers; for another cluster give another `state:` or another alias",
-            )

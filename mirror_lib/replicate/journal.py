@@ -13,7 +13,7 @@ from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.lane_producers import LaneProducerTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.pass_thinning import PassThinning
-from mirror_lib.state.records import Incident, LedgerRow, MirrorRun, PartitionKey, Position
+from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
 from mirror_lib.state.upkeep import Upkeep
 from mirror_lib.under_way import UnderWay
@@ -66,15 +66,16 @@ class Journal:
         """Where the ledger said each partition stands when this was made."""
         return self._positions.result()
 
-    def append(self, rows: Sequence[LedgerRow], batch: BatchRef) -> None:
-        """Add rows to the ledger; nothing for no rows."""
-        if not rows:
+    def append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns] = ()) -> None:
+        """Add rows, and those of `runs`, to the ledger in one commit; nothing for none."""
+        if not rows and not runs:
             return
         self._await_begin()
         number, self._appends = self._appends, self._appends + 1
         self._ledger.append(
             self._flow,
             rows,
+            runs,
             run_id=self.run_id,
             append_number=number,
             query_id=batch.query_id,

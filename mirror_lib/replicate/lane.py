@@ -24,6 +24,7 @@ from mirror_lib.replicate.lanes import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
 from mirror_lib.replicate.recovery import Recovery, stop_at_lost_tails
 from mirror_lib.replicate.reporting import Teller
+from mirror_lib.replicate.sync_runs import gathered
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class LaneCopier:
         self._refresh()
 
     def _tell(self, copies: List[PartitionCopy], began: float) -> None:
-        if copies:
+        if copies or self._gate.holds():  # who waits for a bound says so, or nobody would know why nothing comes
             self._teller.tell(self._report(copies, False, began))
             self._recovery.told()
             for copy in copies:
@@ -197,27 +198,31 @@ class LaneCopier:
     def _copy(self, stop_at: float) -> None:
         if self._fetcher is None:
             self._fetcher = Fetcher(self._source, self._isolation, self._gate)
-        fetcher, appender = self._fetcher, Appender(self._target)
+        fetcher, appender, runs = self._fetcher, Appender(self._target), 0
         copies = list(self._copies.values())
         self._gate.begin_pass()
         while True:
             now = time.monotonic()
-            no_more = now >= stop_at or self._gate.pass_is_full() or self._teller.shall_end()
+            full = self._gate.pass_is_full() or runs >= self._plan.most_syncs
+            no_more = now >= stop_at or full or self._teller.shall_end()
             queue_bytes = THROTTLED_QUEUE_BYTES if self._target.is_throttled() else LANE_QUEUE_BYTES
             if not no_more and sum(copy.queued_bytes for copy in copies) < queue_bytes:
                 fetcher.pump(copies)
             appender.pump(copies)
-            if all(copy.finished(no_more) for copy in copies) and appender.idle():
+            if all(copy.finished(no_more) for copy in copies) and appender.idle() and not self._hears_first(fetcher):
                 return
             self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000, fetcher.rest() * 1000))
-            self._take(fetcher)
+            runs += self._take(fetcher)
             for ack in appender.acknowledgements():
                 self._by_remote[ack.remote].acknowledge(ack)
 
-    def _take(self, fetcher: Fetcher) -> None:
+    def _hears_first(self, fetcher: Fetcher) -> bool:
+        # Over a narrow line no pass would bring anything: the next one asks over connections of its own.
+        return not self._tailing and fetcher.hears_first()
+
+    def _take(self, fetcher: Fetcher) -> int:
         # A function of its own: when it is left nothing looks at the answer, and its memory takes the next one.
-        for partition, position, gap, found in fetcher.answers():
-            self._copies[partition].take(position, gap, found)
+        return sum(self._copies[of].take(at, gap, found) for of, at, gap, found in fetcher.answers())
 
     def _refresh(self) -> List[PartitionCopy]:
         """Fence again where the last records are so old that the target would soon forget the lane's epoch.
@@ -271,7 +276,7 @@ class LaneCopier:
             producers={} if fenced else {**self._held, **self._producers},
             fenced=fenced,
             partitions=tuple(copy.report(copy.task.lane in self._producers) for copy in copies),
-            syncs=tuple(sync for copy in copies for sync in copy.syncs),
+            syncs=gathered(copy.syncs for copy in copies),
             records=sum(copy.records for copy in copies),
             bytes=sum(copy.bytes for copy in copies),
             re_encoded=sum(copy.re_encoded for copy in copies),

@@ -12,7 +12,8 @@ from typing import Any, FrozenSet, Mapping, Optional, Tuple
 
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates
-from mirror_lib.state.records import Incident, OffsetSync
+from mirror_lib.replicate.sync_runs import MOST_SYNCS
+from mirror_lib.state.records import Incident, OffsetSyncs
 
 RemotePartition = Tuple[str, int]
 
@@ -109,6 +110,7 @@ class TaskPlan:
     known_ids: Optional[Mapping[int, FrozenSet[int]]] = None
     report_to: Optional[ReportTo] = None
     rates: TaskRates = NO_RATES
+    most_syncs: int = MOST_SYNCS
 
     def ids_of(self, lane: int) -> FrozenSet[int]:
         """The producer ids that the lane may have appended under, as far as the driver knows them."""
@@ -129,8 +131,10 @@ class PartitionReport:
 
     `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
     `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one, None where it is
-    not known. `source_end` is the end of the source's log as the last answer gave it, -1 without one.
-    `seconds` is from the first fetch to the last acknowledgement.
+    not known. `source_end` is the end of the source's log as the last answer gave it, -1 without one. With `left` the
+    remote log holds what was not compared yet: the ledger keeps to the last record that was, as the next life has to.
+    `seconds` is from the first fetch to the last acknowledgement. `fails`: it stopped at a record of which the flow's
+    change can make none.
     """
 
     topic: str
@@ -150,6 +154,8 @@ class PartitionReport:
     rejected_from: Optional[int] = None
     rejected_until: int = -1
     incidents: Tuple[Incident, ...] = ()
+    left: bool = False
+    fails: bool = False
 
     @property
     def source(self) -> Tuple[str, int]:
@@ -173,7 +179,7 @@ class TaskReport:
     producers: Mapping[int, Producer]
     fenced: bool
     partitions: Tuple[PartitionReport, ...]
-    syncs: Tuple[OffsetSync, ...]
+    syncs: Tuple[OffsetSyncs, ...]
     records: int
     bytes: int
     re_encoded: int
@@ -200,7 +206,7 @@ def lane_of(remote_topic: str, partition: int) -> int:
 
 
 def transactional_id(name: str, flow: str, lane: int) -> str:
-    """The lane's transactional id; `name` tells mirrors apart that run the same flow over different topics."""
+    """The lane's transactional id; `name` tells mirrors apart whose flows are called the same."""
     return f"{name}.{flow}.{lane}"
 
 

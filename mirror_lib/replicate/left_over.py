@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Sequence
 
 from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.progress import counted
 from mirror_lib.records.mirrors import Mirror
+from mirror_lib.replicate.lanes import PartitionReport
 
 
 def left_over(mirror: Mirror) -> Optional[MirrorError]:
@@ -16,7 +17,14 @@ def left_over(mirror: Mirror) -> Optional[MirrorError]:
         return None
     if any(part.refused for part in mirror.stopped()):
         return RefusedError(reason)
-    return MirrorError(reason)
+    return MirrorError(reason, way_out(mirror.stopped()))
+
+
+def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:
+    """What to do where partitions stopped at records that the flow's change fails on; `None` where none did."""
+    if not any(part.fails for part in stopped):
+        return None
+    return "name a dead.letter.topic for records that cannot be changed, or leave them out by on.error: skip"
 
 
 def _unfinished(mirror: Mirror) -> Optional[str]:

@@ -16,15 +16,16 @@ UNLISTED = "one of its clusters tells no offsets of it; has it lost its leader?"
 def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[PartitionKey, PartitionReport]:
     """Partitions that are refused, and those whose offsets nobody told: not copied, so not to be called caught up."""
     decided = {each.key for each in ranges}
-    stopped = {
-        key: _report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}")
-        for key, copied in partitions.items()
-        if key not in decided
-    }
+    stopped = {key: of_unlisted(copied) for key, copied in partitions.items() if key not in decided}
     stopped.update(
         {each.key: _report(partitions[each.key], each.refused, refused=True) for each in ranges if each.refused}
     )
     return stopped
+
+
+def of_unlisted(copied: CopiedPartition) -> PartitionReport:
+    """The report of a partition whose offsets nobody told."""
+    return _report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}")
 
 
 def _report(copied: CopiedPartition, reason: str, refused: bool = False) -> PartitionReport:

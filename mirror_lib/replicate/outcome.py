@@ -15,19 +15,21 @@ from mirror_lib.replicate.lanes import PartitionReport, TaskReport
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.topics import CopiedPartition
-from mirror_lib.state.records import DATA_LOST, Incident, LedgerRow, PartitionKey, Position
+from mirror_lib.state.records import DATA_LOST, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
 
 BySource = Mapping[Tuple[str, int], CopiedPartition]
 
 
 @dataclass(frozen=True)
 class PassOutcome:
-    """`moves` are the positions that changed, `rows` what the ledger is to say of the pass, `parts` the reports of its
-    partitions by their keys."""
+    """`moves` are the positions that changed, `known` those of them that the ledger has once it has `runs` and `rows`;
+    `parts` the reports of its partitions by their keys."""
 
     reports: Sequence[TaskReport]
+    runs: Sequence[LedgerRuns]
     rows: Sequence[LedgerRow]
     moves: Mapping[PartitionKey, Position]
+    known: Mapping[PartitionKey, Position]
     incidents: Sequence[Incident]
     parts: Mapping[PartitionKey, PartitionReport]
 
@@ -62,8 +64,10 @@ def outcome_of(
         if position != positions.at(key):
             moves[key] = position
         incidents += rejections.incidents(key, part)
-    rows = _ledger_rows(reports, by_source)
-    return PassOutcome(reports, rows + _position_rows(moves, rows, partitions), moves, incidents, parts)
+    runs = _ledger_runs(reports, by_source)
+    # Rows that were passed on the word of what is left are looked at again by the next life.
+    known = {key: at for key, at in moves.items() if not parts[key].left}
+    return PassOutcome(reports, runs, _position_rows(known, runs, partitions), moves, known, incidents, parts)
 
 
 def snapshot_of(
@@ -98,23 +102,15 @@ def snapshot_of(
     )
 
 
-def _ledger_rows(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRow]:
+def _ledger_runs(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRuns]:
     # What a task told and was not answered, its last report tells again.
-    syncs = dict.fromkeys(sync for report in reports for sync in report.syncs)
-    return [
-        by_source[(sync.topic, sync.partition)].ledger_row(
-            sync.upstream_offset, sync.downstream_offset, sync.record_count
-        )
-        for sync in syncs
-    ]
+    syncs = dict.fromkeys(syncs for report in reports for syncs in report.syncs)
+    return [by_source[(each.topic, each.partition)].ledger_runs(each) for each in syncs]
 
 
 def _position_rows(
-    moves: Mapping[PartitionKey, Position], rows: Sequence[LedgerRow], partitions: Partitions
+    moves: Mapping[PartitionKey, Position], runs: Sequence[LedgerRuns], partitions: Partitions
 ) -> List[LedgerRow]:
-    """Positions that no run's end tells: after a gap at the end of a range, or after an abort marker."""
-    ends: Set[Tuple[PartitionKey, Position]] = {
-        (row.key, Position(row.upstream_offset + row.record_count, row.downstream_offset + row.record_count))
-        for row in rows
-    }
+    """Positions that no end of runs tells: after a gap at the end of a range, or after an abort marker."""
+    ends: Set[Tuple[PartitionKey, Position]] = {(each.key, each.end) for each in runs}
     return [position_row(partitions[key], at) for key, at in moves.items() if (key, at) not in ends]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import replace
 from typing import Deque, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.errors import BatchError, FencedError
@@ -21,8 +20,9 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import Encoder, Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
-from mirror_lib.replicate.rejections import FOREIGN_WRITER, REJECTED, why_not_fetched
-from mirror_lib.state.records import DATA_LOST, PARTITION_STOPPED, Incident, OffsetSync
+from mirror_lib.replicate.rejections import FOREIGN_WRITER, OF_THE_TOPIC, REJECTED, why_not_fetched, why_rejected
+from mirror_lib.replicate.sync_runs import SyncRuns
+from mirror_lib.state.records import DATA_LOST, PARTITION_STOPPED, Incident
 
 # Enough to keep five produce requests in flight, little enough that a lane of many partitions stays small.
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -36,7 +36,7 @@ class PartitionCopy:
         self.acknowledged = task.upstream_offset
         self.downstream = task.downstream_offset
         self.sequence = task.sequence or 0
-        self.syncs: List[OffsetSync] = []
+        self.syncs = SyncRuns(task.source)
         self.incidents: List[Incident] = []
         self.stopped: Optional[str] = None
         self.refused = self.lost = self._lost_tail = self._proven = False
@@ -63,13 +63,14 @@ class PartitionCopy:
     def told(self) -> None:
         """All that was reported is the driver's now; from here on it is counted anew."""
         self.acknowledged, _ = self.stands()  # where the driver's next pass would begin: behind a gap
-        self.syncs, self._told = [], (self.stands(), self.stopped)
+        self.syncs.clear()
+        self._told = (self.stands(), self.stopped)
         self.records = self.bytes = self.re_encoded = 0
         self.seconds, self._started_at = 0.0, time.monotonic()
 
     def news(self) -> bool:
         """Whether there is something to report that was not told yet."""
-        return bool(self.syncs) or (self.stands(), self.stopped) != self._told
+        return len(self.syncs) > 0 or (self.stands(), self.stopped) != self._told
 
     def stands(self) -> Tuple[int, int]:
         """Upstream and downstream offset of what is done. A gap counts only when all before it was acknowledged."""
@@ -119,27 +120,30 @@ class PartitionCopy:
             return no_more and not self._queue
         return no_more or self.stopped is not None or self.fetch_position >= self.task.end
 
-    def take(self, position: int, gap: bool, found: Fetched) -> None:
-        """Encode what a fetch brought. `gap`: it brought nothing as there is nothing up to the end.
+    def take(self, position: int, gap: bool, found: Fetched) -> int:
+        """Encode what a fetch brought; return how many runs of records it was. `gap`: it brought nothing as there is
+        nothing up to the end.
 
         Raises `Disconnected` where the leader must be looked up again.
         """
-        encoder = self._encoder
+        encoder, runs = self._encoder, 0
         if encoder is None or self.stopped is not None or position != encoder.position:
-            return  # an answer to a question from before a recovery
+            return 0  # an answer to a question from before a recovery
         if found.error_code:
             self._fetch_error(found.error_code)
-            return
+            return 0
         self._source_end = found.end
         try:
             for outgoing in encoder.encode(found):
                 self.put(outgoing)
+                runs += len(outgoing.runs)
         except RecordTooLarge as error:
             self.reject(error.upstream_offset, str(error))
         except BatchError as error:
             self._drain_then_stop(str(error), encoder.position)
         if gap and encoder.position == position:
             encoder.position = max(position, min(found.end, self.task.end))
+        return runs
 
     def put(self, outgoing: Outgoing) -> None:
         """Queue a batch behind those that are queued; its sequence goes on from theirs."""
@@ -148,8 +152,7 @@ class PartitionCopy:
 
     def reject(self, upstream_offset: int, reason: str) -> None:
         """Stop at a record that cannot be sent, once what lies before it is acknowledged: to skip it skips no other."""
-        self._rejected = (upstream_offset, upstream_offset + 1)
-        self._drain_then_stop(reason, *self._rejected)
+        self._drain_then_stop(reason, upstream_offset, upstream_offset + 1)
 
     def _drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
         self._last_words = (reason, from_offset, until_offset)
@@ -195,9 +198,8 @@ class PartitionCopy:
         if ack.error_code in FENCED:
             raise FencedError(f"{self.remote[0]}-{self.remote[1]} was taken over by another driver")
         if ack.error_code in REJECTED:
-            self._rejected = (outgoing.runs[0][0], outgoing.next_upstream)
-            told = f": {ack.error_message}" if ack.error_message else ""
-            self.stop(f"{REJECTED[ack.error_code]}{told}", *self._rejected)
+            until = -1 if ack.error_code in OF_THE_TOPIC else outgoing.next_upstream
+            self.stop(why_rejected(ack.error_code, ack.error_message), outgoing.runs[0][0], until)
         elif ack.error_code:
             raise Disconnected(f"{self.remote[0]}-{self.remote[1]}: {error_name(ack.error_code)}")
         elif ack.base_offset != expected and not self.task.shared:
@@ -208,7 +210,7 @@ class PartitionCopy:
     def _accept(self, outgoing: Outgoing, base_offset: int) -> None:
         self._proven = True
         for upstream_offset, count in outgoing.runs:
-            self.add_sync(upstream_offset, base_offset, count)
+            self.syncs.add(upstream_offset, base_offset, count)
             base_offset += count
         self.acknowledged = outgoing.next_upstream
         self.downstream = base_offset
@@ -236,19 +238,19 @@ class PartitionCopy:
     def recover(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
         """Take over what reconciliation found on the remote log; a count of 0 is a position only."""
         if count:
-            self.add_sync(upstream_offset, downstream_offset, count)
+            self.syncs.add(upstream_offset, downstream_offset, count)
         self.acknowledged = upstream_offset + count
         self.downstream = downstream_offset + count
 
-    def lose(self, from_offset: int, until_offset: int, reason: str) -> None:
+    def lose(self, from_offset: int, until_offset: int, reason: str, kind: str = DATA_LOST) -> None:
         """Pass over upstream offsets. Nothing behind them may be copied before that is written down."""
         self.lost = True
-        self.incidents.append(Incident(DATA_LOST, *self.source, from_offset, until_offset, reason))
+        self.incidents.append(Incident(kind, *self.source, from_offset, until_offset, reason))
 
-    def refuse(self, reason: str) -> None:
-        """Stop for safety: going on could lose or double records."""
+    def refuse(self, reason: str, at: Optional[int] = None) -> None:
+        """Stop for safety, by default where it stands: going on could lose or double records."""
         self.refused = True
-        self.stop(reason, self.acknowledged)
+        self.stop(reason, self.acknowledged if at is None else at)
 
     def lose_tail(self, reason: str) -> None:
         """Stop because acknowledged records are gone from the remote log; the flow heals it when it starts again."""
@@ -256,17 +258,11 @@ class PartitionCopy:
         self.stop(reason, self.acknowledged)
 
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
-        """This partition cannot go on; the others do. The offsets name what it stopped at."""
+        """This partition cannot go on; the others do. The offsets name what it stopped at: with `until_offset` these
+        records alone are in the way, and may be skipped."""
+        self._rejected = (None, -1) if until_offset < 0 else (from_offset, until_offset)
         self.stopped = f"{self.task.topic}-{self.task.partition} at offset {from_offset}: {reason}"
         self.incidents.append(Incident(PARTITION_STOPPED, *self.source, from_offset, until_offset, reason))
-
-    def add_sync(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
-        """Note that `count` records lie on both sides from these offsets on, as one run with those before if it can."""
-        last = self.syncs[-1] if self.syncs else None
-        if last is not None and last.ends_at(upstream_offset, downstream_offset):
-            self.syncs[-1] = replace(last, record_count=last.record_count + count)
-        else:
-            self.syncs.append(OffsetSync(*self.source, upstream_offset, downstream_offset, count))
 
     def report(self, known: bool = True) -> PartitionReport:
         """Where it stands. Not `known`: the connections broke, and nobody knows what became of what was in flight."""

@@ -6,10 +6,10 @@ lost what was acknowledged.
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Collection, FrozenSet, Iterator, Optional, Sequence
+from typing import Callable, Collection, FrozenSet, Iterator, Mapping, Optional, Sequence
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.log.connection import LogClient
+from mirror_lib.log.connection import Disconnected, LogClient, Partition, name_of
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.tail import LogEntries, LostTail, glances, log_entries
@@ -19,10 +19,11 @@ from mirror_lib.replicate.loss import settle
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
 from mirror_lib.replicate.reconcile import reconcile
-from mirror_lib.state.records import Position
+from mirror_lib.state.records import COPIED_AGAIN, Position
 
 Own = Optional[FrozenSet[int]]
 MARKER_BYTES = 78
+EMPTY_HINT = "give the flow an empty remote topic, or a ledger that knows this one"
 
 
 class Recovery:
@@ -47,46 +48,73 @@ class Recovery:
         `ClusterError` where a broker refuses. Most remote logs hold nothing but a marker, so all are glanced at before
         any is read by itself.
         """
+        ends = told_ends(self._target, [copy.remote for copy in copies])
         written = glances(self._target, {copy.remote: copy.downstream for copy in copies}, READ_UNCOMMITTED)
         suspect = [copy for copy in copies if copy.remote in written and len(written[copy.remote].data) > MARKER_BYTES]
         ours = glances(self._source, {copy.source: copy.acknowledged for copy in suspect}, self._isolation)
         for copy in copies:
+            found, take_back = self.records, _as_it_stands(copy)
             try:
-                self._recover(copy, own(copy), written.get(copy.remote), ours.get(copy.source))
-            except RefusedError as error:
-                copy.refuse(str(error))
+                self._recover(copy, own(copy), ends[copy.remote], written.get(copy.remote), ours.get(copy.source))
+            except (RefusedError, Disconnected) as error:
+                # What was equal so far may have been so by chance, which only the rest of the log tells: who goes on
+                # from there would not ask any more.
+                at, self.records = copy.acknowledged, found
+                take_back()
+                if isinstance(error, Disconnected):
+                    raise
+                copy.refuse(str(error), at)
 
-    def _recover(self, copy: PartitionCopy, own: Own, written: Optional[Fetched], ours: Optional[Fetched]) -> None:
+    def _recover(
+        self, copy: PartitionCopy, own: Own, end: int, written: Optional[Fetched], ours: Optional[Fetched]
+    ) -> None:
         source = self._source_entries(copy, ours)
         # Nothing to compare, and the driver saw that the source still has what comes next: no need to ask it again.
         if may_hold_records(written) or copy.task.log_start > copy.acknowledged:
             while source.begin() > copy.acknowledged:
-                self._settle(copy, source, own)
+                self._settle(copy, source, own, end)
                 source, written = self._source_entries(copy), None
-        self._compare(copy, own, source, self._remote_entries(copy, written))
+        self._compare(copy, own, end, source, self._remote_entries(copy, written))
 
-    def _compare(self, copy: PartitionCopy, own: Own, source: LogEntries, remote: LogEntries) -> None:
-        found, name, written = self.records, _name(copy), Records(own_entries(remote, own), copy.downstream)
+    def _compare(self, copy: PartitionCopy, own: Own, end: int, source: LogEntries, remote: LogEntries) -> None:
+        found, name = self.records, name_of(copy.remote)
+        written = Records(own_entries(up_to(remote, end, name), own), copy.downstream)
         start = Position(copy.acknowledged, copy.downstream)
         ours, lost = Records(source, copy.acknowledged), partial(self._lost, copy)
         for match in reconcile(ours, written, name, start, lambda: source.end, lost):
             copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
             self.records += match.record_count
-        if self.records == found:
-            _refuse_expired(remote, copy)
+        if self.records == found and remote.expired and not (copy.task.shared and self._nothing_to_copy(copy)):
+            self._pass_expired(remote, copy)
         copy.downstream = remote.end
+
+    def _nothing_to_copy(self, copy: PartitionCopy) -> bool:
+        """Whether the source ends where the copy stands, so that nobody can have copied more."""
+        ends = told_ends(self._source, [copy.source], self._isolation)
+        return ends[copy.source] == copy.acknowledged
+
+    def _pass_expired(self, remote: LogEntries, copy: PartitionCopy) -> None:
+        """What others write to a shared topic drives everything out of it that is old, also where this flow had nothing
+        to copy for long. What an interrupted attempt may have left there is gone, so its copies will lie there once."""
+        if not copy.task.shared:
+            raise RefusedError(_expired(remote, copy), EMPTY_HINT)
+        if not self._passes_loss:
+            hint = "set on.data.loss: continue to go on behind them, and to copy again what such an attempt wrote there"
+            raise RefusedError(_expired(remote, copy), hint)
+        copy.lose(copy.acknowledged, -1, f"{_expired(remote, copy)}; that is copied again", COPIED_AGAIN)
 
     def _lost(self, copy: PartitionCopy, on_at: int, reason: str) -> None:
         if not self._passes_loss:
             raise RefusedError(reason, CONTINUE_HINT)
         copy.lose(on_at, on_at, reason)
 
-    def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own) -> None:
+    def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own, end: int) -> None:
         """Move `copy` to the start of the source's log, from an offset that is gone there."""
         at, log_start, remote = Position(copy.acknowledged, copy.downstream), source.start, self._remote_entries(copy)
-        written = Records(own_entries(remote, own), copy.downstream)
-        settled = settle(Records(source, log_start), written, at, log_start, _name(copy))
-        _refuse_expired(remote, copy)
+        written = Records(own_entries(up_to(remote, end, name_of(copy.remote)), own), copy.downstream)
+        settled = settle(Records(source, log_start), written, at, log_start, name_of(copy.remote))
+        if remote.expired:
+            raise RefusedError(_expired(remote, copy), EMPTY_HINT)
         if settled.lost_from is not None:
             reason = left_the_log(copy.source, settled.lost_from, log_start)
             if not self._passes_loss:
@@ -109,23 +137,54 @@ def may_hold_records(found: Optional[Fetched]) -> bool:
     return found is None or len(found.data) > MARKER_BYTES or any(is_data for _, _, is_data in entries(found))
 
 
+def _as_it_stands(copy: PartitionCopy) -> Callable[[], None]:
+    """To be called where what is found from now on is not to count."""
+    stood, syncs, incidents = (copy.acknowledged, copy.downstream, copy.lost), copy.syncs.now(), list(copy.incidents)
+
+    def take_back() -> None:
+        copy.acknowledged, copy.downstream, copy.lost = stood
+        copy.incidents = incidents
+        copy.syncs.back_to(syncs)
+
+    return take_back
+
+
+def told_ends(
+    client: LogClient, partitions: Collection[Partition], isolation: int = READ_UNCOMMITTED
+) -> Mapping[Partition, int]:
+    """Where logs end by their leaders' own word. Raises `Disconnected` where a leader does not tell it.
+
+    To be asked for behind the fence and before the logs are read, for `up_to`: what others append later does not count.
+    """
+    ends = log_ends(client, partitions, isolation)
+    for each in partitions:
+        if each not in ends:
+            raise Disconnected(f"{client.alias}: {name_of(each)} does not tell the end of its log")
+    return ends
+
+
+def up_to(log: LogEntries, end: int, name: str) -> Iterator[Entry]:
+    """The same entries. Raises `Disconnected` where the log seems to end before `end`.
+
+    A follower answers who reads as well (KIP-392), perhaps one that led a moment ago, and it may not have all: what it
+    does not show would be copied again.
+    """
+    yield from log
+    if log.end < end:
+        raise Disconnected(f"{name} was read up to offset {log.end}, and its leader tells of {end}")
+
+
 def own_entries(log: Iterator[Entry], own: Own) -> Iterator[Entry]:
     """In a remote topic that several flows write to, only this lane's batches count as data."""
     for raw, header, is_data in log:
         yield raw, header, is_data and (own is None or (header is not None and header.producer_id in own))
 
 
-def _refuse_expired(remote: LogEntries, copy: PartitionCopy) -> None:
-    if remote.expired:
-        raise RefusedError(
-            f"{_name(copy)}: retention has removed offsets {copy.downstream} to {remote.start - 1}, which an "
-            "interrupted attempt may have written, before they were looked at",
-            "give the flow an empty remote topic, or a ledger that knows this one",
-        )
-
-
-def _name(copy: PartitionCopy) -> str:
-    return f"{copy.remote[0]}-{copy.remote[1]}"
+def _expired(remote: LogEntries, copy: PartitionCopy) -> str:
+    return (
+        f"{name_of(copy.remote)}: retention has removed offsets {copy.downstream} to {remote.start - 1}, which an "
+        "interrupted attempt may have written, before they were looked at"
+    )
 
 
 def stop_at_lost_tails(client: LogClient, copies: Collection[PartitionCopy]) -> None:

@@ -14,7 +14,7 @@ from mirror_lib.state.records import COPIED_AGAIN, DATA_LOST, OFFSETS_SKIPPED, I
 # What is told of a partition that goes on.
 PASSED = (DATA_LOST, OFFSETS_SKIPPED, COPIED_AGAIN)
 
-# Errors by which the target says that this batch will never be taken: the partition stops, the flow goes on.
+# Errors by which the target says that it does not take this batch: the partition stops, the flow goes on.
 REJECTED = {
     10: "the batch is larger than the remote topic's max.message.bytes",
     18: "the batch is larger than the remote topic's segment.bytes",
@@ -24,12 +24,19 @@ REJECTED = {
     76: "the target does not take this compression codec",
     87: "the target refuses a record, for example one without a key in a compacted topic",
 }
+TOPIC_AUTHORIZATION_FAILED = 29
+# Not about a record, so no record is left out for it: it may be taken as soon as a right is granted.
+OF_THE_TOPIC = frozenset([TOPIC_AUTHORIZATION_FAILED])
 FOREIGN_WRITER = (
     "the batch expected at offset {} of {} was written at {}, so somebody else writes to this remote topic; stop the "
     "other writer, or set shared.remote.topics: true if several flows may share the topic"
 )
 OFFSET_OUT_OF_RANGE = 1
-TOPIC_AUTHORIZATION_FAILED = 29
+
+
+def why_rejected(code: int, message: str) -> str:
+    """What is said of a batch that the target answered with a code of `REJECTED`, and perhaps a `message`."""
+    return f"{REJECTED[code]}: {message}" if message else REJECTED[code]
 
 
 def why_not_fetched(code: int) -> Optional[str]:

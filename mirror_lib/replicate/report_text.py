@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, astuple, replace
-from typing import Any, Dict, Sequence
+from base64 import b64decode, b64encode
+from dataclasses import asdict, replace
+from typing import Any, Dict
 
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lanes import PartitionReport, TaskReport
 from mirror_lib.replicate.rates import fetching_from
-from mirror_lib.state.records import Incident, OffsetSync
+from mirror_lib.state.records import Incident, OffsetSyncs
 
 
 def to_text(report: TaskReport) -> str:
     """One line."""
-    bare = asdict(with_syncs(report, []))
-    return json.dumps({**bare, "syncs": [astuple(sync) for sync in report.syncs]})
+    bare = asdict(replace(report, syncs=()))
+    syncs = [(each.topic, each.partition, b64encode(each.flat).decode("ascii")) for each in report.syncs]
+    return json.dumps({**bare, "syncs": syncs})
 
 
 def from_text(text: str) -> TaskReport:
@@ -24,16 +26,11 @@ def from_text(text: str) -> TaskReport:
     producers, fetching = fields.pop("producers"), fields.pop("fetching")
     partitions = fields.pop("partitions")
     return TaskReport(
-        **{**fields, "syncs": tuple(OffsetSync(*sync) for sync in fields["syncs"])},
+        **{**fields, "syncs": tuple(OffsetSyncs(topic, n, b64decode(flat)) for topic, n, flat in fields["syncs"])},
         fetching=fetching_from(fetching),
         producers={int(lane): Producer(**producer) for lane, producer in producers.items()},
         partitions=tuple(_partition(part) for part in partitions),
     )
-
-
-def with_syncs(report: TaskReport, syncs: Sequence[OffsetSync]) -> TaskReport:
-    """The report with these offset syncs, and no others."""
-    return replace(report, syncs=tuple(syncs))
 
 
 def _partition(fields: Dict[str, Any]) -> PartitionReport:

@@ -19,7 +19,7 @@ from typing import BinaryIO, Deque, List, Optional, Tuple
 
 from mirror_lib.replicate.lanes import ReportTo, TaskReport
 from mirror_lib.replicate.report_text import from_text, to_text
-from mirror_lib.state.records import OffsetSync
+from mirror_lib.state.records import OffsetSyncs
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Teller:
     """A task's end. Without a driver to be reached `connected` is False, and the task ends early to report."""
 
     def __init__(self, to: Optional[ReportTo]) -> None:
-        self._untold: Deque[Tuple[OffsetSync, ...]] = deque()
+        self._untold: Deque[Tuple[OffsetSyncs, ...]] = deque()
         self._told_to_end = False
         self._line: Optional[socket.socket] = None
         if to is None:
@@ -85,7 +85,7 @@ class Teller:
         """Whether so much is told and not answered that the task must wait."""
         return len(self._untold) >= UNTOLD_REPORTS
 
-    def untold(self) -> List[OffsetSync]:
+    def untold(self) -> List[OffsetSyncs]:
         """The offset syncs that the driver may not have."""
         return [sync for syncs in self._untold for sync in syncs]
 

@@ -10,6 +10,7 @@ from mirror_lib.replicate.lane_state import LaneState
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, lane_of, transactional_id
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.shares import LaneShares
+from mirror_lib.replicate.sync_runs import most_syncs
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey
 
@@ -34,11 +35,17 @@ def plan_tasks(
     by_task: Dict[int, List[PartitionTask]] = {}
     for lane, number in sorted(shares.tasks_of(loads, flow.tasks_max).items()):
         by_task.setdefault(number, []).extend(by_lane[lane])
-    return [_plan(name, flow, number, tuple(tasks), lanes) for number, tasks in sorted(by_task.items())]
+    most = most_syncs(len(by_task))
+    return [_plan(name, flow, number, tuple(tasks), lanes, most) for number, tasks in sorted(by_task.items())]
 
 
 def _plan(
-    name: str, flow: ReplicationFlow, number: int, tasks: Tuple[PartitionTask, ...], lanes: Mapping[int, LaneState]
+    name: str,
+    flow: ReplicationFlow,
+    number: int,
+    tasks: Tuple[PartitionTask, ...],
+    lanes: Mapping[int, LaneState],
+    most: int,
 ) -> TaskPlan:
     own = sorted({task.lane for task in tasks})
     fenced = {lane: lanes[lane].producer for lane in own if lane in lanes}
@@ -58,6 +65,7 @@ def _plan(
         on_data_loss=flow.on_data_loss,
         max_seconds=flow.batch_max_seconds,
         confirmed_at=min(handed_over, default=0.0),
+        most_syncs=most,
     )
 
 

@@ -12,9 +12,9 @@ def bigint_columns(rows: DataFrame) -> pa.Table:
     """Run the query, whose columns are all of type bigint; what its rows are, in the order of its partitions."""
     # Spark has a public way since 4.0. What that calls has been there since 3.0.
     spark_rows: Any = rows
-    if hasattr(rows, "toArrow"):
-        return spark_rows.toArrow()
     schema = pa.schema([(name, pa.int64()) for name in rows.columns])
+    # Both say which columns have no nulls, which is not the same of every part of a table.
+    if hasattr(rows, "toArrow"):
+        return spark_rows.toArrow().cast(schema)
     batches = spark_rows._collect_as_arrow()
-    # Its batches say which columns have no nulls.
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()

@@ -28,17 +28,26 @@ def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[in
     left out. Rows that contradict each other are all there, in upstream order: nothing is checked here. ValueError
     where a number is missing.
     """
-    missing = [name for name in NUMBERS if rows.column(name).null_count]
-    if missing:
-        raise ValueError(f"a row has no {missing[0]}")
     if not rows.num_rows:
         return {}
-    runs = _without_idle(_joined(_in_order(rows.combine_chunks(), most_stretches)))
+    runs = _without_idle(joined(rows, most_stretches))
     starts = _starts(runs)
     keys = runs.column(KEY).take(starts).to_pylist()
     columns = [_offsets(runs.column(name)) for name in NUMBERS]
     bounds = [*starts.to_pylist(), runs.num_rows]
     return {key: _woven(columns, *ends) for key, ends in zip(keys, zip(bounds, bounds[1:]))}
+
+
+def joined(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> pa.Table:
+    """`rows` with those of each key together and in upstream order; what lies on one line and touches is one row.
+
+    Of some of a key's rows, too: such tables behind each other are as good for `runs_by_key` as the rows themselves.
+    ValueError where a number is missing.
+    """
+    missing = [name for name in NUMBERS if rows.column(name).null_count]
+    if missing:
+        raise ValueError(f"a row has no {missing[0]}")
+    return _joined(_in_order(rows.combine_chunks(), most_stretches)) if rows.num_rows else rows
 
 
 def _in_order(rows: pa.Table, most_stretches: int) -> pa.Table:

@@ -25,6 +25,8 @@ FILES_TO_MERGE = 50
 # So many rows are rewritten in a second or two, so they are taken along whatever they would save.
 FEW_ROWS = 50_000
 ROWS_TO_A_FILE = 1_000_000
+# Files of so many rows are few, and stay as they are: what a filter or a log full of gaps writes has no rows to join.
+LARGE_FILE = ROWS_TO_A_FILE // 4
 # A chunk is taken along when what was written after it has this share of its rows: each row is rewritten a few times.
 SHARE = 0.5
 _KEY = tuple(column.name for column in COPIED_PARTITION)
@@ -51,12 +53,15 @@ class Choice:
 
 
 def chosen(files: Sequence[TableFile]) -> Optional[Choice]:
-    """The newest files, and older chunks as long as they are not much larger than all that is newer. Pure.
+    """The newest files, and older chunks as long as they are not much larger than all that is newer, up to one of large
+    files. Pure.
 
-    So each row is rewritten about as often as the table doubles. `None` where there are no files.
+    So each row is rewritten about as often as the table doubles. `None` where there are no files to be merged.
     """
     found: Optional[Choice] = None
     for chunk in _chunks(files):
+        if chunk.rows >= chunk.files * LARGE_FILE:
+            break
         if found is not None and chunk.rows > FEW_ROWS and chunk.rows * SHARE > found.rows:
             break
         before = found or Choice(chunk.since, 0, 0)

@@ -5,24 +5,25 @@
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.state.arrow_rows import bigint_columns
-from mirror_lib.state.arrow_runs import KEY, NUMBERS, runs_by_key
+from mirror_lib.shipped import shipped
+from mirror_lib.state.arrow_runs import KEY, NUMBERS
 from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
 from mirror_lib.state.offset_map import merge_runs
-from mirror_lib.state.records import LedgerRow, OffsetSync, PartitionKey, Position
+from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSync, OffsetSyncs, PartitionKey, Position
+from mirror_lib.state.run_rows import RunRows, run_rows
+from mirror_lib.state.runs_in_parts import parts_of, runs_in_parts
 from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
 from mirror_lib.under_way import UnderWay
 
 if TYPE_CHECKING:
-    from array import array
-
     # `array` takes no parameter at run time before Python 3.9.
     Offsets = array[int]
 
@@ -41,8 +42,8 @@ OFFSET_SYNCS = TableSchema(
     ),
     stamp="committed_at",
 )
-# 32 bytes each on their way through the JVM, several times over. Spark's default heap is 1 GB.
-ROWS_AT_ONCE = 2_500_000
+# More of them come from a Python worker, which takes a tenth of a second to begin.
+ROWS_IN_A_PLAN = 5_000
 _UPSTREAM_END = "upstream_offset + record_count"
 _DOWNSTREAM_END = "downstream_offset + record_count"
 
@@ -60,18 +61,37 @@ class OffsetSyncTable:
         return self._table.path
 
     def append(
-        self, flow: str, rows: Sequence[LedgerRow], *, run_id: str, append_number: int, query_id: str, batch_id: int
+        self,
+        flow: str,
+        rows: Sequence[LedgerRow],
+        runs: Sequence[LedgerRuns] = (),
+        *,
+        run_id: str,
+        append_number: int,
+        query_id: str,
+        batch_id: int,
     ) -> None:
-        """Add `rows` in one commit, or do nothing if the last append had this number and is already in.
+        """Add `rows` and those of `runs` in one commit, or do nothing if the last append had this number and is
+        already in.
 
         `run_id` is fresh for every driver's life, `append_number` counts 0, 1, 2… in it. They, and not Spark's query
         and batch id, are the commit's name: a replayed batch is planned anew from the ledger and may have copied
         other ranges, so the same query and batch id may carry other rows, which would then be dropped in silence.
         """
-        self._table.append(
-            [_values(flow, row, run_id, query_id, batch_id) for row in rows],
-            {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
-        )
+        name = {COMMIT_NAME: f"{flow} {run_id} {append_number}"}
+        if len(rows) + sum(map(len, runs)) <= ROWS_IN_A_PLAN:
+            single = (*rows, *(row for each in runs for row in each.rows()))
+            self._table.append([_values(flow, row, run_id, query_id, batch_id) for row in single], name)
+            return
+        same: Dict[str, Union[str, int]] = {"flow": flow, "run_id": run_id}
+        same.update(query_id=query_id, batch_id=batch_id)
+        given = [RunRows(_names(each), each.flat) for each in (*runs, *map(_alone, rows))]
+        with self._table.explained("write to"), shipped(self._spark, given) as held:
+
+            def made(columns: Sequence[Tuple[str, str]], stamp: int) -> DataFrame:
+                return run_rows(self._spark, columns, NUMBERS, held, {**same, OFFSET_SYNCS.stamp: stamp})
+
+            self._table.append_made(made, name)
 
     def begin(
         self, flow: str, rows: Sequence[LedgerRow], *, run_id: str, query_id: str, batch_id: int
@@ -123,12 +143,10 @@ class OffsetSyncTable:
         present = partition_key(max(found, key=lambda row: row["committed_at"]))
         return merge_runs([_sync(row) for row in found if partition_key(row) == present])
 
-    def syncs(self, flow: str) -> Mapping[PartitionKey, Tuple[OffsetSync, ...]]:
-        """Every partition's syncs, what `triples` says in words: rows that contradict each other are all there."""
+    def syncs(self, flow: str) -> Mapping[PartitionKey, OffsetSyncs]:
+        """Every partition's syncs, as `triples` has them: rows that contradict each other are all there."""
         return {
-            key: tuple(
-                OffsetSync(key.source_topic, key.partition, *sync) for sync in zip(flat[0::3], flat[1::3], flat[2::3])
-            )
+            key: OffsetSyncs(key.source_topic, key.partition, flat.tobytes())
             for key, flat in self.triples(flow).items()
         }
 
@@ -144,8 +162,10 @@ class OffsetSyncTable:
             return {}
         # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
         with self._table.explained("read"):
-            parts = self._table.count() // ROWS_AT_ONCE + 1
-            numbers = UnderWay(f"{flow} offsets", partial(_runs_by_hash, _with_key(rows).select(KEY, *NUMBERS), parts))
+            parts = parts_of(self._table.count())
+            if parts > 1:
+                rows = _of(flow, self._table.rows_of_one_version())
+            numbers = UnderWay(f"{flow} offsets", partial(runs_in_parts, _with_key(rows).select(KEY, *NUMBERS), parts))
             keys = _with_key(rows.select(*PARTITION_KEY).distinct()).collect()
             if len({row[KEY] for row in keys}) < len(keys):
                 raise ValueError("two partitions have one hash")
@@ -201,25 +221,30 @@ class OffsetSyncTable:
     def _of_flow(self, flow: str) -> Optional[DataFrame]:
         rows = self._table.rows()
         with self._table.explained("read"):
-            return None if rows is None else rows.where(F.col("flow") == flow)
+            return None if rows is None else _of(flow, rows)
+
+
+def _of(flow: str, rows: DataFrame) -> DataFrame:
+    return rows.where(F.col("flow") == flow)
 
 
 def _with_key(rows: DataFrame) -> DataFrame:
     return rows.withColumn(KEY, F.xxhash64(*PARTITION_KEY))
 
 
-def _runs_by_hash(numbers: DataFrame, parts: int) -> Mapping[int, Offsets]:
-    by_hash: Dict[int, Offsets] = {}
-    for part in range(parts):
-        own = numbers if parts == 1 else numbers.where(F.expr(f"pmod({KEY}, {parts}) = {part}"))
-        by_hash.update(runs_by_key(bigint_columns(own)))
-    return by_hash
-
-
 def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int) -> Tuple[object, ...]:
     topics = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
     offsets = (row.upstream_offset, row.downstream_offset, row.record_count)
     return (flow, *topics, *offsets, run_id, query_id, batch_id)
+
+
+def _names(runs: LedgerRuns) -> Mapping[str, Union[str, int]]:
+    return {name: getattr(runs, name) for name in LedgerRuns.__dataclass_fields__ if name != "flat"}
+
+
+def _alone(row: LedgerRow) -> LedgerRuns:
+    names = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
+    return LedgerRuns(*names, array("q", (row.upstream_offset, row.downstream_offset, row.record_count)).tobytes())
 
 
 def _sync(row: Row) -> OffsetSync:

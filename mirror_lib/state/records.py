@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Optional, Tuple
+from typing import Iterable, Iterator, Optional, Sequence, Tuple, Union, overload
+
+# An offset sync as three integers of 64 bits.
+SYNC_BYTES = 24
 
 
 @dataclass(frozen=True)
@@ -21,10 +25,54 @@ class OffsetSync:
     downstream_offset: int
     record_count: int
 
-    def ends_at(self, upstream_offset: int, downstream_offset: int) -> bool:
-        """Whether a run from these offsets on touches this one on both sides."""
-        ends = (self.upstream_offset + self.record_count, self.downstream_offset + self.record_count)
-        return ends == (upstream_offset, downstream_offset)
+
+@dataclass(frozen=True)
+class OffsetSyncs(Sequence[OffsetSync]):
+    """The offset syncs of one source partition, in order, in 24 bytes each: of a log with gaps there are nearly as many
+    as records.
+
+    `flat` holds upstream offset, downstream offset and record count of each, and the next one's, as integers of 64 bits
+    in this machine's order.
+    """
+
+    topic: str
+    partition: int
+    flat: bytes = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.flat) // SYNC_BYTES
+
+    def __iter__(self) -> Iterator[OffsetSync]:
+        return (OffsetSync(self.topic, self.partition, *numbers) for numbers in self.triples())
+
+    def triples(self) -> Iterator[Tuple[int, ...]]:
+        """The numbers of each: a tenth of the work of `OffsetSync`s."""
+        return _triples(self.flat)
+
+    @overload
+    def __getitem__(self, at: int) -> OffsetSync: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[OffsetSync]: ...
+
+    def __getitem__(self, at: Union[int, slice]) -> Union[OffsetSync, Sequence[OffsetSync]]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        begin = SYNC_BYTES * range(len(self))[at]
+        return OffsetSync(self.topic, self.partition, *array("q", self.flat[begin : begin + SYNC_BYTES]))
+
+
+def _triples(flat: bytes) -> Iterator[Tuple[int, ...]]:
+    numbers = array("q", flat)
+    return zip(*(numbers[i::3] for i in range(3)))
+
+
+def packed(topic: str, partition: int, syncs: Iterable[OffsetSync]) -> OffsetSyncs:
+    """`syncs`, which are all of this partition, as integers."""
+    flat = array("q")
+    for sync in syncs:
+        flat.extend((sync.upstream_offset, sync.downstream_offset, sync.record_count))
+    return OffsetSyncs(topic, partition, flat.tobytes())
 
 
 DATA_LOST = "data lost"
@@ -106,6 +154,37 @@ class LedgerRow:
     def key(self) -> PartitionKey:
         """The partition it belongs to."""
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
+
+
+@dataclass(frozen=True)
+class LedgerRuns:
+    """Ledger rows of one partition: `flat` as in `OffsetSyncs`."""
+
+    source_topic: str
+    remote_topic: str
+    partition: int
+    source_topic_id: str
+    remote_topic_id: str
+    flat: bytes = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.flat) // SYNC_BYTES
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition they belong to."""
+        return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
+
+    @property
+    def end(self) -> Position:
+        """Where the last of them ends."""
+        upstream, downstream, count = array("q", self.flat[-SYNC_BYTES:])
+        return Position(upstream + count, downstream + count)
+
+    def rows(self) -> Iterator[LedgerRow]:
+        """One by one."""
+        names = (self.source_topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
+        return (LedgerRow(*names, *sync) for sync in _triples(self.flat))
 
 
 @dataclass(frozen=True)

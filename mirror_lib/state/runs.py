@@ -7,6 +7,7 @@ from typing import Optional, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.state.cluster_ids import same_clusters
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.state.tables import Column, StateTable, TableSchema
 
@@ -48,6 +49,10 @@ class RunTable:
     def latest(self, flow: str) -> Optional[MirrorRun]:
         """The run of `flow` that started last. `None` before the first."""
         return self.latest_with_end(flow)[0]
+
+    def same_clusters(self, flow: str, clusters: Tuple[str, str]) -> None:
+        """Raise `RefusedError` where the ids of source and target are not those of the last run of `flow`."""
+        same_clusters(flow, clusters, self.latest(flow))
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
         """`latest`, and whether that run wrote down that it ended, and with nothing left over."""

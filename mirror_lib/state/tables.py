@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.local_rows import local_rows
-from mirror_lib.spark_end import spark_ended
+from mirror_lib.spark_end import memory_hint, spark_ended
 from mirror_lib.state.commit_log import KEPT_COMMITS, CommitLog, dispensable
 from mirror_lib.state.folders import hadoop_folder
 
@@ -37,6 +37,8 @@ TABLE_PROPERTIES = {
     # Tables that are read whole gain nothing by each file's least and greatest values, which cost a fourth of a commit.
     "delta.dataSkippingNumIndexedCols": "0",
 }
+# Names and types of all columns in, and the value of the stamp among them, a bigint (Unix µs).
+Rows = Callable[[Sequence[Tuple[str, str]], int], DataFrame]
 # How often a change is tried that others get in the way of.
 CHANGES = 5
 # By a table's path. While one flow of a driver creates it, Delta already calls the folder a table and finds none in it.
@@ -68,16 +70,25 @@ class TableSchema:
         return [(column.name, column.type) for column in self.columns if column.name != self.stamp]
 
 
-def _interpreting(spark: SparkSession) -> SparkSession:
-    """A session with the settings of `spark` that has no Java code made for its queries.
+# No Java code is made for a query. The first look at a table's log is mostly that, for a few hundred lines; what is
+# found is kept for all sessions.
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# Delta's VACUUM lists a folder with so many tasks, by default 10 000, and a commit that comes then waits for them.
+_FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 
-    The first look at a table's log is mostly that, for a few hundred lines; what is found is kept for all sessions.
-    """
+
+def _with_settings(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session like `spark`, as what others do in it goes on with its own."""
     java: Any = spark._jsparkSession
     session = SparkSession(spark.sparkContext, java.cloneSession())
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    for key, value in settings.items():
+        session.conf.set(key, value)
     return session
+
+
+def _now() -> int:
+    """Unix µs."""
+    return time.time_ns() // 1000
 
 
 def _refused_for_another(error: Exception) -> bool:
@@ -106,10 +117,16 @@ class StateTable:
                     return None
             return self._spark.read.format("delta").load(self.path)
 
+    def rows_of_one_version(self) -> DataFrame:
+        """The table as it is now, which it stays however often it is asked. It must exist. StateError."""
+        with self.explained("read"):
+            (last,) = self.delta().history(1).select("version").collect()
+            return self._spark.read.format("delta").option("versionAsOf", last[0]).load(self.path)
+
     def count(self) -> int:
         """How many rows the table has, from what Delta's log says of its files. It must exist. StateError."""
         with self.explained("count the rows of"):
-            session = self._spark if self._counted else _interpreting(self._spark)
+            session = self._spark if self._counted else _with_settings(self._spark, _INTERPRETED)
             self._counted = True
             return session.read.format("delta").load(self.path).count()
 
@@ -166,7 +183,7 @@ class StateTable:
         """Delete the files that no version of the last days needs any more. StateError."""
         with self.explained("clean"):
             if DeltaTable.isDeltaTable(self._spark, self.path):
-                self.delta().vacuum()
+                DeltaTable.forPath(_with_settings(self._spark, _FEW_TASKS), self.path).vacuum()
 
     def shorten_log(self, kept: int = KEPT_COMMITS) -> None:
         """Delete commits of Delta's log that nobody needs to read the table as it is, or as it was `kept` commits ago.
@@ -191,20 +208,26 @@ class StateTable:
         `options` go to the Delta writer. With a COMMIT_NAME among them the append happens once, however often in a row
         this object is asked for it. No rows, no commit. StateError if it could not be written.
         """
-        if not rows:
-            return
+        if rows:
+            self._append(lambda: self._stamped(rows), options)
+            log.debug("%d rows appended to %s", len(rows), self.path)
+
+    def append_made(self, made: Rows, options: Mapping[str, str]) -> None:
+        """Add the rows that `made` gives, in the same way."""
+        self._append(lambda: self._with_stamp(made(self._columns(), _now())), options)
+
+    def _append(self, made: Callable[[], DataFrame], options: Mapping[str, str]) -> None:
         name = options.get(COMMIT_NAME)
         with self.explained("write to"):
             # What was never tried cannot be there: nobody else uses the names of this driver's life.
             if name is not None and name == self._last_name and self._has_commit(name):
                 return
             self._last_name = name
-            stamped = self._stamped(rows)
+            stamped = made()
             if not self._created_with(stamped, options):
                 with self._alone:
                     pass  # a change that was refused once goes first
                 stamped.write.format("delta").mode("append").options(**options).save(self.path)
-        log.debug("%d rows appended to %s", len(rows), self.path)
 
     def add_absent(self, rows: Sequence[Tuple[object, ...]], keys: Sequence[str]) -> None:
         """Add those of `rows` whose values under `keys` no row of the table has, in one commit.
@@ -220,10 +243,15 @@ class StateTable:
     def _stamped(self, rows: Sequence[Tuple[object, ...]]) -> DataFrame:
         # Not Spark's own `current_timestamp`: it stands in the Java code that is made of the plan, so that every commit
         # would have its own made and compiled.
-        now, stamp = time.time_ns() // 1000, self._schema.stamp
-        columns = [*self._schema.given(), (stamp, "bigint")]
-        given = local_rows(self._spark, columns, [(*row, now) for row in rows])
-        return given.withColumn(stamp, F.expr(f"timestamp_micros({stamp})"))
+        now = _now()
+        return self._with_stamp(local_rows(self._spark, self._columns(), [(*row, now) for row in rows]))
+
+    def _columns(self) -> Sequence[Tuple[str, str]]:
+        return [*self._schema.given(), (self._schema.stamp, "bigint")]
+
+    def _with_stamp(self, rows: DataFrame) -> DataFrame:
+        stamp = self._schema.stamp
+        return rows.withColumn(stamp, F.expr(f"timestamp_micros({stamp})"))
 
     @contextmanager
     def explained(self, action: str) -> Iterator[None]:
@@ -237,9 +265,11 @@ class StateTable:
             gone = spark_ended(what, self._spark)
             if gone is not None:
                 raise gone from error
+            said = cause_of(error)
             raise StateError(
-                f"{what}: {cause_of(error)}",
-                "check that Spark may read and write this folder, that it runs with Delta's extension,"
+                f"{what}: {said}",
+                memory_hint(said)
+                or "check that Spark may read and write this folder, that it runs with Delta's extension,"
                 " and that nothing else wrote other columns there",
             ) from error
 

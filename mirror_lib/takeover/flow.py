@@ -20,7 +20,6 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.log.connection import Disconnected, LogClient
-from mirror_lib.replicate.job import same_clusters
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
 from mirror_lib.state.runs import RunTable
@@ -89,7 +88,7 @@ class FlowTakeover:
         self._takeovers = TakeoverTable(spark, config.state)
         self._runs = RunTable(spark, config.state)
         self._clusters = (source.cluster_id(), target.cluster_id())
-        same_clusters(flow.name, self._clusters, self._runs.latest(flow.name))
+        self._runs.same_clusters(flow.name, self._clusters)
 
     def look(self) -> List[PartitionTakeover]:
         """Decide for every partition; changes nothing."""

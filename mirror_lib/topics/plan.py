@@ -169,15 +169,25 @@ def _metric_name(topic: str) -> str:
 def _why_not_written(
     remote: str, flow: ReplicationFlow, facts: TopicFacts, taken: Mapping[str, str]
 ) -> Optional[str]:
+    closed = why_closed(remote, flow, facts.target_topics)
+    if closed is not None or remote in facts.target_topics:
+        return closed
+    return _why_not_created(remote, flow, facts, taken)
+
+
+def why_closed(
+    remote: str, flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]
+) -> Optional[str]:
+    """Why the flow must not write to `remote`, as it is or by its name; `None` where that is not so."""
     if flow.change is not None and remote == flow.change.dead_letter_topic:
         return f"would be written into {remote}, the flow's dead letter topic"
-    existing = facts.target_topics.get(remote)
+    existing = target_topics.get(remote)
     if existing is None:
-        return _why_not_created(remote, flow, facts, taken)
+        return None
     wanted = None if flow.change is None else flow.change.partitioner
     if isinstance(wanted, int) and wanted != existing.partitions:
         return f"{remote} has {existing.partitions} partitions, and partitioner asks for {wanted}"
-    # Only a policy of the user's can name such a topic.
+    # Only rename, or a policy of the user's, can name such a topic.
     return f"would be written into {remote}, an internal topic of {flow.target.alias}" if existing.internal else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Iterator, Optional, Protocol, Set, Tuple
 
-from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
+from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.topics.custom_classes import POLICY_KEY, CustomClass, custom_class
 
@@ -117,17 +117,7 @@ class DefaultReplicationPolicy:
 
     def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
         """Whether either alias is among the clusters that `topic` was copied through (KAFKA-9914)."""
-        return not {source_alias, target_alias}.isdisjoint(self._copied_through(topic))
-
-    def _copied_through(self, topic: str) -> Iterator[str]:
-        seen: Set[Optional[str]] = {None}
-        upstream: Optional[str] = topic
-        # A policy may call every topic its own copy, so a name that was met before ends the walk.
-        while upstream is not None and upstream not in seen:
-            seen.add(upstream)
-            source, upstream = self.topic_source(upstream), self.upstream_topic(upstream)
-            if source is not None:
-                yield source
+        return not {source_alias, target_alias}.isdisjoint(copied_through(self, topic))
 
 
 @dataclass(frozen=True)
@@ -155,10 +145,30 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
 
     def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
         """Heartbeats only: copies of them that went through the target."""
-        return self._looks_like_heartbeats(topic) and target_alias in self._copied_through(topic)
+        return self._looks_like_heartbeats(topic) and target_alias in copied_through(self, topic)
 
     def _looks_like_heartbeats(self, topic: str) -> bool:
         return topic == HEARTBEATS or topic.endswith(self.separator + HEARTBEATS)
+
+
+@dataclass(frozen=True)
+class MirrorMaker1Policy(IdentityReplicationPolicy):
+    """Every topic keeps its name, and only Kafka's own are internal: MirrorMaker 1 knew nothing of MirrorMaker 2's."""
+
+    def is_heartbeats_topic(self, topic: str) -> bool:
+        """Never: such a topic is a user's."""
+        return False
+
+    def is_mm2_internal_topic(self, topic: str) -> bool:
+        """Never, for the same reason."""
+        return False
+
+    def is_internal_topic(self, topic: str) -> bool:
+        """Kafka's `__*`."""
+        return topic.startswith("__")
+
+    def _looks_like_heartbeats(self, topic: str) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -219,12 +229,28 @@ class CustomReplicationPolicy:
         return bool(self.custom.ask(method, *arguments, answers=(bool,)))
 
 
+def copied_through(policy: ReplicationPolicy, topic: str) -> Iterator[str]:
+    """The clusters that `topic` was copied through by its name, the last first."""
+    seen: Set[Optional[str]] = {None}
+    upstream: Optional[str] = topic
+    # A policy may call every topic its own copy, so a name that was met before ends the walk.
+    while upstream is not None and upstream not in seen:
+        seen.add(upstream)
+        source, upstream = policy.topic_source(upstream), policy.upstream_topic(upstream)
+        if source is not None:
+            yield source
+
+
+_KEEPING = {IDENTITY_POLICY: IdentityReplicationPolicy, MM1_POLICY: MirrorMaker1Policy}
+
+
 def policy_for(flow: ReplicationFlow) -> ReplicationPolicy:
     """The replication policy that `flow` is configured with."""
     if is_entry_point(flow.replication_policy):
         return CustomReplicationPolicy(custom_class(flow, POLICY_KEY))
-    if flow.replication_policy == IDENTITY_POLICY:
-        return IdentityReplicationPolicy(flow.separator, flow.internal_separator, flow.source.alias)
+    named = _KEEPING.get(flow.replication_policy)
+    if named is not None:
+        return named(flow.separator, flow.internal_separator, flow.source.alias)
     return DefaultReplicationPolicy(flow.separator, flow.internal_separator)
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
+from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster, TopicDescription
 from mirror_lib.topics.naming import remote_topics
@@ -29,6 +29,7 @@ from mirror_lib.topics.shared_copies import whole_or_not
 log = logging.getLogger(__name__)
 
 VISIBLE_SECONDS = 10.0
+KEEPS_NAMES = (IDENTITY_POLICY, MM1_POLICY)
 
 
 def plan_flow(
@@ -45,12 +46,12 @@ def plan_and_facts(
     flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
 ) -> Tuple[TopicPlan, TopicFacts]:
     """The same, with what the plan was made from."""
-    if flow.replication_policy == IDENTITY_POLICY:
+    if flow.replication_policy in KEEPS_NAMES:
         _refuse_onto_itself(flow, source, target, "the identity policy would copy topics onto themselves")
     facts = read_facts(flow, source, target, flows)
     plan = plan_topics(flow, facts, flows)
     same_name = next((each.remote_topic for each in plan.copied if each.remote_topic == each.source.name), None)
-    if same_name is not None and flow.replication_policy != IDENTITY_POLICY:
+    if same_name is not None and flow.replication_policy not in KEEPS_NAMES:
         _refuse_onto_itself(flow, source, target, f"{flow.replication_policy} would copy {same_name} onto itself")
     return plan, facts
 

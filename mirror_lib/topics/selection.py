@@ -8,7 +8,7 @@ from typing import Optional, Sequence, Set, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.topics.filters import topic_filter_for
 from mirror_lib.topics.naming import remote_topics
-from mirror_lib.topics.policy import policy_for
+from mirror_lib.topics.policy import copied_through, policy_for
 
 LONGEST_NAME = 249
 
@@ -23,9 +23,18 @@ def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
     filtered = topic_filter_for(flow).why_not(topic)
     if filtered is not None and not (flow.heartbeats_replication and policy.is_heartbeats_topic(topic)):
         return filtered
-    if policy.is_cycle(topic, flow.source.alias, flow.target.alias):
-        return f"would be copied back to {flow.target.alias}: cycle"
-    return None
+    return why_cycle(topic, flow)
+
+
+def why_cycle(topic: str, flow: ReplicationFlow) -> Optional[str]:
+    """Why a copy of `topic` would be one of what the flow's clusters have already, by its name alone; else `None`."""
+    policy, source, target = policy_for(flow), flow.source.alias, flow.target.alias
+    if not policy.is_cycle(topic, source, target):
+        return None
+    through = list(copied_through(policy, topic))
+    if source in through and target not in through:
+        return f"its name says that it came from {source} itself: cycle; if not, give another alias or separator"
+    return f"would be copied back to {target}: cycle"
 
 
 def name_fault(name: str) -> Optional[str]:

@@ -22,12 +22,13 @@ from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.move_compaction import MoveCompaction
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import GROUP_LOST_RECORDS, Incident, LedgerRow, PartitionKey
+from mirror_lib.state.runs import RunTable
 from mirror_lib.state.takeovers import TakeoverTable
 from mirror_lib.state.upkeep import Upkeep
 from mirror_lib.topics.plan import select_topics
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known, decide
-from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.maps import FlowMaps, Reads
 from mirror_lib.translate.mm2_format import Checkpoint
 from mirror_lib.translate.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.translate.moves import GroupMover
@@ -68,7 +69,8 @@ class FlowTranslation:
     """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the last moves when it is made.
 
     `ledger_read` is what the ledger's triples were when it was asked for them; the first look takes them.
-    Raises ClusterError and StateError, here and in every method; the next pass mends what was left half done.
+    Raises ClusterError and StateError, here and in every method; the next pass mends what was left half done. Raises
+    RefusedError where one of the clusters is not that of the flow's last run.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class FlowTranslation:
         direction: str = TO_DOWNSTREAM,
         ledger_read: Optional[UnderWay[Triples]] = None,
     ) -> None:
+        RunTable(spark, config.state).same_clusters(flow.name, (source.cluster_id(), target.cluster_id()))
         self.flow = flow
         self.run_id = uuid.uuid4().hex
         self._flows = config.flows
@@ -92,7 +95,7 @@ class FlowTranslation:
         self._takeovers = TakeoverTable(spark, config.state)
         self._ledger_read = ledger_read
         self._maps: Optional[FlowMaps] = None
-        self._just_read = False
+        self._reads = Reads()
         self._pairs: Mapping[TopicPartition, Pair] = {}
         self._topics: Mapping[str, TopicDescription] = {}
         moves = GroupOffsetTable(spark, config.state)
@@ -116,18 +119,20 @@ class FlowTranslation:
 
     def read_anew(self) -> None:
         """Read what others may have changed: the last moves now; ledger and groups at the next look."""
-        self._maps = None
+        self.read_ledger_anew()
         self._mover.read_last()
         self._groups_listed_at = None
 
+    def read_ledger_anew(self) -> None:
+        """Read the ledger alone, at the next look: it gained more rows than are worth adding one by one."""
+        self._maps = None
+
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Rows that the ledger gained. What is not read yet has them already when it is."""
-        maps, just_read = self._maps, self._just_read
-        self._just_read = False
+        maps = self._maps
         if maps is None:
             return
-        # The first rows behind a read may be of before it: what they say was said when they were written.
-        if not just_read and any(maps.takes_back(row) for row in rows):
+        if self._reads.ask_for_one_more(maps, rows):
             self._maps = None
             return
         if any(maps.is_new(row) for row in rows):
@@ -142,7 +147,7 @@ class FlowTranslation:
             # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
             incomplete = self._takeovers.incomplete(self.flow.name)
             self._maps = FlowMaps(triples, incomplete, self.flow.places_anew)
-            self._just_read = True
+            self._reads.one_was_made()
         return self._maps
 
     def look(self, selection: Selection = Selection()) -> Survey:

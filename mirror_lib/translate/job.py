@@ -25,6 +25,7 @@ from mirror_lib.errors import (
     cause_of,
 )
 from mirror_lib.flow_life import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
+from mirror_lib.spark_end import memory_hint
 from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.ledger_stream import LedgerStream
@@ -144,15 +145,19 @@ class TranslationRun(FlowLife):
         if isinstance(failure, MirrorError):
             raise failure
         if failure is not None:
-            raise StateError(f"{self._flow.name}: the translating query failed: {cause_of(failure)}")
+            said = cause_of(failure)
+            raise StateError(f"{self._flow.name}: the translating query failed: {said}", memory_hint(said))
 
-    def _on_trigger(self, translation: FlowTranslation, rows: Sequence[LedgerRow]) -> None:
-        translation.add_rows(rows)
+    def _on_trigger(self, translation: FlowTranslation, rows: Optional[Sequence[LedgerRow]]) -> None:
+        if rows is None:
+            translation.read_ledger_anew()
+        else:
+            translation.add_rows(rows)
         if self._due.take(LEDGER):
             # Rows may also have been taken back, which the stream does not tell.
             translation.read_anew()
         commit, checkpoints = self._due.take(COMMIT), self._due.take(CHECKPOINTS)
-        if rows or commit or checkpoints:
+        if rows is None or rows or commit or checkpoints:
             self._tell(one_pass(translation, self._flow, commit=commit, checkpoints=checkpoints))
 
     def _tell(self, report: PassReport) -> None:

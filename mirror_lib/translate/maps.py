@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
-from typing import TYPE_CHECKING, Collection, Dict, Mapping, Set, Tuple, Union
+from typing import TYPE_CHECKING, Collection, Dict, Iterable, Mapping, Set, Tuple, Union
 
 from mirror_lib.errors import StateError
 from mirror_lib.state.records import LedgerRow, PartitionKey
@@ -80,7 +80,9 @@ class FlowMaps:
             if isinstance(known, str):
                 # Rows that contradict each other do so with any number of others.
                 return known
-            built = known.extended(added, where) if known else PartitionMap.of_flat(own + added, where)
+            # First what was read, which is in order: among the added rows are mostly some that it has as well.
+            read = known or (PartitionMap.of_flat(own, where) if own else None)
+            built = read.extended(added, where) if read else PartitionMap.of_flat(added, where)
             return replace(built, older=True) if key in self._incomplete else built
         except StateError as error:
             self.contradicted = True
@@ -90,3 +92,24 @@ class FlowMaps:
         if (key.source_topic, key.partition) in self._names:
             return "the topic was created anew and nothing of it is copied yet"
         return "nothing of this partition is copied yet"
+
+
+class Reads:
+    """When rows ask for the ledger to be read again, as others were taken back since.
+
+    The first ones behind a read may be of before it, and nothing tells them from those that a heal wrote right behind
+    it. They ask too, but not once more behind the read that rows asked for: a flow that is busy would read for ever.
+    """
+
+    def __init__(self) -> None:
+        self._asked = self._answers = False
+
+    def one_was_made(self) -> None:
+        """The ledger was read."""
+        self._answers, self._asked = self._asked, False
+
+    def ask_for_one_more(self, maps: FlowMaps, rows: Iterable[LedgerRow]) -> bool:
+        """Whether `rows` do, which the ledger gained since the last call, or since it was read."""
+        first, self._answers = self._answers, False
+        self._asked = not first and any(maps.takes_back(row) for row in rows)
+        return self._asked

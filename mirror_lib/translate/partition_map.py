@@ -6,7 +6,7 @@ A run is an offset sync with a count above 0, a position one with a count of 0 (
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from operator import add, and_, eq, le
@@ -82,17 +82,19 @@ class PartitionMap:
         return cls(*(columns if _is_merged(*columns) else _merged(sorted(zip(*columns)), where)))
 
     def extended(self, flat: Offsets, where: str = "a partition") -> PartitionMap:
-        """This map with more rows, as `of_flat` takes them. Quick where they lie behind what is mapped."""
+        """This map with more rows, as `of_flat` takes them. Built anew is only what begins with the last run that lies
+        before the first of them."""
+        if not len(flat):
+            return self
         own = self._upstream, self._downstream, self._counts
-        last = len(own[0]) - 1
-        if len(flat) and not len(flat) % 3 and min(flat[0::3]) >= self.upstream_end:
-            tail = self.of_flat(array("q", [column[last] for column in own]) + flat, where)
-            # A position that others follow says nothing that they do not, but it was the first word of `tail` here.
-            idle = last > 0 and not tail._counts[0] and len(tail._counts) > 1
-            tails = tail._upstream, tail._downstream, tail._counts
-            grown = [column[:last] + new[idle:] for column, new in zip(own, tails)]
-            return PartitionMap(grown[0], grown[1], grown[2], self.older)
-        return replace(self.of_flat(_woven(own) + flat, where), older=self.older)
+        # Runs before that one are in order and none of `flat` comes between them, so it alone can be touched.
+        kept = max(0, bisect_left(own[0], min(flat[0::3])) - 1)
+        tail = self.of_flat(_woven([column[kept:] for column in own]) + flat, where)
+        # A position that others follow says nothing that they do not, but it was the first word of `tail` here.
+        idle = kept > 0 and not tail._counts[0] and len(tail._counts) > 1
+        tails = tail._upstream, tail._downstream, tail._counts
+        grown = [column[:kept] + new[idle:] for column, new in zip(own, tails)]
+        return PartitionMap(grown[0], grown[1], grown[2], self.older)
 
     @property
     def upstream_end(self) -> int:

@@ -7,7 +7,7 @@ clock. The ledger's new rows come with the call, so that a pass need not read th
 from __future__ import annotations
 
 import logging
-from typing import Callable, List, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,19 +18,27 @@ from mirror_lib.state.records import LedgerRow
 
 log = logging.getLogger(__name__)
 
-OnTrigger = Callable[[Sequence[LedgerRow]], None]
+# A catch-up of a flow with a filter adds millions between two triggers, more than Java's heap has room for.
+MOST_ROWS = 50_000
+
+# `None`: there are more than MOST_ROWS.
+OnTrigger = Callable[[Optional[Sequence[LedgerRow]]], None]
 
 
 def start_query(
     spark: SparkSession, flow: str, ledger: LedgerStream, checkpoint_location: str, seconds: float, call: OnTrigger
 ) -> StreamingQuery:
-    """Start the query; `call` gets the flow's new ledger rows, mostly none, every `seconds`. The ledger must exist."""
+    """Start the query; `call` gets the flow's new ledger rows, mostly none, every `seconds`. The ledger must exist.
+
+    Of more than MOST_ROWS it gets none, but `None`: the table has them.
+    """
 
     def pass_on(batch: DataFrame, batch_id: int) -> None:
         call(_rows(batch))
 
-    clock = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+    clock = spark.readStream.format("rate").options(rowsPerSecond=1, numPartitions=1).load()
     ticks = clock.select(*(F.lit(None).cast(type_name).alias(name) for name, type_name in ledger.types()))
+    # The ledger first: a look for so many rows goes through the partitions in order, and is over when it has them.
     added = ledger.added(flow)
     writer = (
         added.unionByName(ticks)
@@ -43,5 +51,6 @@ def start_query(
     return query
 
 
-def _rows(batch: DataFrame) -> List[LedgerRow]:
-    return [LedgerRow(*row) for row in batch.where("source_topic is not null").collect()]
+def _rows(batch: DataFrame) -> Optional[List[LedgerRow]]:
+    found = batch.where("source_topic is not null").take(MOST_ROWS + 1)
+    return None if len(found) > MOST_ROWS else [LedgerRow(*row) for row in found]

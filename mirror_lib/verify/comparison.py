@@ -16,13 +16,15 @@ from pyspark.sql import functions as F
 from mirror_lib.local_rows import local_rows
 from mirror_lib.verify.copied_range import CopiedRange
 from mirror_lib.verify.digests import DigestReader, Slice
+from mirror_lib.verify.run_frame import run_frame
 
 # Runs are spelled out in pieces of so many records, which several tasks can share and which fit in memory.
 PIECE = 65_536
 
 # A record may be missing from a compacted log only if a later one of its key is there, or if the key's last word was a
-# tombstone, which compaction takes too; records without a key are taken at once.
-_SOURCE_EXCUSED = """source_compacted and case when remote_digest is null then remote_compacted
+# tombstone, which compaction takes too; records without a key are taken at once. Where the flow changes records, the
+# later one may have been dropped, or have another key now: nothing tells then why the source has lost a record.
+_SOURCE_EXCUSED = """source_compacted and case when remote_digest is null then remote_compacted when changed then true
     else key_digest is null or last_upstream.offset > upstream or coalesce(last_downstream.tombstone, false) end"""
 _REMOTE_EXCUSED = """remote_compacted and case when source_digest is null then source_compacted
     else key_digest is null or last_downstream.offset > downstream
@@ -35,9 +37,8 @@ _DIFFERS = """case
     when downstream is null then upstream >= upstream_first and upstream < upstream_end
     when upstream is null then downstream >= downstream_first and downstream < downstream_end and not shared
     else not excused and not coalesce(source_digest = remote_digest, false) end"""
-_RUN = (("slot", "int"), ("upstream", "bigint"), ("downstream", "bigint"), ("count", "bigint"))
 _OFFSETS = ("upstream_first", "upstream_end", "downstream_first", "downstream_end")
-_FLAGS = ("source_compacted", "remote_compacted", "shared")
+_FLAGS = ("source_compacted", "remote_compacted", "shared", "changed")
 _BOUNDS = (("slot", "int"), *((name, "bigint") for name in _OFFSETS), *((name, "boolean") for name in _FLAGS))
 
 
@@ -78,9 +79,12 @@ def compare(
     """Compare every range, keyed by its index (its slot). A slot without any record is missing."""
     slots = dict(enumerate(ranges))
     upstream, downstream = source.digests(source_slices(slots)), remote.digests(remote_slices(slots))
-    joined = _last_of_key(_joined(spark, upstream, downstream, ranges), source, remote, slots)
-    judged = joined.withColumn("excused", F.expr(_EXCUSED)).withColumn("differs", F.expr(_DIFFERS))
-    return {row["slot"]: _counts(row.asDict()) for row in judged.groupBy("slot").agg(*_aggregates()).collect()}
+    bounds = _bounds(spark, ranges)
+    with run_frame(spark, ranges) as runs:
+        both = _joined(upstream, downstream, _pairs(runs.rows)).join(F.broadcast(bounds), "slot")
+        joined = _last_of_key(both, source, remote, slots)
+        judged = joined.withColumn("excused", F.expr(_EXCUSED)).withColumn("differs", F.expr(_DIFFERS))
+        return {row["slot"]: _counts(row.asDict()) for row in judged.groupBy("slot").agg(*_aggregates()).collect()}
 
 
 def source_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
@@ -93,32 +97,22 @@ def remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
     return [Slice(n, r.remote_topic, r.partition, r.remote.read_from, r.remote.read_until) for n, r in ranges.items()]
 
 
-def _joined(
-    spark: SparkSession, upstream: DataFrame, downstream: DataFrame, ranges: Sequence[CopiedRange]
-) -> DataFrame:
+def _joined(upstream: DataFrame, downstream: DataFrame, pairs: DataFrame) -> DataFrame:
     source = upstream.selectExpr(
         "slot", "offset as upstream", "digest as source_digest", "key_digest as source_key", "bytes"
     )
     remote = downstream.selectExpr(
         "slot", "offset as downstream", "digest as remote_digest", "key_digest as remote_key"
     )
-    mapped = remote.join(_pairs(spark, ranges), ["slot", "downstream"], "full_outer")
-    both = mapped.join(source, ["slot", "upstream"], "full_outer")
-    return both.join(F.broadcast(_bounds(spark, ranges)), "slot")
+    mapped = remote.join(pairs, ["slot", "downstream"], "full_outer")
+    return mapped.join(source, ["slot", "upstream"], "full_outer")
 
 
-def _pairs(spark: SparkSession, ranges: Sequence[CopiedRange]) -> DataFrame:
+def _pairs(runs: DataFrame) -> DataFrame:
     """The ledger's map record for record: `slot, upstream, downstream`."""
-    runs = [
-        (slot, run.upstream_offset, run.downstream_offset, run.record_count)
-        for slot, copied in enumerate(ranges)
-        for run in copied.runs
-        if run.record_count
-    ]
-    frame = local_rows(spark, _RUN, runs)
-    pieces = frame.withColumn("piece", F.explode(F.expr(f"sequence(0L, count - 1, {PIECE}L)")))
+    pieces = runs.withColumn("piece", F.explode(F.expr(f"sequence(0L, count - 1, {PIECE}L)")))
     # Spread before spelling out: a partition copied in order is a single run.
-    spread = pieces.repartition("slot", "piece")
+    spread = pieces.repartition("slot", "upstream", "piece")
     nth = F.explode(F.expr(f"sequence(piece, least(piece + {PIECE}L, count) - 1)"))
     offsets = ("upstream + nth as upstream", "downstream + nth as downstream")
     return spread.withColumn("nth", nth).selectExpr("slot", *offsets)
@@ -132,8 +126,8 @@ def _bounds(spark: SparkSession, ranges: Sequence[CopiedRange]) -> DataFrame:
     return local_rows(spark, _BOUNDS, rows)
 
 
-def _flags(copied: CopiedRange) -> Tuple[bool, bool, bool]:
-    return copied.source_compacted, copied.remote_compacted, copied.shared
+def _flags(copied: CopiedRange) -> Tuple[bool, bool, bool, bool]:
+    return copied.source_compacted, copied.remote_compacted, copied.shared, copied.changed
 
 
 def _last_of_key(

@@ -5,13 +5,13 @@ Pure: who asks the ledger and the clusters is `mirror_lib.verify.flow`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional, Sequence, Tuple
 
 from mirror_lib.errors import StateError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.state.offset_map import cut_front, downstream_end, merge_runs, upstream_end
-from mirror_lib.state.records import OffsetSync
+from mirror_lib.state.offset_map import cut_front, downstream_end, merge_packed, upstream_end
+from mirror_lib.state.records import OffsetSync, OffsetSyncs
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,14 @@ class Bounds:
 class CopiedRange:
     """One partition: `runs` map its source to its remote log, both still held. Expired: records no longer comparable.
 
-    `contradiction` says in a sentence why the ledger's rows are no map at all; then there are no runs.
+    `contradiction` says in a sentence why the ledger's rows are no map at all; then there are no runs. `changed`,
+    `older`: as in `CopiedPartition`.
     """
 
     topic: str
     remote_topic: str
     partition: int
-    runs: Tuple[OffsetSync, ...]
+    runs: OffsetSyncs
     source: Bounds
     remote: Bounds
     expired_upstream: int = 0
@@ -47,6 +48,8 @@ class CopiedRange:
     remote_compacted: bool = False
     shared: bool = False
     contradiction: Optional[str] = None
+    changed: bool = False
+    older: bool = False
 
     @property
     def compacted(self) -> bool:
@@ -56,18 +59,22 @@ class CopiedRange:
 
 @dataclass(frozen=True)
 class CopiedPartition:
-    """What is known of a partition before the comparison. `from_the_start`: the flow copies from the log's start."""
+    """What is known of a partition before the comparison. `from_the_start`: the flow copies from the log's start.
+    `changed`: it makes other records of the source's; `older`: the remote log has some that nobody compared when it was
+    taken over."""
 
     topic: str
     remote_topic: str
     partition: int
-    syncs: Tuple[OffsetSync, ...]
+    syncs: OffsetSyncs
     source: OffsetRange
     remote: OffsetRange
     source_compacted: bool
     remote_compacted: bool
     from_the_start: bool
     shared: bool
+    changed: bool = False
+    older: bool = False
 
 
 def copied_range(known: CopiedPartition) -> CopiedRange:
@@ -75,16 +82,16 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
 
     It starts at the first pair of the ledger that both logs still hold, and ends at the ledger's end. Both logs are
     also read before that (`read_from`) where the remote log is whole and the flow copies from the start: a record
-    there that was never copied is then seen.
+    there that was never copied is then seen. Behind runs that expired whole it starts where these ended.
     """
     try:
-        merged: Tuple[OffsetSync, ...] = merge_runs(known.syncs)
-        contradiction = None
+        merged, contradiction = merge_packed(known.syncs), None
     except StateError as error:
-        merged, contradiction = (), error.message
+        merged, contradiction = replace(known.syncs, flat=b""), error.message
     cut = cut_front(merged, known.source.log_start, known.remote.log_start)
     upstream, downstream = _ends(merged, known)
     first = cut.runs[0] if cut.runs else OffsetSync(known.topic, known.partition, upstream, downstream, 0)
+    source_first, remote_first = _firsts(merged, cut.runs, first, known)
     expired = cut.expired_upstream + cut.expired_downstream
     heads = bool(merged) and known.from_the_start and not expired and known.remote.log_start == 0 and not known.shared
     # Compaction may have taken a copied record for the sake of a later one that is not copied yet.
@@ -94,15 +101,29 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         known.remote_topic,
         known.partition,
         cut.runs,
-        _bounds(known.source, first.upstream_offset, upstream, source_until, heads),
-        _bounds(known.remote, first.downstream_offset, downstream, known.remote.end, heads),
+        _bounds(known.source, source_first, upstream, source_until, heads),
+        _bounds(known.remote, remote_first, downstream, known.remote.end, heads),
         cut.expired_upstream,
         cut.expired_downstream,
         known.source_compacted,
         known.remote_compacted,
         known.shared,
         contradiction,
+        known.changed,
+        known.older,
     )
+
+
+def _firsts(
+    merged: Sequence[OffsetSync], kept: Sequence[OffsetSync], first: OffsetSync, known: CopiedPartition
+) -> Tuple[int, int]:
+    """From where on the logs must hold what the ledger says, and nothing else. Between the last run that expired whole
+    and the first one that is whole, no record was copied; before a run that lost its front, it may have been."""
+    gone = len(merged) - len(kept)
+    if not kept or not gone or merged[gone] != first or not merged[gone - 1].record_count:
+        return first.upstream_offset, first.downstream_offset
+    last = merged[gone - 1]
+    return max(upstream_end(last), known.source.log_start), max(downstream_end(last), known.remote.log_start)
 
 
 def _ends(merged: Sequence[OffsetSync], known: CopiedPartition) -> Tuple[int, int]:

@@ -32,24 +32,32 @@ from mirror_lib.verify.verdicts import (
     Difference,
     PartitionVerdict,
     TopicVerdict,
+    by_the_rule,
 )
 
 NOT_BEGUN = "nothing of it was copied yet: not compared"
 ANOTHER_TOPIC = "what was copied went to another topic that had this name: not compared"
+UNKNOWN = "the tables know of no pass into it, and it holds records: not compared"
 
 
 def verify_placed(
-    source: DigestReader, remote: DigestReader, copied: Sequence[CopiedTopic], copy: PlacedCopy, shared: bool
+    source: DigestReader,
+    remote: DigestReader,
+    copied: Sequence[CopiedTopic],
+    copy: PlacedCopy,
+    shared: bool,
+    changed: bool,
 ) -> Tuple[TopicVerdict, ...]:
     """One verdict for each remote topic, with the names of all topics that are copied into it. `source` makes the
-    flow's records, each under its remote place. `shared`: remote topics have other writers, too."""
+    flow's records, each under its remote place. `shared`: remote topics have other writers, too; `changed`: the flow
+    drops records or makes others of them."""
     slots = [Slice(each.slot, each.topic, each.partition, each.log.log_start, each.log.end) for each in copy.remotes]
     made = source.placed_hashes(_source_slices(copy.origins), slots, _feeds(copy.origins))
     expired = [each.slot for each in copy.remotes if each.expired]
     numbers = {name: number for number, name in enumerate(copy.counts())}
     topics = {each.slot: numbers[each.topic] for each in copy.remotes}
     counts = compare_placed(made, remote.hashes(slots), topics, expired) if slots else {}
-    judge = _Judge(copy, shared)
+    judge = _Judge(copy, shared, changed)
     by_remote: Dict[str, List[CopiedTopic]] = {}
     for topic in copied:
         by_remote.setdefault(topic.remote_topic, []).append(topic)
@@ -85,9 +93,10 @@ class _First(NamedTuple):
 class _Judge:
     """Names what was found, with the places that slots and origins stand for."""
 
-    def __init__(self, copy: PlacedCopy, shared: bool) -> None:
+    def __init__(self, copy: PlacedCopy, shared: bool, changed: bool) -> None:
         self._copy = copy
         self._shared = shared
+        self._changed = changed
 
     def partitions(self, topic: CopiedTopic, counts: Mapping[int, PlacedCounts]) -> Tuple[PartitionVerdict, ...]:
         """The verdicts on the partitions of the remote topic of `topic`."""
@@ -95,17 +104,24 @@ class _Judge:
         gone = sum(each.expired for each in self._copy.origins if each.remote_topic == name)
         own = [each for each in self._copy.remotes if each.topic == name]
         if not own:
-            there = range(topic.remote_partitions)
-            verdict, why = (NOT_COMPARED, ANOTHER_TOPIC) if name in self._copy.others else (EQUAL, NOT_BEGUN)
-            return tuple(PartitionVerdict(n, 0, 0, verdict, None, (why,)) for n in there)
+            verdict, why = self._of_none(name)
+            return tuple(PartitionVerdict(n, 0, 0, verdict, None, (why,)) for n in range(topic.remote_partitions))
         return tuple(self._verdict(each, counts.get(each.slot, NOTHING), gone) for each in own)
+
+    def _of_none(self, name: str) -> Tuple[str, str]:
+        if name in self._copy.others:
+            return NOT_COMPARED, ANOTHER_TOPIC
+        # In a shared topic they may be another writer's.
+        return (NOT_COMPARED, UNKNOWN) if name in self._copy.unknown and not self._shared else (EQUAL, NOT_BEGUN)
 
     def _verdict(self, remote: Remote, found: PlacedCounts, gone: int) -> PartitionVerdict:
         # Nobody knows what those are made of that the source does not hold any more.
         strangers = found.unknown if self._shared or gone else 0
         difference = self._difference(remote, self._judged(remote, found), bool(strangers))
         nothing_left = (gone or remote.expired) and not found.records
-        verdict = DIFFERS if difference else EXPIRED if nothing_left else EQUAL
+        # A compacted log may lack them all, and nothing says that it may.
+        unseen = NOT_COMPARED if found.missing and not found.records else EQUAL
+        verdict = DIFFERS if difference else EXPIRED if nothing_left else unseen
         told = self._unknown(remote, found, gone)
         return PartitionVerdict(remote.partition, found.records, found.bytes, verdict, difference, told)
 
@@ -129,7 +145,9 @@ class _Judge:
         if first is None:
             return None
         places = found.missing + found.doubled + found.elsewhere + found.swapped + (0 if strangers else found.unknown)
-        return Difference(remote.partition, first.kind, first.upstream, first.downstream, places, first.detail)
+        told = (first.kind, first.detail)
+        kind, detail = by_the_rule(*told) if self._changed else told
+        return Difference(remote.partition, kind, first.upstream, first.downstream, places, detail)
 
     def _missing(self, remote: Remote, record: Optional[MissingRecord]) -> Optional[_First]:
         if record is None:

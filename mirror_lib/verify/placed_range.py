@@ -54,7 +54,8 @@ class PlacedCopy:
     """Remote partitions by slot and origins by number. `grown`: remote topics of which only what was copied since
     their last growth is compared, as keys moved then. `under_way`: a pass may have written behind what is compared.
     `compacted`: remote topics that are; `thinned`: those that have a source that is. `others`: remote topics by whose
-    name the flow knows another topic."""
+    name the flow knows another topic. `unknown`: those of which it knows nothing, while they and a source of theirs
+    hold records."""
 
     remotes: Tuple[Remote, ...]
     origins: Tuple[Origin, ...]
@@ -63,6 +64,7 @@ class PlacedCopy:
     compacted: Collection[str] = ()
     thinned: Collection[str] = ()
     others: Collection[str] = ()
+    unknown: Collection[str] = ()
 
     def counts(self) -> Mapping[str, int]:
         """Over how many partitions of each remote topic records were spread."""

@@ -12,14 +12,16 @@ from typing import Mapping, Sequence, Tuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.local_rows import local_rows
 from mirror_lib.verify.comparison import Counts, remote_slices, source_slices
 from mirror_lib.verify.copied_range import CopiedRange
 from mirror_lib.verify.digests import DigestReader
+from mirror_lib.verify.run_frame import RunFrame, run_frame
 
 # A record finds its run among those that touch the same stretch of so many offsets.
 STRETCH = 4096
-_RUN = (("of_slot", "int"), ("first", "bigint"), ("end", "bigint"), ("shift", "bigint"))
+# More runs than that are not held in memory by every executor, and by the driver on their way there.
+MOST_EVERYWHERE = 100_000
+_RUN = ("slot as of_slot", "upstream as first", "upstream + count as end", "downstream - upstream as shift")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def screen(
     differently seeded hashes stand for the records, so that two logs that differ pass with a chance of one in 10^38.
     """
     slots = dict(enumerate(ranges))
-    upstream = _sums(_placed(spark, source.hashes(source_slices(slots)), ranges))
+    with run_frame(spark, ranges) as runs:
+        upstream = _sums(_placed(source.hashes(source_slices(slots)), runs))
     downstream = _sums(remote.hashes(remote_slices(slots)).withColumn("place", F.col("offset")))
     return {
         slot: Counts(records=copied_sum.records, bytes=copied_sum.bytes)
@@ -55,23 +58,21 @@ def screen(
 
 
 def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:
-    mapped = sum(run.record_count for run in copied.runs)
+    mapped = sum(count for _, _, count in copied.runs.triples())
     counted = mapped == upstream.records == downstream.records and not upstream.stray
     return counted and upstream.hashes == downstream.hashes and copied.contradiction is None
 
 
-def _placed(spark: SparkSession, records: DataFrame, ranges: Sequence[CopiedRange]) -> DataFrame:
+def _placed(records: DataFrame, runs: RunFrame) -> DataFrame:
     """Add `place`: where the ledger says that the record lies in the remote log, or null."""
-    runs = [
-        (slot, run.upstream_offset, run.upstream_offset + run.record_count, run.downstream_offset - run.upstream_offset)
-        for slot, copied in enumerate(ranges)
-        for run in copied.runs
-        if run.record_count
-    ]
-    stretches = F.explode(F.expr(f"sequence(first div {STRETCH}L, (end - 1) div {STRETCH}L)"))
-    touched = local_rows(spark, _RUN, runs).withColumn("stretch", stretches)
-    in_run = F.expr(f"slot = of_slot and offset div {STRETCH}L = stretch and offset >= first and offset < end")
-    found = records.join(F.broadcast(touched), in_run, "left")
+    everywhere = runs.runs <= MOST_EVERYWHERE
+    # Short runs in long stretches: each record would be held against hundreds of them.
+    stretch = STRETCH if everywhere else min(STRETCH, -(-runs.records // runs.runs))
+    stretches = F.explode(F.expr(f"sequence(first div {stretch}L, (end - 1) div {stretch}L)"))
+    touched = runs.rows.selectExpr(*_RUN).withColumn("stretch", stretches)
+    in_run = F.expr(f"slot = of_slot and offset div {stretch}L = stretch and offset >= first and offset < end")
+    # Spark takes rows that a worker makes for few, whatever their number, and would broadcast them by itself.
+    found = records.join(F.broadcast(touched) if everywhere else touched.hint("merge"), in_run, "left")
     return found.withColumn("place", F.expr("offset + shift"))
 
 

@@ -20,6 +20,7 @@ SWAPPED = "swapped"
 CHANGED = "changed"
 WRONG_PARTITION = "wrong partition"
 FOREIGN = "not on the source"
+NOT_MADE = "not made by the flow"
 LEDGER = "ledger is wrong"
 
 
@@ -127,6 +128,7 @@ class Places:
 
 
 NOWHERE = Places({}, {})
+_MEANWHILE = "was `where`, `select` or `transform` changed meanwhile"
 
 
 def classify(
@@ -161,6 +163,16 @@ def classify(
     if upstream or downstream:
         return LEDGER, "the record is there, but the ledger does not place it"
     return LEDGER, "the ledger names a record that neither log holds"
+
+
+def by_the_rule(kind: str, detail: str) -> Tuple[str, str]:
+    """The same of a flow with `where`, `select` or `transform`: the one by which a record was copied is not kept, so a
+    record that the flow does not make now may be its own all the same."""
+    if kind == FOREIGN:
+        return NOT_MADE, f"{detail}; {_MEANWHILE}, or did somebody else write it?"
+    if kind == LOST or kind.startswith(CHANGED):
+        return kind, f"{detail}; {_MEANWHILE}?"
+    return kind, detail
 
 
 def _changed(upstream: SeenRecord, downstream: SeenRecord) -> Tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Sequence, Tuple
 
-from tests.bench.changes import FILTER, MASK, SELECT_ALL, Change
+from tests.bench.changes import FILTER, FILTER_BY_HEADER, FILTER_BYTES_FIRST, MASK, SELECT_ALL, Change
 from tests.lab.checkout import LabError
 
 PARTITIONS = 4
@@ -51,6 +51,11 @@ class Case:
         return "mirror" if self.change is None else "rows"
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether a part of the records is left out."""
+        return self.change is not None and self.change.one_in > 1
+
+    @property
     def copied(self) -> int:
         """How many of the records are to be on the target."""
         return self.records if self.change is None else self.records // self.change.one_in
@@ -71,6 +76,8 @@ CASES: Tuple[Case, ...] = (
     Case("far", "1 KB, source 50 ms away", 3_000_000, 1000, 2.0, far=True),
     Case("select", "1 KB, select: *", 5_000_000, 1000, 1.0, fast_path=False, change=SELECT_ALL),
     Case("filter", "1 KB JSON, a filter keeps 10 %", 5_000_000, 1000, 1.0, fast_path=False, change=FILTER),
+    Case("filter.bytes", "1 KB JSON, … bytes first", 5_000_000, 1000, 1.0, fast_path=False, change=FILTER_BYTES_FIRST),
+    Case("filter.header", "1 KB JSON, … by a header", 5_000_000, 1000, 1.0, fast_path=False, change=FILTER_BY_HEADER),
     Case("mask", "1 KB JSON, a field masked", 5_000_000, 1000, 1.0, fast_path=False, change=MASK),
     Case("small", "1 KB, 10 MB in all", 10_000, 1000, 1.0, judged=WHOLE),
     Case("backlog", "1 KB, 10 GB in all", 10_000_000, 1000, 2.0, judged=WHOLE, big=True),

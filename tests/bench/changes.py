@@ -29,22 +29,29 @@ class Change:
 
 SELECT_ALL = Change('select: "*"')
 
+_KEEPS_PLACED = {
+    "transforms": "keep",
+    "transforms.keep.type": "org.apache.kafka.connect.transforms.Filter",
+    "transforms.keep.predicate": "placed",
+    "transforms.keep.negate": "true",
+    "predicates": "placed",
+    "predicates.placed.type": "org.apache.kafka.connect.transforms.predicates.HasHeaderKey",
+    "predicates.placed.name": PLACED_HEADER,
+}
+_IN_JSON = f"get_json_object(cast(value as string), '$.kind') = '{PLACED}'"
+_IN_BYTES = f"contains(value, cast('{PLACED}' as binary))"
+
+
+def _filter(where: str) -> Change:
+    return Change(f'where: "{where}"', _KEEPS_PLACED, rule="placed", rule_of_mm2="placed", one_in=ONE_IN)
+
+
 # Equal results, unlike work: there the header says what here is looked for in the JSON.
-FILTER = Change(
-    f"where: \"get_json_object(cast(value as string), '$.kind') = '{PLACED}'\"",
-    {
-        "transforms": "keep",
-        "transforms.keep.type": "org.apache.kafka.connect.transforms.Filter",
-        "transforms.keep.predicate": "placed",
-        "transforms.keep.negate": "true",
-        "predicates": "placed",
-        "predicates.placed.type": "org.apache.kafka.connect.transforms.predicates.HasHeaderKey",
-        "predicates.placed.name": PLACED_HEADER,
-    },
-    rule="placed",
-    rule_of_mm2="placed",
-    one_in=ONE_IN,
-)
+FILTER = _filter(_IN_JSON)
+# The same, where JSON is taken apart only of values that have the word somewhere.
+FILTER_BYTES_FIRST = _filter(f"{_IN_BYTES} and {_IN_JSON}")
+# Equal work.
+FILTER_BY_HEADER = _filter(f"exists(headers, header -> header.key = '{PLACED_HEADER}')")
 
 # MaskField wants a struct or a map, so MirrorMaker copies the records as they are: the field stays readable there.
 _CUSTOMER = r'"customer": "[^"]*"'

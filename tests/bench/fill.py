@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Tuple
 from confluent_kafka import Producer
 
 from tests.bench.cases import Case
-from tests.bench.changes import FILTER, ONE_IN, PLACED, PLACED_HEADER, SEEN, SELECT_ALL
+from tests.bench.changes import ONE_IN, PLACED, PLACED_HEADER, SEEN, SELECT_ALL
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
 
@@ -95,7 +95,7 @@ class _Writer:
 
     def _marks(self, number: int) -> List[Tuple[str, bytes]]:
         """What tells a filter that cannot look into a value."""
-        return [(PLACED_HEADER, b"")] if self._case.change is FILTER and not number % ONE_IN else []
+        return [(PLACED_HEADER, b"")] if self._case.is_filtered and not number % ONE_IN else []
 
     def _value(self, number: int) -> bytes:
         noise, size = self._noise, self._case.value_bytes
@@ -104,6 +104,6 @@ class _Writer:
             return noise[start : start + size]
         # Half of it repeats from record to record and half does not, as in events with names and ids.
         start = (number * 37) % (len(noise) - 200)
-        kind = SEEN if self._case.change is FILTER and number % ONE_IN else PLACED
+        kind = SEEN if self._case.is_filtered and number % ONE_IN else PLACED
         varied = noise[start : start + 200].hex()
         return json.dumps({"id": number, "kind": kind, "customer": varied, "note": "n" * 480}).encode()

@@ -273,6 +273,11 @@ def test_a_function_that_could_lose_or_reorder_records_is_refused(
         (RecordChange(select="value"), "select loses key and headers and timestamp; begin it with * to keep"),
         (RecordChange(select="*, vlaue as key"), "asks for the column vlaue, which there is not; did you mean value?"),
         (RecordChange(where="vlaue is null"), "where asks for the column vlaue, which there is not; did you mean"),
+        (
+            RecordChange(where="amount >= 500"),
+            "which there is not; there are key, value, topic, partition, offset, timestamp, timestampType, headers; "
+            "a field of a JSON value is get_json_object(cast(value as string), '$.amount')",
+        ),
         (RecordChange(select="*, 1 + 1"), "gives (1 + 1), which needs a name: write (1 + 1) as value"),
         (RecordChange(select="*, 'x' as valeu"), "gives valeu, which no record has; did you mean value?"),
         (RecordChange(select="*, 'x' as topic"), "gives a new topic, which says where a record came from"),
@@ -300,7 +305,7 @@ def test_what_cannot_be_meant_is_refused(spark: SparkSession, change: RecordChan
         (RecordChange(where="key is not null", select="*, sha2(value, 256) as value", partitioner=KEY), None),
         (RecordChange(where="pmod(xxhash64(key), 10) = 0", provenance_headers=True, dead_letter_topic="dead"), None),
         (RecordChange(where="rand() < 0.1"), "rand() gives another value each time it is asked"),
-        (RecordChange(where="rand(42) < 0.1"), "rand() gives another value each time it is asked"),
+        (RecordChange(where="rand(42) < 0.1"), "use a hash of the key, as in pmod(xxhash64(key), 10) = 0"),
         (RecordChange(select="*, uuid() as key"), "uuid() gives another value each time it is asked"),
         (RecordChange(select="*, current_timestamp() as timestamp"), "current_timestamp() is another time"),
         (RecordChange(where="timestamp > now() - interval 1 day"), "now() is another time each time it is asked"),

@@ -165,6 +165,13 @@ class Book:
         self.acls = [acl for acl in self.acls if acl not in acls]
 
 
+class NoRuns:
+    """Flows that never ran."""
+
+    def latest(self, flow: str) -> None:
+        return None
+
+
 def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[AclBinding] = ()) -> None:
     """Wait until the broker answers with what its controller was told."""
     deadline = time.monotonic() + 60
@@ -273,16 +280,17 @@ class GuardedFlow:
     def run(self, user: str) -> Dict[str, ControlReport]:
         """What `mirror run` does; each flow's last report."""
         from mirror_lib.replicate.job import run_flows
+        from mirror_lib.state.runs import RunTable
         from mirror_lib.state.topic_acls import TopicAclTable
 
         config, stop = self.config(user), threading.Event()
         reports: Dict[str, ControlReport] = {}
-        made = TopicAclTable(self.spark, config.state)
+        made, runs = TopicAclTable(self.spark, config.state), RunTable(self.spark, config.state)
 
         def watch(report: ControlReport) -> None:
             reports[report.flow] = report
 
-        with ControlBeside(config, config.flows, made, watch, stop):
+        with ControlBeside(config, config.flows, made, runs, watch, stop):
             outcomes = run_flows(config, config.flows, self.spark, lambda _: None, stop)
         assert [outcome.error for outcome in outcomes] == [None]
         return reports
@@ -366,7 +374,7 @@ def test_running_flow_follows_the_source_in_its_intervals(
         seen.append(report)
         changed.set()
 
-    with ControlBeside(config, config.flows, Book(), watch, threading.Event()):
+    with ControlBeside(config, config.flows, Book(), NoRuns(), watch, threading.Event()):
         topics.set(retention_ms="2000")
         assert changed.wait(60)
         assert topics.remote_becomes({"retention.ms": "2000"})
@@ -395,7 +403,7 @@ def test_acls_of_a_topic_that_appears_later_arrive_in_a_running_flow(guarded: Gu
     with login(guarded, "admin") as cluster:
         cluster.create_topic_acls([right, prefixed])
         visible(cluster, {right, prefixed})
-        with ControlBeside(config, config.flows, Book(), lambda _: None, threading.Event()):
+        with ControlBeside(config, config.flows, Book(), NoRuns(), lambda _: None, threading.Event()):
             # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
             visible(cluster, {by_name}, {by_prefix})
             cluster.create_topics([NewTopic(name, 1, 1)])

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Callable, List
 
 import pytest
 
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from mirror_lib.replicate.job import FlowOutcome
 
 MIRROR = ["-m", "mirror_lib.cli", "run"]
+WRITTEN_BESIDE = ("heartbeats", "source.checkpoints.internal")
 
 
 @pytest.fixture
@@ -84,6 +87,29 @@ def test_where_another_cluster_stands_behind_an_alias_nothing_is_made_or_copied(
     error = swapped.run(spark).error
     assert isinstance(error, RefusedError) and "the source cluster has id" in str(error)
     assert read_topic(swapped.target, swapped.remote_topic) == {}  # not even a topic
+
+
+def test_where_another_cluster_stands_behind_an_alias_nothing_is_done_beside_the_copy_either(
+    spark: SparkSession, flow: OneFlow
+) -> None:
+    assert flow.run(spark).error is None
+    beside = {
+        "sync.topic.configs.enabled": "true",
+        "emit.heartbeats.enabled": "true",
+        "emit.checkpoints.enabled": "true",
+    }
+    swapped = OneFlow(flow.target, flow.source, flow.topic, flow.directory, settings=beside)
+    # Alike by its name, it would get the configs of the source's topic.
+    swapped.target.create_topic(swapped.remote_topic, swapped.partitions, retention_ms="86400000")
+    # Other tests may have written some; what is not there is empty.
+    before = [read_topic(swapped.target, topic) for topic in WRITTEN_BESIDE]
+    with driver([*MIRROR, str(swapped.config), "--once"]) as running:
+        assert running.wait() == 3
+    assert "the source cluster has id" in running.output
+    with KafkaCluster(ClusterConfig("target", {"bootstrap.servers": swapped.target.bootstrap})) as cluster:
+        (configs,) = cluster.topic_configs([swapped.remote_topic], ["retention.ms"]).values()
+    assert configs["retention.ms"].value == "86400000"
+    assert [read_topic(swapped.target, topic) for topic in WRITTEN_BESIDE] == before
 
 
 def test_second_driver_takes_over_and_the_first_is_refused(spark: SparkSession, flow: OneFlow) -> None:

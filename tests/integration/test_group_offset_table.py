@@ -10,11 +10,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Dict, List, Sequence
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
+from mirror_lib.state.arrow_rows import bigint_columns
 from mirror_lib.state.group_offsets import GROUP_OFFSETS, GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.move_compaction import MoveCompaction
@@ -261,6 +263,36 @@ def test_triples_mean_the_same_as_the_rows_they_are_made_of(spark: SparkSession,
     assert sum(len(flat) for flat in found.values()) < sum(3 * len(rows) for rows in keys.values()) * 0.7
 
 
+@pytest.mark.parametrize("partitions", [1, 3], ids=["one large partition", "among others"])
+def test_rows_of_a_large_partition_come_to_the_driver_in_parts_and_are_joined(
+    spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    # Of three each touches the one before it, and every fifth is a position: the cuts meet them all.
+    many = [(32 * (i // 3) + 10 * (i % 3), 10 * i, 10 * (i % 5 > 0)) for i in range(10_000)]
+    random.Random(7).shuffle(many)
+    keys = {KEY: many, **{replace(KEY, partition=n): random_rows(n) for n in range(1, partitions)}}
+    table = ledger(spark, state, [row for key, rows in keys.items() for row in ledger_rows(rows, key)])
+    whole, asked = table.triples(FLOW), []
+
+    def seen(rows: DataFrame) -> pa.Table:
+        found = bigint_columns(rows)
+        asked.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr("mirror_lib.state.runs_in_parts.bigint_columns", seen)
+    monkeypatch.setattr("mirror_lib.state.runs_in_parts.ROWS_AT_ONCE", 1000)
+
+    found = table.triples(FLOW)
+    assert found[KEY] == whole[KEY]
+    assert {key: PartitionMap.of_flat(flat) for key, flat in found.items()} == {
+        key: PartitionMap.of(rows) for key, rows in keys.items()
+    }
+    assert max(asked) < 1500 and sum(asked) == sum(map(len, keys.values()))
+    spark.sql(f"UPDATE delta.`{table.path}` SET upstream_offset = NULL WHERE upstream_offset = {many[0][0]}")
+    with pytest.raises(StateError, match="a row has no upstream_offset"):
+        table.triples(FLOW)
+
+
 def test_a_million_true_runs_of_a_thousand_partitions_reach_the_driver(spark: SparkSession, state: str) -> None:
     table = ledger(spark, state, ledger_rows([(0, 0, 0)], replace(KEY, partition=5000)))
     values = {
@@ -298,6 +330,32 @@ def test_every_query_of_the_docs_runs(spark: SparkSession, state: str, table: Gr
 
     assert len(queries) == 7
     assert all(spark.sql(query).count() > 0 for query in queries)
+
+
+def test_the_sql_of_the_docs_tells_where_a_truncated_source_goes_on(spark: SparkSession, state: str) -> None:
+    table = ledger(spark, state, ledger_rows([(0, 0, 100)]), ledger_rows([(80, 100, 0)]))
+    (query,) = [query for query in sql_of_the_docs(state) if "AS next" in query]
+
+    (row,) = spark.sql(query).collect()
+
+    known = table.positions(FLOW)[KEY]
+    assert (row["next"]["upstream"], row["next"]["downstream"]) == (80, 100)
+    assert (known.upstream_offset, known.downstream_offset) == (80, 100)
+
+
+def test_the_sql_of_the_docs_answers_for_each_remote_topic(spark: SparkSession, state: str) -> None:
+    """As where `rename` was changed: the ledger has rows of both for one source topic."""
+    few = [replace(row, remote_topic="vip", remote_topic_id="vip-id") for row in ledger_rows([(0, 0, 1), (99, 1, 1)])]
+    ledger(spark, state, ledger_rows([(0, 0, 100)]), few)
+    (stands,) = [query for query in sql_of_the_docs(state) if "AS next" in query]
+    (join,) = [query for query in sql_of_the_docs(state) if "VALUES" in query]
+
+    ends = spark.sql(stands).collect()
+    places = spark.sql(re.sub(r"VALUES .*? AS", "VALUES ('orders', 0, 50) AS", join)).collect()
+
+    assert {row["remote_topic"]: row["next"]["downstream"] for row in ends} == {"primary.orders": 100, "vip": 2}
+    assert {row["remote_topic"]: row["remote_offset"] for row in places} == {"primary.orders": 50, "vip": 1}
+    assert len(ends) == len(places) == 2
 
 
 def test_the_docs_list_every_column_with_its_type_and_no_other() -> None:

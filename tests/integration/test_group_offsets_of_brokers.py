@@ -211,6 +211,19 @@ def test_more_positions_and_notes_than_a_coordinator_takes_at_once_are_all_commi
     assert target.committed_offsets([topic]) == {topic: written}
 
 
+def test_behind_a_part_that_failed_a_group_that_has_gone_on_is_left_alone(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names
+) -> None:
+    topic = target_cluster.create_topic(topic_name("parts"), 100)
+    written = {(topic, number): CommittedOffset(number, "m" * (5000 if number == 0 else 4000)) for number in range(100)}
+    done = target.commit_offsets(topic, written, again=lambda: False)
+    [committed_now] = target.committed_offsets([topic]).values()
+    assert set(committed_now) == {where for where, reason in done.items() if reason is None}
+    assert 0 < len(committed_now) < 99
+    assert (done[topic, 99] or "").startswith("OFFSET_METADATA_TOO_LARGE")
+    assert target.commit_offsets(topic, written, again=lambda: True)[topic, 99] is None
+
+
 def test_a_partition_that_the_broker_refuses_does_not_stop_the_others(target: KafkaCluster, topic: str) -> None:
     done = target.commit_offsets(
         topic,

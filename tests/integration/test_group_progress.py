@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab, values
@@ -60,3 +61,15 @@ def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(
             until(lambda count=50 * number: committed(lab).get(0) == count)  # type: ignore[misc]
     assert [each.error for each in outcomes] == [None]
     assert lab.differences("kept") == []
+
+
+@pytest.mark.parametrize(
+    ("session", "told"), [("1000", "InvalidSessionTimeout"), ("0", "Heartbeat interval must be lower")]
+)
+def test_group_that_cannot_be_joined_for_good_is_told_and_not_waited_for(
+    lab: FlowLab, session: str, told: str
+) -> None:
+    source = ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap, "session.timeout.ms": session})
+    refused = pytest.raises(ClusterError, match=f"group {lab.name} cannot be joined: .*{told}")
+    with GroupMember(source, lab.name, f"{lab.name}[.].*", 60) as member, refused:
+        member.wait_for_turn(threading.Event(), patient=False)

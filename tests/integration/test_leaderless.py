@@ -1,4 +1,4 @@
-"""A partition of the target whose only broker is away: the flow says which one, and goes on when it is back."""
+"""A broker of two that is away: the flow names the partition that it alone has, `groups lag` names the broker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from mirror_lib.cli import main
+from mirror_lib.cluster import KafkaCluster
+from mirror_lib.config.model import ClusterConfig
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
-from tests.lab.ports import free_ports
+from tests.lab.second_broker import second_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,21 +28,28 @@ def target(tmp_path: Path) -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def second(target: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
-    """Another broker of the target's cluster."""
-    port, unused = free_ports(2)
-    properties = {
-        "process.roles": "broker",
-        "node.id": "2",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.quorum.voters": f"1@127.0.0.1:{target.controller_port}",
-    }
-    data = tmp_path / "second" / "data"
-    data.mkdir(parents=True)
-    ids = f"version=1\nnode.id=2\ncluster.id={target.cluster_id}\ndirectory.id=c2Vjb25kLWJyb2tlci1pZA\n"
-    (data / "meta.properties").write_text(ids)
-    broker = KafkaBroker("second", data.parent, port, unused, properties, cluster_id=target.cluster_id)
-    yield broker.start()
-    broker.kill()
+    with second_broker(target, tmp_path / "second") as broker:
+        yield broker
+
+
+def test_lag_names_a_broker_that_does_not_list_its_groups(
+    source_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # While the controller waits for it, the broker is still one of the cluster's.
+    patient = {"broker.session.timeout.ms": "120000"}
+    with clusters(["patient"], tmp_path / "first", patient) as (first,), second_broker(first, tmp_path / "2") as second:
+        flow = OneFlow(source_cluster, first, topic_name("lag"), tmp_path)
+        lag = ["groups", "lag", str(flow.config), "--cluster", "target", "--group", "billing"]
+        assert main(lag) == 0
+        assert capsys.readouterr().out == "target: no consumer group billing has offsets\n"
+        second.pause()
+        try:
+            assert main(lag) == 1
+        finally:
+            second.resume()
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert "error: target: broker 2 does not list its groups\n" in printed.err
 
 
 def test_remote_partition_without_a_leader_is_named(
@@ -68,3 +78,17 @@ def test_remote_partition_without_a_leader_is_named(
     until(lambda: leaders() == [1, 1, 2])
     assert flow.run(spark).error is None
     assert flow.copies() == flow.written * flow.partitions
+
+
+def test_end_of_a_log_is_sure_where_all_brokers_that_live_tell_who_leads_it(
+    target: KafkaBroker, second: KafkaBroker, topic_name: Callable[[str], str]
+) -> None:
+    topic = topic_name("sure")
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])])[topic].result(30)
+    both = [(topic, 0), (topic, 1)]
+    with KafkaCluster(ClusterConfig("target", {"bootstrap.servers": target.bootstrap})) as cluster:
+        until(lambda: sorted(cluster.sure_offsets(both, "read_committed")) == both)
+        assert cluster.sure_offsets(both, "read_committed") == cluster.offsets(both, "read_committed")
+        second.kill()
+        until(lambda: list(cluster.sure_offsets(both, "read_committed")) == both[:1], 120)

@@ -194,6 +194,22 @@ def test_shorter_log_says_the_same_to_who_knows_nothing_of_it_and_a_log_with_a_r
     assert versions()[0] == 2
 
 
+def test_cleaning_takes_a_few_tasks_as_a_commit_that_comes_then_waits_for_them(
+    ledger: Ledger, spark: SparkSession
+) -> None:
+    for number in range(3):
+        ledger.append(row(0, 10 * number, 10 * number, 10))
+    ledger.merge()
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    StateTable(spark, str(Path(ledger.table.path).parent), OFFSET_SYNCS).drop_replaced_files()
+    jobs = [tracker.getJobInfo(number) for number in set(tracker.getJobIdsForGroup(None)) - before]
+    stages = [tracker.getStageInfo(number) for job in jobs if job is not None for number in job.stageIds]
+    tasks = [stage.numTasks for stage in stages if stage is not None]
+    assert tasks and max(tasks) < 20
+    assert ledger.table.positions(FLOW)
+
+
 def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) -> None:
     for number in range(4):
         ledger.append(row(0, 10 * number, 10 * number, 10), row(1, 20 * number, 10 * number, 10))

@@ -123,7 +123,7 @@ def beat(name: str, chain: Sequence[KafkaBroker]) -> None:
     """One heartbeat of the flow `name`, which lies on its target."""
     sides = [ClusterConfig(each.name, {"bootstrap.servers": each.bootstrap}) for each in chain]
     source, target = (next(side for side in sides if side.alias == alias) for alias in name.split("->"))
-    writer = HeartbeatWriter(ReplicationFlow(source, target))
+    writer = HeartbeatWriter(ReplicationFlow(source, target), lambda _: None)
     writer.beat()
     writer.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
@@ -22,9 +23,10 @@ from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport
 from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow
+from tests.lab.dataset import COMPACT_QUICKLY, set_configs
+from tests.lab.one_flow import OneFlow, until
 from tests.lab.one_lane import next_plan, task_plans
-from tests.lab.readers import lies, read_topic
+from tests.lab.readers import differences, lies, read_topic
 from tests.lab.row_changes import Selected
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ def interrupted(flow: OneFlow, spark: SparkSession, plan: TaskPlan, change: Sele
 
 
 def syncs_of(report: TaskReport) -> List[Tuple[int, int, int, int]]:
-    return [(each.partition, each.upstream_offset, each.downstream_offset, each.record_count) for each in report.syncs]
+    syncs = [sync for of_partition in report.syncs for sync in of_partition]
+    return [(each.partition, each.upstream_offset, each.downstream_offset, each.record_count) for each in syncs]
 
 
 def stopped(report: TaskReport) -> List[str]:
@@ -97,6 +100,24 @@ def test_passes_without_a_change_leave_an_exact_copy(flow: OneFlow, spark: Spark
     assert second.records == 300 and not stopped(second)
     assert flow.differences() == []
     assert lies(syncs_of(first) + syncs_of(second), flow.original(), read_topic(flow.target, flow.remote_topic)) == []
+
+
+def test_pass_ends_when_it_has_enough_gaps_to_tell_and_the_next_one_goes_on(
+    flow: OneFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirror_lib.records.writer.QUEUE_BYTES", 0)
+    plan, every_third = replace(plan_of(flow), most_syncs=20), Selected(where="offset % 3 = 0")
+    ended = interrupted(flow, spark, plan, every_third)
+    (first, *_), told = ended.report.partitions, len(syncs_of(ended.report))
+    assert ended.cut and 20 <= told == ended.report.records < RECORDS // 3
+    rest = [task for task in plan.tasks if task.remote != first.remote]
+    task = next(task for task in plan.tasks if task.remote == first.remote)
+    goes_on = replace(task, upstream_offset=first.position, downstream_offset=first.downstream_offset)
+    report = Life(flow, spark, every_third).copy(replace(plan_of(flow), tasks=(*rest, goes_on)))
+    source = {number: {at: log[at] for at in log if at % 3 == 0} for number, log in flow.original().items()}
+    remote = read_topic(flow.target, flow.remote_topic)
+    assert differences(source, remote) == []
+    assert lies(syncs_of(ended.report) + syncs_of(report), source, remote) == []
 
 
 def test_what_an_interrupted_life_wrote_is_found_and_not_written_again(flow: OneFlow, spark: SparkSession) -> None:
@@ -118,6 +139,89 @@ def test_passes_that_end_before_what_was_left_does_go_on_with_it(flow: OneFlow, 
     second = life.copy(next_plan(plan, first, RECORDS))
     assert (second.recovered, second.records) == (180, 600)
     assert flow.differences() == []
+
+
+@pytest.fixture
+def gapped(
+    spark: SparkSession,
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+) -> OneFlow:
+    """Of two partitions. A life copied five records of one key and told nobody; the remote log's cleaner left the last
+    one. What came then is another of that key, which only `LATER` leaves: as if the source was cleaned too."""
+    flow = OneFlow(source_cluster, target_cluster, topic_name("gapped"), tmp_path, partitions=2)
+    flow.create_remote_topic()
+    set_configs(flow.target, flow.remote_topic, {"cleanup.policy": "compact", **COMPACT_QUICKLY})
+    append(flow, 0, 6)
+    plan = to_ends(plan_of(flow), 6)
+    interrupted(flow, spark, plan, Selected(where="offset < 5"))
+    until(lambda: fenced_and_left(flow, plan) == 1)
+    return flow
+
+
+LATER = Selected(where="partition = 1 or offset = 5")
+
+
+def append(flow: OneFlow, partition: int, records: int) -> None:
+    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
+    for number in range(records):
+        producer.produce(flow.topic, b"%d" % number, b"key", partition)
+    assert producer.flush(60) == 0
+
+
+def fenced_and_left(flow: OneFlow, plan: TaskPlan) -> int:
+    """How many copies are left by now. A marker behind them ends their segment, so that it is cleaned."""
+    time.sleep(0.5)
+    made_ready(plan)
+    return flow.copies()
+
+
+def to_ends(plan: TaskPlan, *ends: int) -> TaskPlan:
+    """The same up to these ends, for so many of its partitions."""
+    tasks = sorted(plan.tasks, key=lambda task: task.partition)
+    return replace(plan, tasks=tuple(replace(task, end=end) for task, end in zip(tasks, ends)))
+
+
+def test_row_that_was_passed_before_the_end_is_refused_where_no_other_row_comes(
+    gapped: OneFlow, spark: SparkSession
+) -> None:
+    append(gapped, 0, 1)  # which `LATER` does not leave
+    plan, life = to_ends(plan_of(gapped), 6), Life(gapped, spark, LATER)
+    first = life.copy(plan)
+    assert not stopped(first)  # the later copy of its key may be one of a row behind
+    (part,) = first.partitions
+    assert (part.position, part.left, syncs_of(first)) == (6, True, [])
+    second = life.copy(to_ends(next_plan(plan, first, 7), 7))
+    assert "nobody can tell whether offset 5" in stopped(second)[0]
+    assert [(part.position, part.refused) for part in second.partitions] == [(6, True)]
+
+
+def test_full_pass_that_took_the_last_row_of_its_source_leaves_nothing_to_another(
+    gapped: OneFlow, spark: SparkSession
+) -> None:
+    append(gapped, 1, 1)
+    plan = replace(to_ends(plan_of(gapped), 6, 1), max_seconds=0.0)
+    ready = made_ready(plan)
+    rows = arrow_rows(gapped, spark, plan, LATER)
+    each = [batch.slice(at, 1) for batch in rows for at in range(batch.num_rows)]
+    one, other = sorted(each, key=lambda row: int(row.column("source_partition")[0].as_py()))
+    found = RowWriter(RowsPlan(ready.plan, True, False), 0).run([one, other])
+    assert found.cut and "is not what the flow gives now" in stopped(found.report)[0]
+
+
+def test_copies_that_nothing_on_the_source_belongs_to_are_refused_also_where_no_row_comes(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    plan, nothing = plan_of(flow), Selected(where="false")
+    interrupted(flow, spark, plan, Selected(where=EARLY))
+    short = replace(plan, tasks=tuple(replace(task, end=100) for task in plan.tasks))
+    report = Life(flow, spark, nothing).copy(short)
+    assert not stopped(report) and [part.left for part in report.partitions] == [True] * 3
+    report = Life(flow, spark, nothing).copy(plan)
+    assert len(stopped(report)) == 3 and "nothing more comes before the end of" in stopped(report)[0]
+    assert {part.position for part in report.partitions} == {0}
 
 
 def test_pass_whose_time_is_up_ends_behind_what_it_took(flow: OneFlow, spark: SparkSession) -> None:
@@ -170,6 +274,7 @@ def test_row_that_fails_stops_its_partition_there_or_is_left_out(flow: OneFlow, 
     report = Life(flow, spark, change).copy(plan)
     assert [part.position for part in sorted(report.partitions, key=lambda p: p.partition)] == [RECORDS, 70, RECORDS]
     assert stopped(report) == [f"{flow.topic}-1 at offset 70: no number"]
+    assert [part.partition for part in report.partitions if part.fails] == [1]
     flow.settings["on.error"] = "skip"
     second = Life(flow, spark, change).copy(next_plan(plan, report, RECORDS))
     assert not stopped(second) and second.records == RECORDS - 71

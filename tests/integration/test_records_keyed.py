@@ -113,6 +113,21 @@ def test_driver_that_took_over_goes_on_with_the_pass_that_the_other_one_still_pl
     assert_placed_once_and_in_order(flow)
 
 
+def test_driver_whose_pass_another_one_planned_ends_also_where_other_topics_keep_their_partitions(
+    flow: OneFlow,
+) -> None:
+    flow.settings = {"partition.counts.differ": "key"}
+    run = ["-m", "mirror_lib.cli", "run", str(flow.config)]
+    planned = CrashPoint("mirror_lib.state.row_passes:RowPassTable.add", "before", 1, flow.directory / "one", "stop")
+    with driver(run, planned) as first:
+        one = stopped_process(flow.directory / "one", 180)
+        assert run_mirror(flow.config) == 0
+        os.kill(one, signal.SIGCONT)
+        assert first.wait() == 3, first.output
+        assert "another driver copies this flow" in first.output
+    assert_placed_once_and_in_order(flow)
+
+
 def test_keyed_flow_that_begins_at_latest_copies_all_that_comes_behind_its_first_run(
     spark: SparkSession, flow: OneFlow
 ) -> None:

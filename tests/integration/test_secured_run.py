@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.connection import log_client
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import MirrorError
+from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import CommittedOffset, NewTopic
 from mirror_lib.log.fence import fence
 from mirror_lib.session import open_session
@@ -264,6 +264,14 @@ def test_a_missing_right_is_named(
     finally:
         grant(admin, [one])
         admin.close()
+
+
+def test_the_remote_topic_that_may_not_be_written_is_named_among_others_that_may(guarded: Guarded) -> None:
+    deadline = time.monotonic() + 20
+    with log_client(config_of(guarded.broker, "B"), "producer", deadline) as client:
+        for name in ("another", "more", "other", "unheard"):
+            with pytest.raises(ClusterError, match=f"{name}-0: TopicAuthorizationFailed"):
+                fence(client, "mirror.A->B.99", {"A.orders": [0], name: [0]}, deadline)
 
 
 def answer(act: Callable[[SecuredBroker], object], broker: SecuredBroker) -> str:

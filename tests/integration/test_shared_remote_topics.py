@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Callable, Dict, FrozenSet
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from mirror_lib.replicate.lane import copy_lanes
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
@@ -96,3 +98,53 @@ def test_flow_that_lost_its_ledger_knows_its_own_records_by_the_ids_it_wrote_dow
     lab.write("orders", values(50, "later"))
     lab.copy()
     assert lab.remote_values("orders") == [*values(50), b"of another flow", *values(50, "later")]
+
+
+def driven_out(lab: FlowLab) -> None:
+    """What others write drives all that was there out of the remote topic, while the flow has nothing to copy."""
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.copy()
+    lab.write_to(lab.target, lab.remote("orders"), values(20, "of another flow"))
+    expire(lab.target, lab.remote("orders"), lab.remote_ends()[(lab.remote("orders"), 0)])
+
+
+def expire(broker: KafkaBroker, topic: str, until: int, partition: int = 0) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, partition, until)]).values():
+        deleted.result(30)
+
+
+def test_flow_whose_place_has_left_the_remote_topic_is_told_how_to_go_on_and_does(
+    ground: Ground, topic_name: Callable[[str], str]
+) -> None:
+    lab = FlowLab(*ground, topic_name("shared"), {"shared.remote.topics": "true"})
+    driven_out(lab)
+    lab.write("orders", values(5, "later"))
+    refused = str(lab.run().error)
+    assert "which an interrupted attempt may have written" in refused and "set on.data.loss: continue" in refused
+    assert lab.remote_values("orders") == []
+    assert lab.copy(on_data_loss="continue").records == 5
+    assert lab.remote_values("orders") == values(5, "later")
+    assert [row for row in lab.incidents() if row[0] == "copied again"] == [("copied again", "orders", 0, 50, -1)]
+    lab.write("orders", values(5, "last"))
+    assert lab.copy(on_data_loss="fail").records == 5
+
+
+def test_place_that_has_left_the_remote_topic_is_no_matter_where_the_source_has_nothing_more(flow: OneFlow) -> None:
+    plan = first_plan(flow)
+    begun = copy_lanes(plan, 0)
+    known = replace(plan, known_ids=ids(begun))
+    done = copy_lanes(next_plan(known, begun, flow.written), 0)
+    producer = Producer({"bootstrap.servers": flow.target.bootstrap})
+    for part in done.partitions:
+        producer.produce(flow.remote_topic, b"of another flow", partition=part.partition)
+    assert producer.flush(30) == 0
+    for part in done.partitions:
+        expire(flow.target, flow.remote_topic, part.downstream_offset + 1, part.partition)
+    stands = next_plan(known, done, flow.written)
+    anew = replace(stands, producers={}, tasks=tuple(replace(task, sequence=None) for task in stands.tasks))
+    looked = copy_lanes(anew, 0)
+    assert [part.stopped for part in looked.partitions] == [None] * flow.partitions
+    flow.fill(50)
+    assert copy_lanes(next_plan(anew, looked, flow.written), 0).records == flow.copies() == 50 * flow.partitions

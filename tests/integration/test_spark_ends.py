@@ -54,6 +54,32 @@ def test_table_of_a_spark_that_has_ended_says_that_and_blames_no_folder(tmp_path
     assert told == [["SparkEndedError", f"{what} ({why})"]] * 2, done.stderr
 
 
+COMPARED = """\
+import json, sys
+from pathlib import Path
+from mirror_lib.errors import MirrorError
+from mirror_lib.verify.unread import read_to_the_end
+from tests.lab.spark_session import build_session
+
+spark = build_session(Path(sys.argv[1]))
+rows = spark.range(1)
+try:
+    with read_to_the_end("A->B", spark):
+        exec(sys.argv[2])
+        rows.collect()
+except MirrorError as error:
+    print(json.dumps([type(error).__name__, str(error)]))
+"""
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_comparison_whose_spark_ends_says_that_and_blames_no_log(tmp_path: Path, how: str) -> None:
+    command = [sys.executable, "-c", COMPARED, str(tmp_path), ENDS[how]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    why = "was it stopped, or did the driver's Java run out of memory?"
+    assert json.loads(done.stdout) == ["SparkEndedError", f"A->B: Spark has ended ({why})"], done.stderr
+
+
 @pytest.fixture
 def flow(
     source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path

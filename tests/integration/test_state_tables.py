@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, Iterator, Mapping, Sequence
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
 from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import Incident, LedgerRow, MirrorRun, OffsetSync, PartitionKey, Position
+from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, MirrorRun, OffsetSync, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
 from mirror_lib.state.topic_acls import TopicAclTable
 
@@ -97,7 +99,7 @@ def test_a_retried_append_is_taken_once(ledger: Ledger, spark: SparkSession) -> 
     for _ in range(3):
         ledger.append_as(0, [row(0, 0, 10)])
 
-    assert ledger.table.syncs(FLOW) == {KEY: (sync(0, 0, 10),)}
+    assert {key: tuple(own) for key, own in ledger.table.syncs(FLOW).items()} == {KEY: (sync(0, 0, 10),)}
     assert spark.read.format("delta").load(ledger.table.path).count() == 1
 
 
@@ -108,6 +110,30 @@ def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: 
     second_life.append_as(0, [row(10, 10, 5)], batch_id=7)
 
     assert second_life.table.positions(FLOW)[KEY] == Position(15, 15)
+
+
+def test_a_pass_that_kept_every_tenth_record_is_written_in_one_commit(ledger: Ledger, spark: SparkSession) -> None:
+    gaps = 200_000
+    flat = {number: array("q", (n for i in range(gaps) for n in (10 * i + number, i, 1))) for number in range(2)}
+    names = ("orders", "primary.orders")
+    runs = [LedgerRuns(*names, number, "source-id", "remote-id", own.tobytes()) for number, own in flat.items()]
+    idle, lying = row(40, 30, 0, partition=2), os.listdir(str(spark.sparkContext._temp_dir))
+    for _ in range(2):  # and one that is tried again is dropped
+        ledger.table.append(
+            FLOW, [idle], runs, run_id=ledger.run_id, append_number=0, query_id="query", batch_id=7
+        )
+
+    # Spark keeps a file of a large closure until the driver ends.
+    assert os.listdir(str(spark.sparkContext._temp_dir)) == lying
+    assert ledger.table.triples(FLOW) == {
+        **{each.key: flat[each.partition] for each in runs},
+        idle.key: array("q", (40, 30, 0)),
+    }
+    rows = spark.read.format("delta").load(ledger.table.path)
+    assert rows.where("batch_id = 7 AND query_id = 'query' AND committed_at > now() - INTERVAL 1 HOUR").count() == (
+        rows.count()
+    )
+    assert rows.select("run_id").distinct().collect() == [Row(run_id=ledger.run_id)]
 
 
 def test_under_one_commit_name_other_rows_would_be_dropped(ledger: Ledger) -> None:

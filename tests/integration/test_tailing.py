@@ -85,7 +85,8 @@ def assert_told_of_everything(flow: OneFlow, reports: List[TaskReport]) -> None:
     rows = [
         (sync.partition, sync.upstream_offset, sync.downstream_offset, sync.record_count)
         for report in reports
-        for sync in report.syncs
+        for syncs in report.syncs
+        for sync in syncs
     ]
     source, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
     assert lies(rows, source, remote) == []

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Iterator, Tuple
 
 import pytest
+from confluent_kafka import Producer
 
 from mirror_lib.replicate.lane import copy_lanes
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
-from tests.lab.one_lane import task_plans
+from tests.lab.one_lane import LaneProcess, task_plans
 from tests.lab.readers import differences, read_topic
 from tests.lab.tiered import AT_ONCE, SlowStore, first_local_offset
 
@@ -81,3 +82,33 @@ def test_what_a_killed_life_wrote_is_found_though_tiered_storage_does_not_give_i
         report = copy_lanes(plan, 0)
     assert (report.recovered, report.records) == (before, 5)
     assert not differences(read_topic(source, flow.topic), read_topic(target, flow.remote_topic))
+
+
+def test_partition_that_waits_for_tiered_storage_holds_up_no_other(
+    tiered_clusters: Clusters, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    source, target, store = tiered_clusters
+    waiting = TieredFlow(source, target, topic_name("waiting"), tmp_path)
+    waiting.tiered(source, waiting.topic, lambda: waiting.fill(500))
+    other = OneFlow(source, target, topic_name("other"), tmp_path, partitions=1)
+    producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0})
+    for number in range(30):  # more than one answer has room for
+        producer.produce(other.topic, b"%02d" % number + b"x" * 900_000, partition=0)
+        producer.flush(30)
+    other.written = 30
+    for flow in (waiting, other):
+        flow.create_remote_topic()
+    (plan,), (more,) = task_plans(waiting), task_plans(other)
+    ids = {**plan.transactional_ids, **more.transactional_ids}
+    whole = replace(plan, tasks=(*plan.tasks, *more.tasks), transactional_ids=ids)
+    with store.slow():
+        lane = LaneProcess(whole, tmp_path)
+        try:
+            until(lambda: other.copies() == other.written, 40)
+        except AssertionError:
+            lane.end()
+            raise
+        assert waiting.copies() == 0
+    assert [part.stopped for part in lane.report().partitions] == [None, None]
+    assert waiting.copies() == waiting.written
+    assert waiting.differences() == other.differences() == []

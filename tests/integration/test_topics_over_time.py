@@ -7,6 +7,7 @@ from typing import Callable, List
 
 import pytest
 
+from mirror_lib.cli import main
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab, values
@@ -118,6 +119,43 @@ def test_remote_topic_that_was_deleted_is_filled_again_from_the_start(lab: FlowL
     ends = lab.remote_ends()
     lab.copy()
     assert lab.remote_ends() == ends
+
+
+def test_topic_that_is_gone_from_the_source_is_named_by_verify_until_it_is_left_out(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stem in ("orders", "others"):
+        lab.create(stem, 2)
+        lab.write(stem, values(20))
+    lab.copy()
+    lab.delete(lab.source, f"{lab.name}.orders")
+
+    assert main(["verify", str(lab.config)]) == 1
+    told = f"{lab.name}.orders-0: the topic was copied and is not seen on the source any more"
+    assert told in capsys.readouterr().out
+
+    lab.settings["topics.exclude"] = json.dumps([f"{lab.name}[.]orders"])
+    assert main(["verify", str(lab.config), "--json"]) == 0
+    printed = capsys.readouterr()
+    (topic,) = json.loads(printed.out)["topics"]
+    assert (topic["topic"], topic["verdict"]) == (f"{lab.name}.others", "equal")
+    assert f"left out by the flow now, and not compared: {lab.name}.orders\n" in printed.err
+
+    lab.settings["topics.exclude"] = json.dumps([f"{lab.name}[.].*"])
+    assert main(["verify", str(lab.config), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["equal"] is False
+
+
+def test_flow_without_a_topic_proves_nothing(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(lab.config)]) == 1
+    assert "nothing was compared: the flow copies no topic that is on the source" in capsys.readouterr().err
+    lab.create("orders")
+    lab.write("orders", values(20))
+    lab.copy()
+    # The way back has nothing to copy, as is usual.
+    lab.flows = ("source->target", "target->source")
+    assert main(["verify", str(lab.config)]) == 0
+    assert "target->source: nothing was compared" in capsys.readouterr().err
 
 
 def test_records_that_expired_before_they_were_copied_are_refused_or_named_exactly(lab: FlowLab) -> None:

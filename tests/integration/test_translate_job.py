@@ -10,11 +10,13 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, List
+from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
 
 import pytest
 from pyspark.sql import SparkSession
 
+from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.translate.flow import FlowTranslation
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, driver
@@ -24,6 +26,10 @@ from tests.lab.job_lab import JobLab
 from tests.lab.jvm import quick_spark
 from tests.lab.one_flow import stopped_process, until
 from tests.lab.takeover_lab import Takeover
+
+if TYPE_CHECKING:
+    from mirror_lib.state.records import LedgerRow, PartitionKey
+    from mirror_lib.translate.partition_map import Offsets
 
 MakeLab = Callable[..., JobLab]
 
@@ -85,6 +91,44 @@ def test_rows_that_a_run_beside_adds_are_followed(lab: JobLab) -> None:
         lab.copy()
         until(lambda: lab.done(lab.name) == 150)
     assert errors == []
+
+
+def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
+    make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, partitions = make_lab(), range(4)
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of them
+    lab.create("orders", len(partitions))
+    handed: List[int] = []
+    reads: List[str] = []
+    add_rows, triples = FlowTranslation.add_rows, OffsetSyncTable.triples
+
+    def seen_rows(translation: FlowTranslation, rows: Sequence[LedgerRow]) -> None:
+        handed.append(len(rows))
+        add_rows(translation, rows)
+
+    def seen_read(table: OffsetSyncTable, flow: str) -> Mapping[PartitionKey, Offsets]:
+        reads.append(flow)
+        return triples(table, flow)
+
+    monkeypatch.setattr("mirror_lib.translate.query.MOST_ROWS", len(partitions) - 1)
+    monkeypatch.setattr(FlowTranslation, "add_rows", seen_rows)
+    monkeypatch.setattr(OffsetSyncTable, "triples", seen_read)
+
+    def write(count: int, until_offset: int) -> None:
+        for partition in partitions:
+            lab.write("orders", values(count), partition)
+            commit(lab.source, lab.name, lab.topic("orders"), until_offset, partition)
+
+    write(20, 10)
+    lab.copy()
+    with lab.translating() as errors:
+        until(lambda: [lab.done(lab.name, partition=each) for each in partitions] == [10] * len(partitions))
+        write(30, 45)
+        lab.copy()
+        until(lambda: [lab.done(lab.name, partition=each) for each in partitions] == [45] * len(partitions))
+    assert errors == []
+    assert max(handed) < len(partitions) and len(reads) == 2
 
 
 def test_ledger_that_is_not_there_yet_is_waited_for(lab: JobLab) -> None:

@@ -5,6 +5,7 @@ Both logs are filled by hand and the ledger is told what a copier would have tol
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,8 +160,10 @@ class Lab:
         self.ledger = OffsetSyncTable(spark, str(state))
         self.appends = 0
 
-    def create(self, bootstrap: str, names: Sequence[str], config: Optional[Dict[str, str]] = None) -> None:
-        topics = [NewTopic(name, num_partitions=2, replication_factor=1, config=config or {}) for name in names]
+    def create(
+        self, bootstrap: str, names: Sequence[str], config: Optional[Dict[str, str]] = None, partitions: int = 2
+    ) -> None:
+        topics = [NewTopic(name, partitions, replication_factor=1, config=config or {}) for name in names]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for created in admin.create_topics(topics).values():
             created.result()
@@ -368,6 +371,69 @@ def test_aborted_records_and_markers_are_gaps_and_an_aborted_record_that_was_cop
     assert (difference.kind, difference.upstream_offset, difference.downstream_offset) == ("not on the source", 4, 3)
 
 
+def test_records_lost_between_what_expired_and_what_is_left_are_red_and_markers_there_are_not(lab: Lab) -> None:
+    names = ["verify.edge-lost", "verify.edge-added", "verify.edge-markers"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names)
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    lab.write(upstream, {(name, 0): TEN for name in names[:2]})
+    transactions(upstream, names[2])
+    kept = [*TEN[:4], *TEN[6:]]
+    committed = [Rec(v.encode(), None, (), 1_700_000_000_000) for v in "abcde"]
+    logs = (kept, [*TEN[:4], STRANGER, *TEN[4:]], committed)
+    lab.write(downstream, {(f"primary.{name}", 0): log for name, log in zip(names, logs)})
+    runs = ([(0, 0, 4), (6, 4, 4)], [(0, 0, 4), (4, 5, 6)], [(0, 0, 3), (8, 3, 2), (11, 5, 0)])
+    lab.enter(lab.copied(names), {(name, 0): of for name, of in zip(names, runs)})
+    for name, start in zip(names, (5, 4, 5)):
+        delete_before(upstream, name, start)
+
+    lost, added, markers = lab.verify(names).topics
+
+    assert [(d.kind, d.upstream_offset) for d in lost.differences] == [("lost", 5)]
+    assert [(d.kind, d.downstream_offset) for d in added.differences] == [("not on the source", 4)]
+    assert (markers.verdict, markers.records) == ("equal", 2)
+
+
+def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> None:
+    """As with a folder of another mirror under `state:`. Compacted logs cannot be compared without a ledger."""
+    name = "verify.no-ledger"
+    compacted = {"cleanup.policy": "compact"}
+    lab.create(lab.flow.source.bootstrap_servers, [name], compacted)
+    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"], compacted)
+    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): TEN})
+    before = lab.verify([name])
+    lab.write(lab.flow.target.bootstrap_servers, {(f"primary.{name}", 0): TEN})
+
+    without_ledger = lab.verify([name])
+    lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 10)]})
+
+    assert before.equal and not without_ledger.equal
+    assert without_ledger.topics[0].verdict == "not compared"
+    assert unknown(without_ledger.topics[0]) == [
+        "10 records lie in the remote log behind the ledger's last row: not compared"
+    ]
+    assert lab.verify([name]).equal
+
+
+def test_remote_partition_that_the_source_has_not_is_not_passed_over(lab: Lab) -> None:
+    name = "verify.wider"
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, [name])
+    lab.create(downstream, [f"primary.{name}"], partitions=4)
+    lab.write(upstream, {(name, 0): TEN})
+    lab.write(downstream, {(f"primary.{name}", 0): TEN})
+    lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 10)]})
+
+    empty = lab.verify([name])
+    lab.write(downstream, {(f"primary.{name}", 2): [STRANGER]})
+    filled, shared = (lab.verify([name], replace(lab.flow, shared_remote_topics=each)) for each in (False, True))
+
+    assert empty.equal and shared.equal and not filled.equal
+    (topic,) = filled.topics
+    assert (topic.verdict, topic.records) == ("not compared", 10)
+    assert [(each.partition, each.verdict) for each in topic.partitions if each.unknown] == [(2, "not compared")]
+
+
 def test_the_timestamps_of_a_log_append_time_source_must_be_those_that_its_readers_see(lab: Lab) -> None:
     names = ["verify.append-time", "verify.append-time-wrong"]
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
@@ -450,7 +516,10 @@ def test_a_remote_topic_begun_by_someone_else_is_compared_from_where_the_ledger_
     (topic,) = lab.verify([name]).topics
 
     assert (topic.verdict, topic.records) == ("equal", 6)
-    assert unknown(topic) == ["1 records lie in the remote log before the ledger's first row: not compared"]
+    assert unknown(topic) == [
+        "4 records lie on the source before the ledger's first row: not compared",
+        "1 records lie in the remote log before the ledger's first row: not compared",
+    ]
 
 
 def test_records_of_other_writers_are_no_difference_where_remote_topics_are_shared(lab: Lab) -> None:
@@ -488,7 +557,7 @@ KEPT = [*MADE[:5], *MADE[6:]]
 CHANGED: Mapping[str, Case] = {
     "made-equal": Case(TEN, KEPT, [(0, 0, 5), (6, 5, 4)]),
     "made-not": Case(TEN, [*MADE[:3], TEN[3], *KEPT[4:]], [(0, 0, 5), (6, 5, 4)], ("changed value", 3, 3)),
-    "made-dropped": Case(TEN, MADE, [(0, 0, 10)], ("not on the source", 5, 5)),
+    "made-dropped": Case(TEN, MADE, [(0, 0, 10)], ("not made by the flow", 5, 5)),
     "made-lost": Case(TEN, [*KEPT[:7], *KEPT[8:]], [(0, 0, 5), (6, 5, 4)], ("lost", 8, 7)),
 }
 
@@ -512,10 +581,79 @@ def test_what_a_flow_makes_of_its_records_is_made_again_and_compared(lab: Lab) -
     assert verdict_of(report, "made-equal").records == 9
 
 
+def test_record_that_the_sources_cleaner_took_for_one_that_the_flow_drops_is_no_difference(lab: Lab) -> None:
+    """In the second topic the remote log misses a record that the source still has."""
+    names = ["verify.made-cleaned", "verify.made-cleaned-lost"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    cleaned = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
+    lab.create(upstream, names, cleaned)
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    # The second record of `a` is dropped, and the first one is cleaned away for it.
+    source = [Rec(b"v0", b"a"), Rec(b"only", b"b"), Rec(b"v5", b"a")]
+    source += [Rec(b"roll", f"r{n}".encode(), timestamp=1_700_000_010_000 + 10_000 * n) for n in range(3)]
+    made = [replace(each, value=(each.value or b"").upper()) for each in source if each.value != b"v5"]
+    for part in (source[:4], source[4:]):
+        lab.write(upstream, {(name, 0): part for name in names})
+    lab.write(downstream, {(f"primary.{names[0]}", 0): made, (f"primary.{names[1]}", 0): [made[0], *made[2:]]})
+    lab.enter(lab.copied(names), {(names[0], 0): [(0, 0, 2), (3, 2, 3)], (names[1], 0): [(0, 0, 1), (3, 1, 3)]})
+    wait_until_compacted(upstream, names)
+
+    right, wrong = lab.verify(names, replace(lab.flow, change=CHANGE)).topics
+
+    assert (right.verdict, right.records) == ("equal", 4)
+    assert unknown(right) == ["1 copied records were compacted away on a side and cannot be compared"]
+    assert [(d.kind, d.upstream_offset) for d in wrong.differences] == [("lost", 1)]
+
+
 def test_what_cannot_be_made_again_is_not_called_equal(lab: Lab) -> None:
     flow = replace(lab.flow, change=RecordChange(where="rand() < 2"))
     with pytest.raises(RefusedError, match="cannot be made again to compare it: rand"):
         lab.verify([], flow)
+
+
+MANY = 6_000
+
+
+@pytest.fixture(scope="module")
+def filtered(lab: Lab) -> List[str]:
+    """Topics of which every other record was copied, so that each is a run: one copied right, and one with an error."""
+    names = ["verify.filtered", "verify.filtered-and-changed"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names)
+    lab.create(downstream, [f"primary.{name}" for name in names])
+    records = numbered(2 * MANY)
+    lab.write(upstream, {(name, 0): records for name in names})
+    kept = records[::2]
+    changed = [*kept[:5000], replace(kept[5000], value=b"other"), *kept[5001:]]
+    lab.write(downstream, {(f"primary.{name}", 0): log for name, log in zip(names, (kept, changed))})
+    lab.enter(lab.copied(names), {(name, 0): [(2 * n, n, 1) for n in range(MANY)] for name in names})
+    return names
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        pytest.param({"verify.run_frame.RUNS_IN_A_PLAN": 3 * MANY}, id="as text"),
+        pytest.param({"shipped.SMALL_BYTES": 0}, id="from a worker to every executor"),
+        pytest.param({"shipped.SMALL_BYTES": 0, "verify.screen.MOST_EVERYWHERE": 0}, id="from a worker in parts"),
+    ],
+)
+def test_copy_with_a_run_for_each_record_is_compared_whatever_way_they_take_and_leaves_no_file(
+    lab: Lab, filtered: Sequence[str], bounds: Mapping[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, bound in bounds.items():
+        monkeypatch.setattr(f"mirror_lib.{name}", bound)
+    folder = str(lab.spark.sparkContext._temp_dir)
+    lying = os.listdir(folder)
+
+    flow = replace(lab.flow, change=RecordChange(where="cast(key as string) rlike '[02468]$'"))
+    right, wrong = lab.verify(filtered, flow).topics
+
+    assert os.listdir(folder) == lying
+    assert (right.verdict, right.records) == ("equal", MANY)
+    assert (wrong.verdict, wrong.records) == ("differs", MANY)
+    found = [(d.kind, d.upstream_offset, d.downstream_offset, d.records) for d in wrong.differences]
+    assert found == [("changed value", 10_000, 5000, 1)]
 
 
 def placed_log(records: Sequence[Rec]) -> Dict[int, List[Rec]]:
@@ -647,6 +785,31 @@ def test_placed_records_that_expired_on_a_side_are_told_and_the_rest_is_compared
     assert [(d.kind, d.partition, d.upstream_offset) for d in lost.differences] == [
         ("lost", 0, offset_of(LOGS[0][-1]))
     ]
+
+
+def test_placed_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> None:
+    """Without passes, as with a folder of another mirror under `state:`; and one that lacks all its records, where a
+    cleaner might have taken them."""
+    names = ["verify.placed-unknown", "verify.placed-empty"]
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, names)
+    lab.create(downstream, [f"primary.{name}" for name in names], {"cleanup.policy": "compact"})
+    lab.write(upstream, {(name, n): records for name in names for n, records in enumerate((TEN, MORE))})
+    lab.write(downstream, {(f"primary.{names[0]}", n): LOGS[n] for n in (0, 1)})
+    copied = [replace(each, keyed_over=2) for each in lab.copied(names)]
+    flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
+    empty = placed_passes(lab, names[1:], {(names[1], n): 0 for n in (0, 1)})
+
+    alone, shared = (
+        verify(lab.spark, each, lab.ledger, copied, lab.source, lab.target)
+        for each in (flow, replace(flow, shared_remote_topics=True))
+    )
+    lacking = verify(lab.spark, flow, lab.ledger, copied, lab.source, lab.target, passes=empty)
+
+    # Of a remote log that is empty yet, and of one that others write, nothing is known either way.
+    assert [topic.verdict for topic in alone.topics] == ["not compared", "equal"]
+    assert [topic.verdict for topic in shared.topics] == ["equal", "equal"]
+    assert [topic.verdict for topic in lacking.topics] == ["not compared", "not compared"]
 
 
 # Partition 0 of two topics, v and w, in one, and what is found there.

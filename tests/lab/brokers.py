@@ -103,7 +103,8 @@ def end_with_parent() -> None:
 class KafkaBroker:
     """One broker that is its own cluster. `directory` holds its data, settings and log; it survives `kill`.
 
-    `keep` leaves the process running when its starter ends; `java_options` are by default those of a short life.
+    `keep` leaves the process running when its starter ends; `java_options` are by default those of a short life;
+    `classes` is a folder of further Java classes.
     """
 
     name: str
@@ -114,6 +115,7 @@ class KafkaBroker:
     keep: bool = False
     java_options: Sequence[str] = field(default_factory=lambda: quick_options(kafka_archive(JARS)))
     cluster_id: str = field(default_factory=lambda: _random_id())
+    classes: Optional[Path] = None
     process: Optional[subprocess.Popen[bytes]] = None
 
     @property
@@ -243,7 +245,7 @@ class KafkaBroker:
             java_command(),
             *self.java_options,
             "-cp",
-            str(JARS / "*"),
+            str(JARS / "*") + ("" if self.classes is None else f"{os.pathsep}{self.classes}"),
             f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties",
         ]
         settings = str(self.directory / "server.properties")

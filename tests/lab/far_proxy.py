@@ -1,6 +1,7 @@
-"""A TCP proxy that makes a broker far away: each byte is passed on so many milliseconds later, in both directions.
+"""A TCP proxy that makes a broker far away: each byte is passed on so many milliseconds later, in both directions; on a
+narrow line, so many bytes a second of each connection.
 
-Bandwidth is not limited. `python -m tests.lab.far_proxy PORT BROKER_PORT MILLISECONDS` runs until it is killed.
+`python -m tests.lab.far_proxy PORT BROKER_PORT MILLISECONDS [BYTES_PER_SECOND]` runs until it is killed.
 """
 
 from __future__ import annotations
@@ -20,16 +21,20 @@ from tests.lab.checkout import ROOT, LabError
 from tests.lab.ports import is_listening
 
 CHUNK = 1024 * 1024
+# A narrow line passes on so many pieces a second.
+PIECES = 20
 # What may be under way in one direction; at 25 ms that is 5 GB a second.
 UNDER_WAY = 128 * 1024 * 1024
 START_SECONDS = 10.0
 
 
 class Wire:
-    """One direction of one connection: what is read from `giver` is written to `taker`, `delay` seconds later."""
+    """One direction of one connection: what is read from `giver` is written to `taker`, `delay` seconds later, at most
+    `rate` bytes a second; 0 for no such limit."""
 
-    def __init__(self, giver: socket.socket, taker: socket.socket, delay: float) -> None:
-        self._giver, self._taker, self._delay = giver, taker, delay
+    def __init__(self, giver: socket.socket, taker: socket.socket, delay: float, rate: int) -> None:
+        self._giver, self._taker, self._delay, self._rate = giver, taker, delay, rate
+        self._chunk = max(1, rate // PIECES) if rate else CHUNK
         self._chunks: Deque[Tuple[float, bytes]] = deque()
         self._held = 0
         self._changed = threading.Condition()
@@ -40,7 +45,7 @@ class Wire:
         data = b"first"
         while data:
             try:
-                data = self._giver.recv(CHUNK)
+                data = self._giver.recv(self._chunk)
             except OSError:
                 data = b""
             with self._changed:
@@ -62,6 +67,8 @@ class Wire:
             except OSError:
                 self._hang_up()
                 return
+            if self._rate:
+                time.sleep(len(data) / self._rate)
             with self._changed:
                 self._held -= len(data)
                 self._changed.notify_all()
@@ -75,7 +82,7 @@ class Wire:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-def serve(port: int, broker_port: int, delay: float) -> None:
+def serve(port: int, broker_port: int, delay: float, rate: int = 0) -> None:
     """Pass on every connection to `port`, for ever."""
     with socket.create_server(("127.0.0.1", port)) as listener:
         while True:
@@ -83,14 +90,17 @@ def serve(port: int, broker_port: int, delay: float) -> None:
             broker = socket.create_connection(("127.0.0.1", broker_port))
             for end in (client, broker):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            Wire(client, broker, delay)
-            Wire(broker, client, delay)
+            Wire(client, broker, delay, rate)
+            Wire(broker, client, delay, rate)
 
 
 @contextmanager
-def far(port: int, broker_port: int, milliseconds: float) -> Iterator[subprocess.Popen[bytes]]:
+def far(
+    port: int, broker_port: int, milliseconds: float, bytes_per_second: int = 0
+) -> Iterator[subprocess.Popen[bytes]]:
     """The proxy as a process of its own, while the block runs; `milliseconds` each way."""
-    command = [sys.executable, "-m", "tests.lab.far_proxy", str(port), str(broker_port), str(milliseconds)]
+    options = [str(each) for each in (port, broker_port, milliseconds, bytes_per_second)]
+    command = [sys.executable, "-m", "tests.lab.far_proxy", *options]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
     try:
         deadline = time.monotonic() + START_SECONDS
@@ -105,4 +115,4 @@ def far(port: int, broker_port: int, milliseconds: float) -> Iterator[subprocess
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1000)
+    serve(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1000, *map(int, sys.argv[4:]))

@@ -199,7 +199,8 @@ class GroupLab(FlowLab):
     def moves(self) -> List[Move]:
         """The audit table, in the order in which it was written."""
         folder = Path(self.directory / "state" / "group_offsets")
-        if not folder.exists():
+        # A driver that was killed while it made the table left a folder without a commit.
+        if not list(folder.glob("_delta_log/*.json")):
             return []
         rows = self.spark.read.format("delta").load(str(folder)).orderBy("at", "append_number", "move_number").collect()
         return [

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterator
 
-from tests.lab.brokers import JARS, KafkaBroker, java_command
-from tests.lab.checkout import ROOT, LabError
+from tests.lab.brokers import KafkaBroker
+from tests.lab.java_class import compiled
 
 # A topic of this kind keeps nothing but the segment that is written to.
 AT_ONCE = {"remote_storage_enable": "true", "local_retention_ms": "1", "segment_ms": "1000", "retention_ms": "-1"}
@@ -24,13 +23,7 @@ class SlowStore:
 
     def compiled(self) -> SlowStore:
         """The same, ready for a broker. Raises `LabError`."""
-        javac = str(Path(java_command()).resolve().with_name("javac"))
-        program = str(ROOT / "tests" / "lab" / "SlowStore.java")
-        self.folder.mkdir(parents=True)
-        command = [javac, "-nowarn", "-d", str(self.folder), "-cp", f"{JARS}/*", program]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise LabError(f"{program} does not compile: {done.stderr.strip()[:300]}")
+        compiled("SlowStore", self.folder)
         return self
 
     def broker_properties(self) -> Dict[str, str]:
@@ -47,6 +40,16 @@ class SlowStore:
             "remote.log.manager.task.interval.ms": "500",
             "log.retention.check.interval.ms": "1000",
         }
+
+    @contextmanager
+    def slow(self) -> Iterator[None]:
+        """Meanwhile brokers get nothing within the time that they wait for it."""
+        sign = self.folder / "segments" / "slow"
+        sign.touch()
+        try:
+            yield
+        finally:
+            sign.unlink()
 
     @contextmanager
     def slow_for(self, seconds: float) -> Iterator[None]:

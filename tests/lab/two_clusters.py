@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import List
+from typing import List, Mapping
 
 from tests.lab.brokers import JARS, KafkaBroker
 from tests.lab.checkout import CACHE, ROOT, LabError
@@ -23,6 +24,7 @@ from tests.lab.ports import free_ports
 NAMES = ("primary", "backup")
 GROUP, GROUP_READ = "billing", 300
 ORDERS, PAYMENTS = 1000, 200
+EXAMPLE = ROOT / "conf" / "mirror.yaml"
 
 NEXT = """\
 {primary}: primary, with orders (2 partitions, {orders} records) and payments.card ({payments} records);
@@ -30,7 +32,7 @@ NEXT = """\
 {backup}: backup, empty
 
 In another terminal:
-  .venv/bin/mirror plan conf/mirror.yaml
+  .venv/bin/mirror plan {file}
 To write orders, one a line, and to read their copies:
   java -cp '{jars}/*' org.apache.kafka.tools.ConsoleProducer --bootstrap-server {primary} --topic orders
   java -cp '{jars}/*' org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server {backup} \\
@@ -44,6 +46,18 @@ def wanted_ports() -> List[int]:
     if len(words) != 2 or not all(word.isdigit() for word in words):
         raise LabError(f'PORTS="{" ".join(words)}" is not two ports, as in PORTS="9092 9192"')
     return [int(word) for word in words]
+
+
+def file_for(servers: Mapping[str, str], directory: Path) -> Path:
+    """conf/mirror.yaml, or where the clusters are at other `servers`, by name, a copy in `directory` that says so."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    for name, address in servers.items():
+        text = re.sub(rf"(\b{name}:\n +bootstrap\.servers: )\S+", rf"\g<1>{address}", text)
+    if text == EXAMPLE.read_text(encoding="utf-8"):
+        return EXAMPLE
+    path = directory / EXAMPLE.name
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def start(directory: Path) -> List[KafkaBroker]:
@@ -79,7 +93,8 @@ def main() -> int:
         fill(brokers[0])
         where = {broker.name: broker.bootstrap.replace("127.0.0.1", "localhost") for broker in brokers}
         counts = {"orders": ORDERS, "payments": PAYMENTS, "group": GROUP, "read": GROUP_READ}
-        print(NEXT.format(**where, **counts, jars=os.path.relpath(JARS, ROOT)), flush=True)
+        paths = {"file": file_for(where, directory), "jars": JARS}
+        print(NEXT.format(**where, **counts, **{n: os.path.relpath(p, ROOT) for n, p in paths.items()}), flush=True)
         signal.pause()
     except KeyboardInterrupt:
         print("\nboth clusters have ended", file=sys.stderr)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.state.arrow_runs import KEY, NUMBERS, runs_by_key
+from mirror_lib.state.arrow_runs import KEY, NUMBERS, joined, runs_by_key
 from mirror_lib.translate.partition_map import PartitionMap, Triple
 from tests.unit.offset_histories import History, histories
 
@@ -83,6 +83,28 @@ def test_whatever_the_rows_say_it_is_as_good_or_as_bad_as_before(rows: List[Trip
     (flat,) = runs_by_key(table([(1, *row) for row in rows])).values()
 
     assert said(flat) == said(array("q", [number for row in rows for number in row]))
+
+
+NUMBER = st.integers(0, 30)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), NUMBER, NUMBER, st.integers(-1, 5)), max_size=12)
+    | st.tuples(histories(), histories()).map(lambda two: [(key, *row) for key in (0, 1) for row in two[key].rows]),
+    st.lists(NUMBER, max_size=3).map(sorted),
+    st.randoms(use_true_random=False),
+)
+def test_stretches_of_upstream_offsets_joined_one_by_one_are_as_good_as_the_rows_themselves(
+    rows: List[Row], bounds: List[int], chance: random.Random
+) -> None:
+    chance.shuffle(rows)
+    edges = [-1, *bounds, 10**6]
+    stretches = [[row for row in rows if start <= row[1] < end] for start, end in zip(edges, edges[1:])]
+
+    found = runs_by_key(pa.concat_tables(joined(table(each)) for each in stretches), 0)
+
+    wanted = {key: array("q", [number for row in rows if row[0] == key for number in row[1:]]) for key, *_ in rows}
+    assert {key: said(flat) for key, flat in found.items()} == {key: said(flat) for key, flat in wanted.items()}
 
 
 def said(flat: array[int]) -> object:

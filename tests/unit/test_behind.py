@@ -10,8 +10,11 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.records.mixed_pass import Done
 from mirror_lib.records.placed_snapshot import NOTHING_DONE, placed_snapshot
+from mirror_lib.replicate.known_ends import KnownEnds
 from mirror_lib.replicate.lanes import PartitionReport, nothing_copied
 from mirror_lib.replicate.outcome import snapshot_of
+from mirror_lib.replicate.ranges import Range
+from mirror_lib.state.records import PartitionKey, Position
 
 DAY = 86_400.0
 ARCHIVE, LIVE = ("archive", 0), ("live", 0)
@@ -70,6 +73,26 @@ def test_age_is_not_known_where_no_record_of_what_is_behind_was_copied() -> None
     untold = replace(nothing_copied(0), partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, -1)))
     snapshot = snapshot_of("A->B", [untold], {LIVE: 5}, 0, 1.0, 0)
     assert (snapshot.behind_records, snapshot.behind_seconds) == (5, None)
+
+
+def reported(position: int, source_end: int) -> PartitionReport:
+    return replace(part(LIVE, -1), position=position, source_end=source_end)
+
+
+def test_partition_on_which_a_turn_brought_no_report_is_as_far_behind_as_it_was() -> None:
+    archive, live = (PartitionKey("a", "b", *each) for each in (ARCHIVE, LIVE))
+    stands = {archive: Position(10, 10), live: Position(10, 10)}
+
+    def ahead(each: Range) -> Range:
+        return replace(each, start=stands[each.key])
+
+    ends = KnownEnds([Range(archive, stands[archive], 60), Range(live, stands[live], 10)])
+    assert ends.left([], (), ahead) == {ARCHIVE: 50, LIVE: 0}
+    stands[live] = Position(20, 20)
+    assert ends.left([reported(20, 25)], (), ahead) == {ARCHIVE: 50, LIVE: 5}
+    stands[live] = Position(22, 22)
+    assert ends.left([reported(22, -1)], (), ahead) == {ARCHIVE: 50, LIVE: 3}  # nothing was said of its end
+    assert ends.left([], [archive], ahead) == {LIVE: 3}
 
 
 def placed(done: Done, left: Dict[TopicPartition, int], held: Optional[str] = None) -> ProgressSnapshot:

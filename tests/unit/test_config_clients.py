@@ -206,6 +206,22 @@ def test_the_jaas_file_of_kafkas_scripts_serves_every_cluster_without_a_line(tmp
     assert "sasl.jaas.config" not in load(str(file), environ).flows[0].source.properties
 
 
+def test_a_jaas_file_may_have_comments_as_java_takes_them(tmp_path: Path) -> None:
+    file, login = tmp_path / "mm2.properties", tmp_path / "jaas.conf"
+    file.write_text(
+        "clusters = A, B\nA->B.enabled = true\nbootstrap.servers = a:1\nsecurity.protocol = SASL_SSL\n"
+        "sasl.mechanism = PLAIN\n"
+    )
+    login.write_text(
+        "// Who logs in.\n# \"mirror\"\n/* not: Client { x.Y required; };\n */\nKafkaClient {\n"
+        "  org.apache.kafka.common.security.plain.PlainLoginModule required // nobody else\n"
+        '  # the user\n  username="a//b" /* its */\n  password="p /* # */ \\"q";\n};\n// The end.\n'
+    )
+    (flow,) = load(str(file), {"KAFKA_OPTS": f"-Djava.security.auth.login.config={login}"}).flows
+    options = kafka_python_options(flow.source.properties)
+    assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("a//b", 'p /* # */ "q')
+
+
 def test_a_jaas_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mm2.properties"
     file.write_text("clusters = A, B\nA->B.enabled = true\nsecurity.protocol = SASL_SSL\nbootstrap.servers = a:1\n")

@@ -63,6 +63,26 @@ def test_three_files_are_one_flow_and_each_connector_counts_for_its_part(tmp_pat
     assert "emit.heartbeats.interval.seconds: ignored: MirrorSourceConnector does not read it" in warnings(config)
 
 
+@pytest.mark.parametrize(
+    ("source", "checkpoint"),
+    [
+        ({"topics": "a, b"}, {"topics": "b,a"}),
+        ({"topics": "a"}, {"topics": ".*"}),
+        ({}, {"topics": ".*"}),
+        ({"topics": "a", "topics_exclude": "c,d"}, {"topics": "a", "topics_blacklist": "d"}),
+        ({"topics": "a"}, {"topics": "b", "enabled": "false"}),
+    ],
+)
+def test_a_checkpoint_connector_may_have_the_topics_that_are_copied_or_more(
+    source: Config, checkpoint: Config, tmp_path: Path
+) -> None:
+    alone, both = connector("Source", **source), connector("Checkpoint", **checkpoint)
+    config = read(tmp_path, alone, both)
+    (flow,), (without,) = config.flows, read(tmp_path, alone).flows
+    assert (flow.topics, flow.topics_exclude) == (without.topics, without.topics_exclude)
+    assert "does not read it" not in warnings(config)
+
+
 def test_a_missing_connector_switches_its_part_off(tmp_path: Path) -> None:
     (flow,) = read(tmp_path, connector("Source")).flows
     assert (flow.emit_checkpoints_interval, flow.emit_heartbeats_interval) == (None, None)
@@ -180,6 +200,16 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
             "A->B has two of MirrorSourceConnector, the first at 0.json:2; join them",
         ),
         ([connector("Source", state="a"), connector("Heartbeat", state="b")], "state is 'b', and 'a' at 0.json:8"),
+        (
+            [connector("Source", topics="a,b"), connector("Checkpoint", topics="a")],
+            "A->B: topics of the MirrorCheckpointConnector is 'a', and 'a,b' at 0.json:8; groups are translated on the "
+            "topics that are copied, so give both the same (1.json:8)",
+        ),
+        (
+            [connector("Source"), connector("Checkpoint", topics_exclude="private")],
+            "A->B: topics.exclude of the MirrorCheckpointConnector is 'private', and not given in the "
+            "MirrorSourceConnector, where it is",
+        ),
         ([connector("Checkpoint")], "A->B has a MirrorCheckpointConnector and no MirrorSourceConnector"),
         ([connector("Source", topcis="x")], "A->B.topcis is not a setting; did you mean A->B.topics?"),
         ([connector("Source", transforms="x")], "A->B.transforms cannot be honoured"),

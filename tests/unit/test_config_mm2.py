@@ -218,6 +218,9 @@ def test_the_internal_separator_follows_unless_told_not_to(tmp_path: Path) -> No
         ("trigger = now and then", "must be availableNow or a time"),
         ("A.bootstrap.servers = a:9092;c:9092", "must be a comma list of host:port"),
         ("name = a/b", "characters that a topic name may have"),
+        ("A.security.protocol = TLS", "cluster A: security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, "
+            "SASL_SSL (mm2.properties:5)"),
+        ("A.consumer.ssl.keystore.key = x\nA.security.protocol = SSL", "ssl.keystore.type = PEM (mm2.properties:5)"),
         ("topics = \\u12", "four hexadecimal digits (mm2.properties:5)"),
     ],
 )

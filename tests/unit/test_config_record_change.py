@@ -172,6 +172,7 @@ def test_a_converted_file_changes_records_in_the_same_way(tmp_path: Path) -> Non
         ("    rename: ['a( -> b']\n", "has a pattern (item 1) that cannot be used"),
         ("    rename: ['a -> b$1']\n", "names group 1 in item 1, whose pattern has 0"),
         ("    rename: ['a -> b/c']\n", "has in item 1 a remote topic that Kafka would not take"),
+        ("    rename: [a -> b, c -> __consumer_offsets]\n", "has in item 2 a remote topic named as Kafka's own are"),
         ("    dead.letter.topic: 'a b'\n", "must be made of the characters that a topic name may have"),
         ("    were: 'true'\n", "A->B.were is not a setting; did you mean A->B.where? (mirror.yaml:6)"),
         ("    transform.deterministic: perhaps\n", "must be true or false"),

@@ -34,6 +34,12 @@ def test_references_stand_for_what_lies_elsewhere(tmp_path: Path) -> None:
     assert flow.tasks_max == 3
 
 
+def test_a_file_that_is_referred_to_is_utf8_as_for_kafka(tmp_path: Path) -> None:
+    write(tmp_path, "password = Grüße-密-\\u00e9\n", "secrets.properties")
+    path = write(tmp_path, FLOW + f"A.ssl.key.password = ${{file:{tmp_path}/secrets.properties:password}}\n")
+    assert load(path, {}).flows[0].source.properties["ssl.key.password"] == "Grüße-密-é"
+
+
 def test_references_work_inside_yaml_lists(tmp_path: Path) -> None:
     text = "clusters:\n  A: {bootstrap.servers: 'a:1'}\n  B: {bootstrap.servers: 'b:1'}\nflows:\n  A->B:\n"
     path = write(tmp_path, text + "    topics: ['${env:TOPIC}', b]\n", "mirror.yaml")

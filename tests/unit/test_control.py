@@ -10,12 +10,15 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.control.beside import beating_pairs
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.duty import RETRY_SECONDS, Duty, pause_after
+from mirror_lib.control.last_clusters import LastClusters
+from mirror_lib.control.pairs import beating_pairs
 from mirror_lib.control.report import ControlReport, control_json, control_line
 from mirror_lib.control.sync import Synced, sync_topic_configs
-from mirror_lib.errors import ClusterError
+from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
+from mirror_lib.state.records import MirrorRun
 
 YAML = """\
 clusters:
@@ -137,6 +140,35 @@ def test_without_an_interval_there_is_one_turn() -> None:
     assert told == [Synced()]
 
 
+class Runs:
+    """The last run of `A->B`, which copied between two clusters with these ids."""
+
+    def latest(self, flow: str) -> Optional[MirrorRun]:
+        return MirrorRun("7", flow, 1, "exactly-once", "of A", "of B") if flow == "A->B" else None
+
+
+@pytest.mark.parametrize(
+    ("ids", "other"),
+    [
+        ({"A": "of A", "B": "of B"}, None),
+        ({"A": "of C", "B": "of B"}, "A->B: the source cluster has id of C, and the ledger was written for of A"),
+        ({"B": "of C"}, "A->B: the target cluster has id of C, and the ledger was written for of B"),
+        ({"C": "of B"}, None),
+    ],
+)
+def test_nothing_is_done_beside_the_copy_on_another_cluster_than_that_of_the_last_run(
+    tmp_path: Path, ids: Mapping[str, str], other: Optional[str]
+) -> None:
+    config = loaded(tmp_path, YAML + "flows:\n  A->B: {}\n  C->A: {}\n")
+    clusters = LastClusters(Runs(), config.flows)
+    if other is None:
+        clusters.check(ids)
+        return
+    with pytest.raises(RefusedError) as refused:
+        clusters.check(ids)
+    assert refused.value.message == other
+
+
 class Refusing:
     """A target that takes no `segment.ms`; it answers nothing but what configs need."""
 
@@ -145,13 +177,16 @@ class Refusing:
     def __init__(self) -> None:
         self.configs = {"retention.ms": "1", "segment.ms": "1"}
 
+    def broker_count(self) -> int:
+        return 1
+
     def topics(self) -> Mapping[str, TopicDescription]:
-        return {name: TopicDescription(name, "", 1) for name in ("orders", "A.orders")}
+        return {name: TopicDescription(name, "", 1, name.startswith("__")) for name in ("orders", "A.orders", "__of_B")}
 
     def topic_configs(self, names: Sequence[str], keys: Any = None) -> Mapping[str, Mapping[str, TopicConfigEntry]]:
-        values = self.configs if "A.orders" in names else {"retention.ms": "7", "segment.ms": "7"}
+        values = {"retention.ms": "7", "segment.ms": "7"} if "orders" in names else self.configs
         entries = {key: TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", False) for key, value in values.items()}
-        return {names[0]: entries}
+        return {name: entries for name in names}
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, Optional[str]]]) -> Dict[str, Optional[str]]:
         ((name, change),) = changes.items()
@@ -167,3 +202,19 @@ def test_config_that_is_refused_does_not_hold_up_the_others() -> None:
     synced = sync_topic_configs(flow, (flow,), cluster, cluster)
     assert synced == Synced(changed=1, problems=("B refuses segment.ms for A.orders: no segments here",))
     assert cluster.configs == {"retention.ms": "7", "segment.ms": "1"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # As it is where a part of the name comes from the topic's.
+        pytest.param(RecordChange(rename=(("orders", ("__of_B",)),)), id="internal"),
+        pytest.param(RecordChange(dead_letter_topic="A.orders"), id="dead letters"),
+        pytest.param(RecordChange(partitioner=12), id="other partition count"),
+    ],
+)
+def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(change: RecordChange) -> None:
+    cluster: Any = Refusing()
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), topics=("orders",), change=change)
+    assert sync_topic_configs(flow, (flow,), cluster, cluster) == Synced()
+    assert cluster.configs == {"retention.ms": "1", "segment.ms": "1"}

@@ -1,4 +1,4 @@
-"""The proxy that makes a broker far away: late, but nothing else is changed."""
+"""The proxy that makes a broker far away: late or slowly, but nothing else is changed."""
 
 from __future__ import annotations
 
@@ -42,3 +42,13 @@ def test_everything_comes_through_whole_and_late_and_an_end_is_passed_on() -> No
             assert time.monotonic() - began >= 0.2
             client.shutdown(socket.SHUT_WR)
             assert client.recv(1) == b""
+
+
+def test_everything_comes_through_a_narrow_line() -> None:
+    near, port = free_ports(2)
+    sent = os.urandom(500_000)
+    with socket.create_server(("127.0.0.1", near)) as listener, far(port, near, 0, 2_000_000):
+        threading.Thread(target=echo, args=(listener,), daemon=True).start()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            threading.Thread(target=client.sendall, args=(sent,), daemon=True).start()
+            assert received(client, len(sent)) == sent

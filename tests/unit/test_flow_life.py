@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any, List, Optional, Sequence, Tuple, Type
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from mirror_lib import flow_life
 from mirror_lib.errors import (
@@ -19,6 +20,7 @@ from mirror_lib.errors import (
     StateError,
 )
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
+from mirror_lib.spark_end import asked_again
 
 
 class Once(FlowLife):
@@ -135,6 +137,11 @@ def test_error_of_spark_that_nobody_explains_may_pass() -> None:
     assert (type(error), str(error)) == (ClusterError, "A->B: Spark failed: no answer")
 
 
+def test_full_memory_of_spark_that_nobody_explains_is_told_by_what_helps() -> None:
+    error = ended(Py4JNetworkError("java.lang.OutOfMemoryError: Java heap space"))
+    assert isinstance(error, ClusterError) and "--driver-memory" in str(error.hint)
+
+
 @pytest.mark.usefixtures("without_pauses")
 def test_flow_that_ends_while_others_may_go_on_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
     left(RefusedError("A->B: no"), NEVER)
@@ -199,3 +206,59 @@ def test_what_nobody_expected_of_a_call_is_raised_and_not_taken_for_a_failure_of
     query.isActive = False
     with pytest.raises(KeyError):
         watched.until_end(query, 30)
+
+
+def ended_amid_a_call(failure: Exception) -> Optional[BaseException]:
+    """What becomes of a query that is told to end while a call is under way, which then fails."""
+    stop, begun = threading.Event(), threading.Event()
+    watched = WatchedQuery(stop, threading.Lock())
+
+    def fail(*_: object) -> None:
+        begun.set()
+        stop.wait(30)
+        raise failure
+
+    call = watched.guarded(fail)
+
+    def calling() -> None:
+        with contextlib.suppress(type(failure)):
+            call()
+
+    thread = threading.Thread(target=calling, daemon=True)
+    thread.start()
+    assert begun.wait(30)
+    stop.set()
+    query: Any = SparkQuery(call)
+    try:
+        return watched.until_end(query, 30)
+    finally:
+        assert not query.isActive
+        thread.join(30)
+
+
+def test_call_that_fails_while_the_query_is_ended_is_told() -> None:
+    broken = StateError("the ledger cannot be written")
+    assert ended_amid_a_call(broken) is broken
+    with pytest.raises(KeyError):
+        ended_amid_a_call(KeyError("x"))
+
+
+@pytest.mark.parametrize("error", [ClusterError("away"), FencedError("no"), SparkEndedError("no"), Py4JNetworkError()])
+def test_cluster_that_is_away_and_java_that_has_gone_are_no_failure_of_what_is_told_to_end(error: Exception) -> None:
+    assert ended_amid_a_call(error) is None
+
+
+def test_question_to_java_whose_connection_broke_is_asked_once_more() -> None:
+    answers: List[Any] = [Py4JError("An error occurred while calling o18115.isActive"), True]
+
+    def ask() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    assert asked_again(ask) and not answers
+    answers += [Py4JError("Java is gone"), Py4JError("Java is gone")]
+    with pytest.raises(Py4JError, match="Java is gone"):
+        asked_again(ask)
+    assert not answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from mirror_lib.state.records import LedgerRow, PartitionKey
-from mirror_lib.translate.maps import FlowMaps
+from mirror_lib.translate.maps import FlowMaps, Reads
 from mirror_lib.translate.partition_map import PartitionMap
 
 KEY = PartitionKey("u1", "u2", "orders", 0)
@@ -59,6 +59,18 @@ def test_copy_that_goes_on_before_the_end_of_what_is_known_takes_rows_back() -> 
     assert not maps.takes_back(row(100, 151, 0))
     assert not maps.takes_back(row(0, 50, 100))
     assert not maps.takes_back(row(0, 0, 0, partition=1))
+
+
+def test_rows_behind_a_read_that_may_be_of_before_it_have_the_ledger_read_once_more_and_not_for_ever() -> None:
+    maps, reads, back = FlowMaps({KEY: array("q", [0, 50, 100])}), Reads(), [row(99, 150, 0)]
+    reads.one_was_made()
+    assert reads.ask_for_one_more(maps, back)  # perhaps a remote log lost its tail behind the read
+    reads.one_was_made()
+    assert not reads.ask_for_one_more(maps, back)
+    assert not reads.ask_for_one_more(maps, [row(100, 150, 5)])
+    assert reads.ask_for_one_more(maps, back)
+    reads.one_was_made()
+    assert not reads.ask_for_one_more(maps, []) and reads.ask_for_one_more(maps, back)
 
 
 def test_row_that_contradicts_a_map_asks_for_a_fresh_ledger() -> None:

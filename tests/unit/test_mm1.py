@@ -80,6 +80,11 @@ def test_everything_is_never_internal_topics(tmp_path: Path) -> None:
     assert copied(read(tmp_path, "--blacklist=orders,pay.*"), *names, "payments") == ["a.replica"]
 
 
+def test_names_that_mean_something_to_mirrormaker_2_alone_are_copied_and_kept_like_any_other(tmp_path: Path) -> None:
+    names = ["a.checkpoints.internal", "device.heartbeats", "heartbeats", "mm2-x.internal", "target.heartbeats"]
+    assert copied(read(tmp_path, "--whitelist", ".*"), *names) == names
+
+
 @pytest.mark.parametrize(
     ("text", "pattern"),
     [(".*", ".*"), (" a , b ", "a|b"), ('"a,b"', "a|b"), ("a|b", "a|b"), ("'a.*'", "a.*")],

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Dict, List, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.state.offset_map import cut_front, downstream_end, downstream_of, merge_runs, upstream_end
-from mirror_lib.state.records import OffsetSync
+from mirror_lib.state.offset_map import cut_front, downstream_end, downstream_of, merge_packed, merge_runs, upstream_end
+from mirror_lib.state.records import OffsetSync, packed
 
 
 def sync(upstream: int, downstream: int, count: int) -> OffsetSync:
     return OffsetSync("orders", 0, upstream, downstream, count)
 
 
-def pairs(syncs: Tuple[OffsetSync, ...]) -> Dict[int, int]:
+def pairs(syncs: Sequence[OffsetSync]) -> Dict[int, int]:
     """The map record by record."""
     return {s.upstream_offset + i: s.downstream_offset + i for s in syncs for i in range(s.record_count)}
 
@@ -44,7 +44,7 @@ def test_merging_keeps_every_pair_whatever_the_order_and_repetition(
     merged = merge_runs(rows)
 
     assert pairs(merged) == pairs(runs)
-    assert merge_runs(merged) == merged
+    assert merge_runs(merged) == merged == tuple(merge_packed(packed("orders", 0, rows)))
     ends = [(upstream_end(run), downstream_end(run)) for run in merged]
     assert ends[-1] == (upstream_end(runs[-1]), downstream_end(runs[-1]))
     assert all(end[0] <= m.upstream_offset and end[1] <= m.downstream_offset for end, m in zip(ends, merged[1:]))
@@ -87,6 +87,8 @@ def test_a_position_between_runs_is_dropped_and_a_last_one_is_kept() -> None:
 def test_rows_that_contradict_each_other_are_refused(rows: List[OffsetSync]) -> None:
     with pytest.raises(StateError, match="contradicts itself on orders-0"):
         merge_runs(rows)
+    with pytest.raises(StateError, match="contradicts itself on orders-0"):
+        merge_packed(packed("orders", 0, rows))
 
 
 @given(true_runs(), st.integers(0, 80))
@@ -109,8 +111,16 @@ def test_cutting_keeps_the_pairs_that_both_logs_still_hold_and_counts_the_others
     before = pairs(runs)
     held = {u: d for u, d in before.items() if u >= upstream_start and d >= downstream_start}
 
-    cut = cut_front(merge_runs(runs), upstream_start, downstream_start)
+    cut = cut_front(packed("orders", 0, merge_runs(runs)), upstream_start, downstream_start)
 
     assert pairs(cut.runs) == held
     assert cut.expired_upstream == sum(u < upstream_start for u in before)
     assert cut.expired_downstream == sum(u >= upstream_start and d < downstream_start for u, d in before.items())
+
+
+def test_rows_of_a_source_that_was_truncated_are_told_from_other_contradictions() -> None:
+    with pytest.raises(StateError, match="the source was truncated there, if an incident `data lost` says so"):
+        merge_runs([sync(0, 0, 100), sync(80, 100, 20)])
+    with pytest.raises(StateError) as refused:
+        merge_runs([sync(0, 5, 5), sync(5, 0, 1)])
+    assert "truncated" not in str(refused.value)

@@ -14,7 +14,8 @@ from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lanes import NO_END
 from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.state.records import OffsetSync
+from mirror_lib.replicate.rejections import Rejections
+from mirror_lib.state.records import OffsetSync, PartitionKey
 from tests.unit.logs import Rec, batch_of, fetched, task_of
 
 REMOTE = ("A.orders", 0)
@@ -61,7 +62,7 @@ def test_acknowledged_batches_are_one_run_where_nothing_lies_between() -> None:
     for base in (7, 27, 47):
         send_all(copy)
         answer(copy, base)
-    assert copy.syncs == [OffsetSync("orders", 0, 0, 7, 60)]
+    assert list(copy.syncs) == [OffsetSync("orders", 0, 0, 7, 60)]
     assert stands(copy) == (60, 67, 60) and copy.finished(False)
 
 
@@ -82,7 +83,7 @@ def test_batch_that_landed_elsewhere_stops_the_partition_for_safety() -> None:
     answer(copy, 1)
     report = copy.report()
     assert report.refused and "expected at offset 0" in str(report.stopped) and "written at 1" in str(report.stopped)
-    assert (copy.syncs, report.position) == ([], 0)
+    assert (len(copy.syncs), report.position) == (0, 0)
 
 
 def test_batch_that_landed_elsewhere_is_accepted_where_the_topic_is_shared() -> None:
@@ -91,7 +92,7 @@ def test_batch_that_landed_elsewhere_is_accepted_where_the_topic_is_shared() -> 
     copy.take(0, False, three_batches())
     send_all(copy)
     answer(copy, 5)
-    assert copy.syncs == [OffsetSync("orders", 0, 0, 5, 20)]
+    assert list(copy.syncs) == [OffsetSync("orders", 0, 0, 5, 20)]
 
 
 @pytest.mark.parametrize("code", [47, 90])
@@ -115,6 +116,51 @@ def test_refused_batch_stops_the_partition_and_names_its_offsets() -> None:
     assert (report.rejected_from, report.rejected_until, report.position) == (20, 40, 20)
     assert not report.refused and "max.message.bytes" in str(report.stopped)
     assert copy.finished(False)
+
+
+def test_rejection_of_before_a_recovery_is_forgotten() -> None:
+    copy = started()
+    copy.take(0, False, three_batches())
+    copy.reject(60, "too large")
+    copy.start(Producer(4711, 0))
+    assert copy.report().rejected_from is None
+    copy.take(0, False, Fetched(29, 60, 0, (), b""))
+    assert copy.report().stopped is not None and copy.report().rejected_from is None
+
+
+def test_stop_for_safety_before_a_rejected_record_skips_nothing() -> None:
+    copy = started()
+    copy.take(0, False, three_batches())
+    copy.reject(60, "too large")
+    send_all(copy)
+    answer(copy, 1)
+    report = copy.report()
+    assert (report.refused, report.rejected_from, report.position) == (True, None, 0)
+
+
+def test_rejected_record_stops_the_partition_once_all_before_it_is_acknowledged() -> None:
+    copy = started()
+    copy.take(0, False, three_batches())
+    copy.reject(60, "too large")
+    assert copy.report().stopped is None
+    for base in (0, 20, 40):
+        send_all(copy)
+        answer(copy, base)
+    report = copy.report()
+    assert (report.rejected_from, report.rejected_until, report.position) == (60, 61, 60)
+
+
+def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -> None:
+    copy, skips, key = started(), Rejections("skip"), PartitionKey("s", "r", "orders", 0)
+    copy.take(0, False, three_batches())
+    send_all(copy)
+    answer(copy, -1, 29)
+    report = copy.report()
+    assert not report.refused and "needs Write on the remote topic" in str(report.stopped)
+    # Not when it is tried again either.
+    assert [skips.goes_on(key, report) for _ in range(2)] == [False, False]
+    assert (skips.position(key, report), skips.isolate_until(key)) == (0, -1)
+    assert [(each.kind, each.from_offset) for each in skips.incidents(key, report)] == [("partition stopped", 0)]
 
 
 def test_unknown_answer_makes_the_lane_look_again() -> None:
@@ -193,10 +239,10 @@ def test_what_was_told_is_not_told_again_and_a_stop_is_news() -> None:
     answer(copy, 0)
     assert copy.news() and copy.report().records == 20
     copy.told()
-    assert not copy.news() and copy.report().records == 0 and copy.syncs == []
+    assert not copy.news() and copy.report().records == 0 and not len(copy.syncs)
     send_all(copy)
     answer(copy, 20)
-    assert copy.syncs == [OffsetSync("orders", 0, 20, 20, 20)]
+    assert list(copy.syncs) == [OffsetSync("orders", 0, 20, 20, 20)]
     copy.told()
     answer(copy, 40, error=10)
     assert copy.news()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from random import Random
-from typing import Callable, List, Sequence, Tuple
+from typing import Callable, Iterable, List, Sequence, Tuple
 
 import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
+from mirror_lib.translate import partition_map
 from mirror_lib.translate.partition_map import PartitionMap, Place, Triple
 from tests.unit.offset_histories import History, histories
 
@@ -170,6 +171,49 @@ def test_map_that_grew_row_by_row_is_the_one_that_was_built_at_once(
         grown = grown.extended(array("q", row))
     assert grown == mapped(history)
     assert PartitionMap.of(first).extended(array("q", [number for row in later for number in row])) == mapped(history)
+
+
+TRIPLES = st.lists(st.tuples(st.integers(0, 25), st.integers(0, 25), st.integers(-1, 6)), min_size=1, max_size=3)
+AROUND = histories().map(lambda history: history.rows)
+
+
+def said(rows: Sequence[Triple], later: Sequence[Triple] = ()) -> object:
+    """The map of `rows`, to which `later` ones are added, or why there is none."""
+    try:
+        built = PartitionMap.of(rows, "orders-0")
+        return built.extended(array("q", [number for row in later for number in row]), "orders-0") if later else built
+    except StateError as error:
+        return str(error)
+
+
+@given(AROUND, st.integers(0, 30), TRIPLES | st.just([]), st.lists(st.integers(0, 30), max_size=4))
+def test_rows_that_are_added_anywhere_say_what_they_say_together_with_the_map(
+    rows: List[Triple], begun: int, others: List[Triple], again: List[int]
+) -> None:
+    first = sorted(rows)[: begun + 1]
+    known = PartitionMap.of(first)
+    kept = list(zip(known._upstream, known._downstream, known._counts))
+    later = [*others, *(rows[i] for i in again if i < len(rows))]
+
+    assert said(first, later) == said([*kept, *later])
+
+
+def test_rows_that_repeat_the_end_of_what_is_mapped_leave_its_front_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(12 * n, 11 * n, 10) for n in range(10_000)]
+    known, handed = PartitionMap.of(rows), []
+    merged = partition_map._merged
+
+    def counted(some: Iterable[Triple], where: str) -> Tuple[array[int], array[int], array[int]]:
+        found = list(some)
+        handed.append(len(found))
+        return merged(found, where)
+
+    monkeypatch.setattr(partition_map, "_merged", counted)
+    repeated = [*rows[-3:], (120_000, 110_000, 10)]
+
+    assert said(rows, repeated) == PartitionMap.of([*rows, repeated[-1]])
+    assert known.extended(array("q", repeated[0])) == known
+    assert handed and max(handed) < 10
 
 
 def test_row_that_contradicts_what_is_mapped_is_refused_when_it_is_added() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Sequence, cast
+from typing import Dict, Mapping, Optional, Sequence, cast
 
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
+from mirror_lib.records.source_edges import SourceEdges
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.positions import Positions
 from mirror_lib.replicate.ranges import Range
@@ -21,13 +22,21 @@ BATCH = BatchRef("", -1)
 
 
 class Logs:
-    """A cluster with one partition, whose log can be changed."""
+    """A cluster with one partition, whose log can be changed. `stale` is what a broker says of it that was cut off from
+    the others, `silent` that not all of them can be asked."""
 
     def __init__(self, log_start: int, end: int) -> None:
         self.log = OffsetRange(log_start, end)
+        self.stale: Optional[OffsetRange] = None
+        self.silent = False
 
     def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Dict[TopicPartition, OffsetRange]:
-        return {each: self.log for each in partitions}
+        return {each: self.stale or self.log for each in partitions}
+
+    def sure_offsets(
+        self, partitions: Sequence[TopicPartition], isolation_level: str
+    ) -> Dict[TopicPartition, OffsetRange]:
+        return {} if self.silent else {each: self.log for each in partitions}
 
 
 class Rows:
@@ -86,3 +95,24 @@ def test_lane_that_has_looked_and_reported_is_believed(standing: Standing) -> No
     standing.positions.trust([KEY])
     standing.source.log = OffsetRange(260, 500)
     assert standing.decide().refused is not None
+
+
+def test_source_that_seems_to_be_cut_off_is_believed_only_where_all_brokers_agree_on_its_leader(
+    standing: Standing,
+) -> None:
+    standing.source.stale = OffsetRange(100, 150)
+    assert standing.decide() == Range(KEY, Position(210, 60), 500)
+    standing.source.silent = True
+    assert standing.positions.ranges({KEY: ORDERS}, BATCH) == []
+    standing.source.silent, standing.source.log = False, OffsetRange(100, 150)
+    assert "it was truncated" in (standing.decide().refused or "")
+
+
+def test_log_whose_end_is_not_believed_is_named_to_flows_that_place_records() -> None:
+    source = Logs(100, 500)
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+    edges, stands = SourceEdges(flow, cast(SourceCluster, source), None), {ORDERS.source: 210}
+    source.stale, source.silent = OffsetRange(100, 150), True
+    assert not edges.logs([ORDERS.source], stands) and edges.untold == [ORDERS.source]
+    source.stale = None
+    assert edges.logs([ORDERS.source], stands) and edges.untold == []

@@ -24,6 +24,7 @@ from mirror_lib.preview.groups import GroupFacts, plan_groups
 from mirror_lib.preview.internal_topics import plan_internal_topics
 from mirror_lib.preview.lines import changes, preview_lines
 from mirror_lib.preview.look import FlowPreview, matchless, preview
+from mirror_lib.topics.matchless import matchless_words
 
 OFFSET = CommittedOffset(5)
 
@@ -167,7 +168,7 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
         "topics: 1 copied as is",
         "configs: all as on the source",
         "acls: all that the source has are there",
-        "groups: 1 translated",
+        "groups: 1 could be translated",
         "     g",
         "     a run commits nothing on B: sync.group.offsets.enabled is false",
         "internal topics: 1 there, 2 off (--all says why)",
@@ -180,6 +181,8 @@ def test_names_and_patterns_that_match_no_topic_are_told() -> None:
     found = previewed(Told("A", topics(orders=1)), Told("B", {}), topics=("orders", "ordres", "pay.*"))
     assert matchless(found) == ["ordres", "pay.*"] == preview_json(found)["matchless"]
     assert "        2  matches no topic of A  `ordres`, `pay.*`" in preview_lines(found)
+    assert matchless_words(found.flow, ["orders"]) == "no topic of A matches `ordres` (did you mean orders?), `pay.*`"
+    assert matchless_words(flow(topics=("orders",)), ["orders"]) == ""
 
 
 def test_long_lists_are_cut_where_everything_is_not_asked_for() -> None:
@@ -314,11 +317,19 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
     back = ReplicationFlow(ClusterConfig("B", {}), ClusterConfig("A", {}))
     elsewhere = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("C", {}))
     only = {"emit_checkpoints_interval": None}
-    assert actions(only, pairs=(back, elsewhere)) == ["create heartbeats on A"]
-    config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back,))
+    assert actions(only, pairs=(back, elsewhere)) == ["create heartbeats on A", "not known heartbeats on C"]
+    config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back, elsewhere))
     clusters: Any = (Told("A", topics(orders=1)), Told("B", {}))
     shown = preview_lines(preview(flow(), clusters[0], clusters[1], config))
     assert any("written by mirror run for B->A" in line for line in shown)
+    assert any(line.startswith("  +") and "written by mirror run for A->C; created if" in line for line in shown)
+
+
+def test_heartbeats_that_another_pair_writes_to_the_target_are_planned_once() -> None:
+    beside = ReplicationFlow(ClusterConfig("C", {}), ClusterConfig("B", {}))
+    only = {"emit_checkpoints_interval": None}
+    assert actions(only, pairs=(beside,)) == ["create heartbeats on B"]
+    assert actions({**only, "emit_heartbeats_interval": 1.0}, pairs=(beside,)) == ["create heartbeats on B"]
 
 
 def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> None:
@@ -350,6 +361,8 @@ def test_what_changes_records_says_so_with_its_guarantee(settings: Any, said: An
     clusters: Any = (Told("A", topics(orders=1)), Told("B", {}))
     found = preview(changing, clusters[0], clusters[1], engine=engine_note(changing, *said))
     assert preview_lines(found)[1] == f"engine: records {line}".replace(" ,", ",")
+    delivery = "exactly-once" if said[0] else "at-least-once"
+    assert preview_lines(found)[2] == f"copying: 1 task · passes of 10 s · no bound · {delivery}, read_committed"
     document: Any = preview_json(found)["engine"]
     assert (document["engine"], document["reason"]) == ("records", said[1])
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror_lib.progress import ProgressSnapshot, grouped, is_news, size, snapshot_json, status_line
+from mirror_lib.progress import ProgressSnapshot, duration, grouped, is_news, size, snapshot_json, status_line
 
 COPYING = ProgressSnapshot(
     flow="A->B",
@@ -38,6 +38,13 @@ def test_line_of_a_pass() -> None:
 def test_line_of_a_flow_that_has_nothing_to_do() -> None:
     idle = replace(COPYING, records=0, bytes=0, seconds=0.0, behind_records=0, waiting="waiting for records")
     assert plain(idle) == "A->B batch 7 · 0 records, 0 B in 0.0 s (0/s) · caught up · waiting for records"
+
+
+def test_flow_with_a_stopped_partition_is_never_called_caught_up() -> None:
+    halted = replace(COPYING, behind_records=0, stopped=3, waiting="waiting for records")
+    assert plain(halted) == (
+        "A->B batch 7 · 48 210 records, 12.3 MB in 2.4 s (20 088/s) · 3 partitions stopped · waiting for records"
+    )
 
 
 def test_that_nothing_happens_is_told_once_and_all_else_each_time() -> None:
@@ -73,6 +80,13 @@ def test_json_holds_the_same_numbers_and_the_rate() -> None:
 )
 def test_sizes(nbytes: float, words: str) -> None:
     assert size(nbytes) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(3.14, "3.1 s"), (7199, "7199.0 s"), (18720, "5.2 h"), (35_404_256.5, "409.8 days")]
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 def test_digits_come_in_threes() -> None:

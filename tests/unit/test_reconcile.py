@@ -221,6 +221,12 @@ def test_remote_log_with_a(how: str) -> None:
         reconciled(tampered(how))
 
 
+def test_record_that_came_to_a_remote_topic_created_anew_too_early_is_refused_with_what_mends_it() -> None:
+    records = numbered(20)
+    with pytest.raises(RefusedError, match="delete it once more: it is filled again"):
+        reconciled(Interrupted([batch_of(0, records)], [batch_of(0, records[7:8])], {}, (0, 0)))
+
+
 def test_log_that_nobody_touched_is_believed() -> None:
     case = tampered("not at all")
     assert goes_on_at(case, reconciled(case)) == 40

@@ -1,4 +1,4 @@
-"""Which of Spark's settings are refused, and what Spark hides."""
+"""Which of Spark's settings are refused, what Spark hides, and what it does not tell a second time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Dict
 import pytest
 
 from mirror_lib.errors import EXIT_REFUSED, RefusedError
-from mirror_lib.session import SETTINGS, refuse_settings
+from mirror_lib.session import SETTINGS, refuse_settings, silence_traces
 
 
 class Session:
@@ -42,3 +42,10 @@ def test_ordinary_sessions_are_accepted() -> None:
 def test_spark_hides_what_clients_log_in_with(name: str) -> None:
     assert re.search(SETTINGS["spark.redaction.regex"], name)
     assert re.search(SETTINGS["spark.sql.redaction.options.regex"], name)
+
+
+def test_refused_expression_is_not_told_by_spark_as_well(capfd: Any, caplog: Any) -> None:
+    logger = pytest.importorskip("pyspark.logger").PySparkLogger  # Spark 4
+    silence_traces()
+    logger.getLogger("SQLQueryContextLogger").exception("no such column", errorClass="UNRESOLVED_COLUMN")
+    assert capfd.readouterr().err == "" and not caplog.records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from array import array
 from dataclasses import replace
 from typing import List, Optional, cast
 
@@ -28,17 +29,17 @@ from mirror_lib.replicate.tailing import (
     tailed,
 )
 from mirror_lib.replicate.topics import CopiedPartition
-from mirror_lib.state.records import DATA_LOST, Incident, OffsetSync, PartitionKey, Position
+from mirror_lib.state.records import DATA_LOST, Incident, OffsetSyncs, PartitionKey, Position
 from tests.lab.one_flow import until
 
+SYNCS = OffsetSyncs("orders", 0, array("q", (9, 9, 1)).tobytes())
 KEY, OTHER = PartitionKey("a", "b", "orders", 0), PartitionKey("a", "b", "orders", 1)
 
 
 def report(stopped: Optional[str] = None) -> TaskReport:
     part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, records=1, stopped=stopped)
     other = PartitionReport("orders", "A.orders", 1, 20, 20, None, -1)
-    sync = OffsetSync("orders", 0, 9, 9, 1)
-    return TaskReport(0, {1: Producer(4711, 0)}, False, (part, other), (sync,), 1, 0, 0, 0, 2.0)
+    return TaskReport(0, {1: Producer(4711, 0)}, False, (part, other), (SYNCS,), 1, 0, 0, 0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +77,20 @@ def test_what_a_task_told_and_tells_again_at_its_end_is_one_row_and_its_last_pos
     last = replace(told, partitions=(replace(told.partitions[0], position=12, records=2), told.partitions[1]))
     outcome = outcome_of([told, last], partitions, cast(Positions, AtTheStart()), Rejections("fail"))
     assert outcome.moves == {copied[0].key: Position(12, 10), copied[1].key: Position(20, 20)}
-    assert [row.record_count for row in outcome.rows] == [1, 0, 0]
+    assert [len(each) for each in outcome.runs] == [1]
+    assert [(row.partition, row.record_count) for row in outcome.rows] == [(0, 0), (1, 0)]
     assert sum(each.records for each in outcome.reports) == 2
+
+
+def test_rows_that_were_passed_while_something_is_left_on_the_remote_log_are_not_passed_in_the_ledger() -> None:
+    copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
+    partitions, told = {each.key: each for each in copied}, report()
+    left = replace(told, partitions=tuple(replace(part, position=30, left=True) for part in told.partitions))
+    outcome = outcome_of([left], partitions, cast(Positions, AtTheStart()), Rejections("fail"))
+    assert outcome.moves == {copied[0].key: Position(30, 10), copied[1].key: Position(30, 20)}
+    assert [(each.key, each.flat) for each in outcome.runs] == [(copied[0].key, SYNCS.flat)] and not outcome.rows
+    # Nor does the source's group learn them.
+    assert outcome.known == {}
 
 
 class AtTheStart:
@@ -196,7 +209,7 @@ def test_reports_that_nobody_answered_are_told_again() -> None:
         until(lambda: not teller.shall_end() and len(teller.untold()) == 1)
         line.close()
     until(teller.shall_end)
-    assert teller.untold() == [OffsetSync("orders", 0, 9, 9, 1)] and not teller.connected
+    assert teller.untold() == [SYNCS] and not teller.connected
 
 
 def test_without_a_driver_to_be_reached_a_task_ends_to_report() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import time
 
+import pytest
+from kafka.future import Future
+
+from mirror_lib.log.connection import LogClient, Network
 from mirror_lib.log.throttling import Throttle
 
 
@@ -22,3 +26,19 @@ def test_wait_that_goes_on_counts_as_far_as_it_has_come_and_each_second_is_told_
     assert (throttle.left(11.0), throttle.taken(11.0)) == (3.0, 1.0)
     assert (throttle.left(13.0), throttle.taken(13.0)) == (1.0, 2.0)
     assert (throttle.left(15.0), throttle.taken(15.0), throttle.taken(16.0)) == (0.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("told", ["before", "meanwhile"])
+def test_time_of_silence_that_brokers_ask_for_is_none_of_a_requests_own(told: str) -> None:
+    network = Network()
+    client = LogClient(network, "source", {"bootstrap_servers": "127.0.0.1:1"})
+    throttle, answer, now = client._manager.throttle, Future(), time.monotonic()
+    if told == "before":
+        throttle.told(now, 0.5)
+    else:
+        network.selector.call_at(now + 0.1, lambda: throttle.told(time.monotonic(), 0.4))
+    network.selector.call_at(now + 0.6, lambda: answer.success("there"))
+    client.wait(answer, 300)
+    assert answer.is_done
+    client.close()
+    network.close()

@@ -8,8 +8,9 @@ from typing import Any, Iterable, List, Mapping, Tuple
 import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.topic_acls import acl_changes
-from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding
+from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, TopicDescription
 
 READ = AclBinding("orders", LITERAL, "User:alice", "*", "READ", "ALLOW")
 COPIED = {"orders": "A.orders", "payments": "A.payments", "heartbeats": "A.heartbeats"}
@@ -72,6 +73,17 @@ def test_topic_that_another_flow_would_bring_back_has_no_rights_downstream() -> 
     assert [each.reason for each in changes.skipped] == ["its copy would come back: cycle"]
 
 
+def test_topic_that_the_flow_must_not_write_to_gets_no_rights_and_keeps_those_it_has() -> None:
+    onto_internal = RecordChange(rename=(("orders", ("internal",)),))
+    renaming = flow(change=onto_internal, sync_topic_acls_delete=True)
+    there = {"internal": TopicDescription("internal", "", 50, internal=True)}
+    before = replace(READ, topic="internal", operation="DESCRIBE")
+    source, made = [READ, replace(READ, operation="DESCRIBE")], frozenset([before])
+    changes = acl_changes(renaming, source, [before], {"orders": "internal"}, made, target_topics=there)
+    assert (changes.create, changes.delete) == ((), ())
+    assert {each.reason for each in changes.skipped} == {"would be written into internal, an internal topic of B"}
+
+
 def test_prefix_gets_the_alias_before_it() -> None:
     prefixed = replace(READ, topic="ord", pattern_type=PREFIXED)
     assert created(prefixed) == (replace(prefixed, topic="A.ord"),)
@@ -86,6 +98,14 @@ def test_every_topic_of_the_source_is_every_topic_with_its_alias() -> None:
     every = replace(READ, topic=EVERY_TOPIC)
     assert created(every) == (replace(every, topic="A.", pattern_type=PREFIXED),)
     assert created(every, UNCHANGED, replication_policy=IDENTITY_POLICY) == (every,)
+
+
+@pytest.mark.parametrize(("topic", "kind"), [(EVERY_TOPIC, LITERAL), ("ord", PREFIXED)])
+def test_pattern_covers_only_copies_where_names_are_kept_and_not_all_topics_are_copied(topic: str, kind: str) -> None:
+    acl, only = replace(READ, topic=topic, pattern_type=kind), {"orders": "orders"}
+    assert created(acl, only, replication_policy=IDENTITY_POLICY, topics=("orders",)) == (READ,)
+    assert created(acl, only, replication_policy=IDENTITY_POLICY, topics=("a", ".*")) == (acl,)
+    assert [each.pattern_type for each in created(acl, {"orders": "A.orders"}, topics=("orders",))] == [PREFIXED]
 
 
 def test_prefix_and_wildcard_lose_the_right_to_write_too() -> None:

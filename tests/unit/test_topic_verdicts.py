@@ -7,11 +7,21 @@ from typing import Dict, Tuple
 import pytest
 
 from mirror_lib.facts import TopicDescription
-from mirror_lib.state.records import OffsetSync, PartitionKey
+from mirror_lib.state.records import OffsetSync, OffsetSyncs, PartitionKey
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.copied_range import Bounds, CopiedRange
-from mirror_lib.verify.topic_verdicts import ANOTHER_TOPIC, NO_LOG, topic_verdicts
-from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVerdict, TopicVerdict, VerifyReport
+from mirror_lib.verify.topic_verdicts import ANOTHER_TOPIC, EXTRA, NO_LOG, topic_verdicts
+from mirror_lib.verify.verdicts import (
+    DIFFERS,
+    EQUAL,
+    NOT_COMPARED,
+    Difference,
+    PartitionVerdict,
+    TopicVerdict,
+    VerifyReport,
+)
+
+NO_RUNS = OffsetSyncs("orders", 0, b"")
 
 ORDERS = CopiedTopic(TopicDescription("orders", "id", 2), "there", "remote id", 2)
 ROW = (OffsetSync("orders", 0, 0, 0, 5),)
@@ -24,7 +34,7 @@ def ledger(*partitions: int, source: str = "id", remote: str = "remote id") -> L
 
 def judged(syncs: Ledger, *compared: int, verdict: str = EQUAL) -> TopicVerdict:
     whole = Bounds(0, 0, 5, 5, 5)
-    ranges = [CopiedRange("orders", "there", number, (), whole, whole) for number in compared]
+    ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in compared]
     (topic,) = topic_verdicts([ORDERS], ranges, [PartitionVerdict(n, 5, 50, verdict) for n in compared], syncs)
     return topic
 
@@ -61,3 +71,36 @@ def test_topic_that_is_copied_to_two_is_not_taken_for_another() -> None:
     second = CopiedTopic(TopicDescription("orders", "id", 2), "also there", "second id", 2)
     found = topic_verdicts([ORDERS, second], [], [], ledger(0))
     assert [topic.verdict for topic in found] == [NOT_COMPARED, EQUAL]
+
+
+def differing(syncs: Ledger) -> TopicVerdict:
+    """Partition 0 is equal, and 1 is not."""
+    whole = Bounds(0, 0, 5, 5, 5)
+    ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in (0, 1)]
+    difference = Difference(1, "not on the source", None, 0, 5, "the source holds no such record")
+    verdicts = [PartitionVerdict(0, 5, 50, EQUAL), PartitionVerdict(1, 0, 0, DIFFERS, difference)]
+    return topic_verdicts([ORDERS], ranges, verdicts, syncs)[0]
+
+
+def test_records_of_the_source_topic_that_had_the_name_before_are_no_difference() -> None:
+    topic = differing({**ledger(0, 1, source="before"), **ledger(0)})
+    assert [each.verdict for each in topic.partitions] == [EQUAL, NOT_COMPARED]
+    assert topic.partitions[1].unknown == (ANOTHER_TOPIC,) and topic.differences == ()
+
+
+@pytest.mark.parametrize(
+    "syncs",
+    [{**ledger(0, 1, remote="before"), **ledger(0)}, {**ledger(0, 1, source="before"), **ledger(0, 1)}, ledger(0)],
+    ids=["another remote topic", "copied anew", "no other topic"],
+)
+def test_difference_stays_one_where_no_other_topic_filled_the_remote_log(syncs: Ledger) -> None:
+    assert differing(syncs).verdict == DIFFERS
+
+
+def test_remote_partition_beyond_those_of_the_source_is_not_passed_over() -> None:
+    whole = Bounds(0, 0, 5, 5, 5)
+    ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in (0, 1)]
+    verdicts = [PartitionVerdict(number, 5, 50, EQUAL) for number in (0, 1)]
+    (topic,) = topic_verdicts([ORDERS], ranges, verdicts, ledger(0, 1), {"there": [3]})
+    assert [(each.partition, each.unknown) for each in topic.partitions] == [(0, ()), (1, ()), (3, (EXTRA,))]
+    assert topic.verdict == NOT_COMPARED

@@ -7,7 +7,7 @@ from typing import Optional, Sequence, Tuple
 import pytest
 
 from mirror_lib.facts import OffsetRange
-from mirror_lib.state.records import OffsetSync
+from mirror_lib.state.records import OffsetSync, packed
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.verdicts import (
     Difference,
@@ -86,7 +86,7 @@ def ranged(
     source_compacted: bool = False,
     from_the_start: bool = True,
 ) -> CopiedRange:
-    syncs = tuple(OffsetSync("orders", 0, *run) for run in runs)
+    syncs = packed("orders", 0, (OffsetSync("orders", 0, *run) for run in runs))
     logs = (OffsetRange(*source), OffsetRange(*remote))
     return copied_range(
         CopiedPartition("orders", "a.orders", 0, syncs, *logs, source_compacted, False, from_the_start, False)
@@ -112,6 +112,18 @@ def test_both_logs_start_at_the_first_pair_that_both_still_hold() -> None:
     assert (found.expired_upstream, found.expired_downstream) == (4, 3)
 
 
+def test_behind_runs_that_expired_whole_both_logs_are_read_from_where_these_ended() -> None:
+    source = ranged((0, 0, 40), (60, 40, 40), source=(45, 100))
+    assert (source.source.read_from, source.source.first) == (45, 45)
+    assert (source.remote.read_from, source.remote.first) == (40, 40)
+    remote = ranged((0, 0, 40), (60, 45, 40), remote=(43, 100))
+    assert (remote.source.read_from, remote.remote.read_from) == (40, 43)
+    # What lay behind the last record that expired, before the first one that did not, may have been copied.
+    assert ranged((0, 0, 40), (60, 40, 40), source=(70, 100)).source.read_from == 70
+    # Nothing of it is left.
+    assert ranged((0, 0, 40), (60, 40, 40), source=(100, 100)).source.read_from == 100
+
+
 def test_nothing_is_read_beyond_the_end_of_a_log() -> None:
     found = ranged((0, 0, 50), source=(0, 40), remote=(0, 30))
 
@@ -125,7 +137,7 @@ def test_of_a_compacted_source_the_later_records_are_read_too() -> None:
 def test_a_ledger_that_contradicts_itself_is_no_map() -> None:
     found = ranged((0, 0, 10), (5, 20, 1))
 
-    assert found.runs == ()
+    assert len(found.runs) == 0
     assert "contradicts itself" in (found.contradiction or "")
 
 

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+import threading
+from typing import Any, List, Optional, Tuple, cast
 
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.errors import FencedError, RefusedError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.records.two_ways import ways_of
+from mirror_lib.records.two_ways import TwoWayMirror, ways_of
+from mirror_lib.replicate.journal import BatchRef
 from mirror_lib.state.records import PartitionKey
-from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
+from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, PlannedByAnother, RowPass
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
 from mirror_lib.topics.ways import Ways
 
 FLOW = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), replication_factor=1, counts_differ="key")
 KEPT = [PartitionKey("s1", "r1", "orders", 0)]
 PASS = RowPass(3, (PassRow(SOURCE, "orders", "s1", 0, 0, 9), PassRow(REMOTE, "A.orders", "r1", 0, 5)))
+
+
+class Placing:
+    """What places records, and cannot."""
+
+    def __init__(self, error: RefusedError) -> None:
+        self._error = error
+
+    def copy_batch(self, spark: object, batch: BatchRef) -> None:
+        raise self._error
+
+    def has_topics(self) -> bool:
+        return True
+
+
+class Keeping:
+    """What keeps partitions, and counts its batches."""
+
+    flow = FLOW
+    batches = 0
+
+    def copy_batch(self, spark: object, batch: BatchRef, tail: object) -> None:
+        self.batches += 1
+
+    def blocked(self) -> List[str]:
+        return []
 
 
 def plan(upstream: int, downstream: int, remote_id: str = "r1") -> TopicPlan:
@@ -54,3 +83,23 @@ def test_what_one_look_decided_counts_at_the_next_and_is_news_once() -> None:
     ways.seen()
     ways.begin(plan(4, 8, "r2"))
     assert not ways.news() and decided(ways, plan(8, 8, "r2")) == (8, 8)
+
+
+@pytest.mark.parametrize("error", [FencedError("A->B: taken over"), PlannedByAnother("A->B", PASS)])
+def test_flow_that_another_driver_has_ends_in_both_ways(error: FencedError) -> None:
+    mirror, kept = two_ways(Placing(error))
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            mirror.copy_batch(cast(Any, None), BatchRef("", 0))
+    assert mirror.blocked() == [] and kept.batches == 0
+
+
+def test_what_is_refused_in_one_way_does_not_stop_the_other() -> None:
+    mirror, kept = two_ways(Placing(RefusedError("its log is another one")))
+    mirror.copy_batch(cast(Any, None), BatchRef("", 0))
+    assert mirror.blocked() == ["records that go by their keys: its log is another one"] and kept.batches == 1
+
+
+def two_ways(placed: Placing) -> Tuple[TwoWayMirror, Keeping]:
+    kept = Keeping()
+    return TwoWayMirror(cast(Any, kept), cast(Any, placed), Ways([], []), threading.Event()), kept

@@ -15,7 +15,7 @@ from kafka.protocol.api_header import ResponseHeader
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceRequest as KafkasProduceRequest
 
-from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_LOG_START, KNOWS_SESSIONS, read_answer
+from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_LOG_START, KNOWS_NEAREST, KNOWS_SESSIONS, read_answer
 from mirror_lib.log.frames import BEGINNING_BYTES, FrameProtocol
 from mirror_lib.log.produce_request import ProduceRequest
 from mirror_lib.log.transports import BrokerLoop, BulkTransport
@@ -28,10 +28,12 @@ def kafkas_answer() -> Any:
     """Two topics, of which one partition has aborted transactions and records and another has nothing."""
     topic, part = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
     aborted = [part.AbortedTransaction(producer_id=1 << 40, first_offset=17)]
-    known: Dict[str, int] = {"high_watermark": 90, "last_stable_offset": 80, "preferred_read_replica": -1}
+    known: Dict[str, int] = {"high_watermark": 90, "last_stable_offset": 80}
+    some: Dict[str, Any] = {**known, "aborted_transactions": aborted, "preferred_read_replica": -1, "records": DATA}
+    none: Dict[str, Any] = {**known, "aborted_transactions": None, "preferred_read_replica": 7, "records": None}
     parts = [
-        part(partition_index=3, error_code=0, log_start_offset=5, aborted_transactions=aborted, records=DATA, **known),
-        part(partition_index=4, error_code=6, log_start_offset=-1, aborted_transactions=None, records=None, **known),
+        part(partition_index=3, error_code=0, log_start_offset=5, **some),
+        part(partition_index=4, error_code=6, log_start_offset=-1, **none),
     ]
     orders = topic(topic="orders", topic_id=TOPIC_ID, partitions=parts)
     other = topic(topic="o", topic_id=None, partitions=[])
@@ -51,6 +53,8 @@ def test_an_answer_is_read_as_kafkas_own_classes_wrote_it(version: int) -> None:
     assert full.log_start_offset == (5 if version >= KNOWS_LOG_START else -1)
     assert full.aborted_transactions == ((1 << 40, 17),) and bytes(full.records or b"") == DATA
     assert (empty.error_code, empty.aborted_transactions, empty.records) == (6, (), None)
+    named = (full.preferred_read_replica, empty.preferred_read_replica)
+    assert named == ((-1, 7) if version >= KNOWS_NEAREST else (-1, -1))
     assert other.partitions == []
 
 

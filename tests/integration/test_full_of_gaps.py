@@ -1,0 +1,93 @@
+"""Logs of which each record is a run of its own: a pass ends when it has enough of them to tell; nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable, List, Sequence, Tuple
+
+import pytest
+from confluent_kafka import Producer
+
+from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.replicate.lanes import TaskPlan, TaskReport
+from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow
+from tests.lab.one_lane import next_plan, task_plans
+from tests.lab.readers import differences, lies, read_topic
+
+TRANSACTIONS, FEW = 300, 40
+END = 2 * TRANSACTIONS  # each record has a marker behind it
+# A pass writes what it has fetched, so what there is must be more than it fetches at once.
+VALUE = b"v" * 100_000
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("gaps"), tmp_path)
+    flow.create_remote_topic()
+    producer = Producer(
+        {"bootstrap.servers": source_cluster.bootstrap, "transactional.id": flow.topic, "linger.ms": 0, "log_level": 0}
+    )
+    producer.init_transactions(30)
+    for number in range(TRANSACTIONS):
+        producer.begin_transaction()
+        producer.produce(flow.topic, b"%d " % number + VALUE, partition=0)
+        producer.commit_transaction(30)
+    return flow
+
+
+def syncs_of(report: TaskReport) -> List[Tuple[int, int, int, int]]:
+    return [
+        (sync.partition, sync.upstream_offset, sync.downstream_offset, sync.record_count)
+        for syncs in report.syncs
+        for sync in syncs
+    ]
+
+
+def whole_plan(flow: OneFlow, most_syncs: int) -> TaskPlan:
+    """Of the partition with all records, as by a driver without a ledger."""
+    (plan,) = task_plans(flow)
+    (task,) = (task for task in plan.tasks if task.partition == 0)
+    return replace(plan, tasks=(replace(task, end=END),), most_syncs=most_syncs)
+
+
+def passes_of(flow: OneFlow, most_syncs: int) -> List[TaskReport]:
+    """One driver's passes, until all is done."""
+    plan = whole_plan(flow, most_syncs)
+    passes: List[TaskReport] = []
+    while not passes or passes[-1].partitions[0].position < END:
+        passes.append(copy_lanes(plan, 0))
+        assert passes[-1].records or passes[-1].recovered, passes[-1]
+        plan = next_plan(plan, passes[-1], END)
+    return passes
+
+
+def assert_exact(flow: OneFlow, passes: Sequence[TaskReport]) -> None:
+    source = read_topic(flow.source, flow.topic, "read_committed")
+    remote = read_topic(flow.target, flow.remote_topic)
+    syncs = [sync for report in passes for sync in syncs_of(report)]
+    assert len(syncs) == len(source[0]) == TRANSACTIONS
+    assert differences(source, remote) == [] and lies(syncs, source, remote) == []
+
+
+def test_passes_end_early_and_together_they_are_an_exact_copy(flow: OneFlow) -> None:
+    passes = passes_of(flow, FEW)
+    told = [len(syncs_of(report)) for report in passes]
+    assert len(passes) > 1 and all(FEW <= count < TRANSACTIONS for count in told[:-1])
+    assert sum(report.records for report in passes) == TRANSACTIONS
+    assert_exact(flow, passes)
+
+
+def test_without_the_bound_one_pass_tells_all(flow: OneFlow) -> None:
+    (only,) = passes_of(flow, TRANSACTIONS + 1)
+    assert_exact(flow, [only])
+
+
+def test_driver_without_a_ledger_finds_what_was_copied_and_copies_nothing_again(flow: OneFlow) -> None:
+    passes_of(flow, FEW)
+    first, *rest = passes_of(flow, FEW)
+    assert (first.recovered, first.records, rest) == (TRANSACTIONS, 0, [])
+    assert_exact(flow, [first])

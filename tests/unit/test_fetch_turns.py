@@ -1,0 +1,46 @@
+"""Whom a broker is asked about: everyone gets a turn, and nobody waits for one that tiered storage keeps waiting."""
+
+from __future__ import annotations
+
+from typing import List, Set
+
+from mirror_lib.log.connection import Partition
+from mirror_lib.log.fetch_turns import BRIEF_WAIT_MS, MAX_WAIT_MS, FetchTurns
+
+ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)
+ALL = [ORDERS, PAYMENTS, REFUNDS]
+NODE = 1
+
+
+def turns(turn: FetchTurns, times: int, wanted: List[Partition]) -> List[List[Partition]]:
+    return [turn.next(NODE, wanted, False).partitions for _ in range(times)]
+
+
+def test_who_was_served_comes_last() -> None:
+    turn = FetchTurns(lambda _: False)
+    turn.answered(ALL, [ORDERS], set())
+    assert turn.next(NODE, ALL, False) == ([PAYMENTS, REFUNDS, ORDERS], MAX_WAIT_MS)
+    assert turn.next(NODE, ALL, True).max_wait_ms == BRIEF_WAIT_MS
+
+
+def test_who_got_nothing_below_its_end_is_asked_for_alone_until_it_is_settled() -> None:
+    turn = FetchTurns(lambda _: False)
+    turn.answered(ALL, [], {PAYMENTS})
+    assert turn.next(NODE, ALL, False) == ([PAYMENTS], 0)
+    turn.answered([PAYMENTS], [PAYMENTS], set())
+    assert turn.next(NODE, ALL, False).partitions == [ORDERS, REFUNDS, PAYMENTS]
+
+
+def test_others_are_asked_for_between_two_questions_about_one_that_waits_for_tiered_storage() -> None:
+    turn = FetchTurns(lambda partition: partition == PAYMENTS)
+    turn.answered(ALL, [], {PAYMENTS})
+    assert turns(turn, 4, ALL) == [[PAYMENTS], [ORDERS, REFUNDS]] * 2
+    assert turns(turn, 2, [PAYMENTS]) == [[PAYMENTS]] * 2
+
+
+def test_those_that_wait_for_tiered_storage_take_turns() -> None:
+    stored: Set[Partition] = {ORDERS, PAYMENTS}
+    turn = FetchTurns(stored.__contains__)
+    turn.answered(ALL, [], stored)
+    assert turns(turn, 4, ALL) == [[ORDERS], [REFUNDS], [PAYMENTS], [REFUNDS]]
+    assert turn.next(NODE, ALL, True) == ([ORDERS], MAX_WAIT_MS)

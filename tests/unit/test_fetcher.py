@@ -1,0 +1,72 @@
+"""What is made of a broker's answers: only one that looked at the log says anything of it."""
+
+from __future__ import annotations
+
+from typing import List, Tuple
+
+import pytest
+
+from mirror_lib.log.connection import Disconnected
+from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, Fetcher
+from mirror_lib.log.fetch_answer import KNOWS_NEAREST, FetchAnswer
+from mirror_lib.log.gaps import EMPTY_ANSWERS
+from mirror_lib.replicate.gate import Gate
+from mirror_lib.replicate.rates import NO_RATES
+from tests.unit.leader import PARTITION, Leader, fetch_answer
+from tests.unit.logs import Rec, batch_of
+
+DATA = batch_of(0, [Rec(b"1"), Rec(b"2")]).raw()
+
+
+class Wanting:
+    """A partition that wants what comes next."""
+
+    source = PARTITION
+
+    def __init__(self) -> None:
+        self.fetch_position = 0
+
+    def hungry(self) -> bool:
+        return True
+
+    def full(self) -> bool:
+        return False
+
+
+def fetcher_of(leader: Leader) -> Fetcher:
+    return Fetcher(leader, READ_UNCOMMITTED, Gate(NO_RATES))  # type: ignore[arg-type]
+
+
+def told(fetcher: Fetcher, partition: Wanting) -> List[Tuple[bool, Fetched]]:
+    """What the answer to one question tells: whether there is a gap, and what was fetched."""
+    while fetcher.idle():
+        fetcher.pump([partition])
+    return [(gap, found) for _, _, gap, found in fetcher.answers()]
+
+
+def test_records_come_from_the_leader_where_brokers_name_another_replica_to_read_from() -> None:
+    def answer(position: int, version: int) -> FetchAnswer:
+        if version >= KNOWS_NEAREST:
+            return fetch_answer(version, 2, preferred_read_replica=2)
+        return fetch_answer(version, 2, DATA)
+
+    fetcher, partition = fetcher_of(Leader(answer)), Wanting()
+    found = [each for _ in range(EMPTY_ANSWERS + 1) for each in told(fetcher, partition)]
+    assert found and not any(gap for gap, _ in found)
+    assert all(bytes(each.data) == DATA for _, each in found)
+
+
+def test_answers_that_only_hold_an_error_are_no_gap() -> None:
+    answers = [fetch_answer(13, 4, DATA), *[FetchAnswer(0, -1, 0, [])] * EMPTY_ANSWERS]
+    fetcher, partition = fetcher_of(Leader(lambda position, version: answers.pop(0))), Wanting()
+    assert [gap for gap, _ in told(fetcher, partition)] == [False]
+    partition.fetch_position = 2
+    for _ in range(EMPTY_ANSWERS):
+        with pytest.raises(Disconnected):
+            told(fetcher, partition)
+
+
+def test_a_log_that_ends_with_offsets_that_hold_nothing_is_read_to_its_end() -> None:
+    fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 4))), Wanting()
+    gaps = [gap for _ in range(EMPTY_ANSWERS) for gap, _ in told(fetcher, partition)]
+    assert gaps == [False] * (EMPTY_ANSWERS - 1) + [True]

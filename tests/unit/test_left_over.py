@@ -1,0 +1,20 @@
+"""What a run says to do about partitions that stopped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirror_lib.replicate.lanes import PartitionReport
+from mirror_lib.replicate.left_over import way_out
+
+REFUSED = PartitionReport("sales", "A.sales", 0, 10, 10, 0, -1, stopped="sales-0 at offset 10: too large")
+
+
+def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_the_ways_out() -> None:
+    failed = replace(REFUSED, stopped="sales-0 at offset 10: where cannot be computed: x > 1", fails=True)
+    told = way_out([REFUSED, failed])
+    assert told is not None and "dead.letter.topic" in told and "on.error: skip" in told
+
+
+def test_partition_whose_record_the_target_refused_is_not_sent_to_dead_letters() -> None:
+    assert way_out([REFUSED]) is None

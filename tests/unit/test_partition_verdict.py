@@ -1,0 +1,103 @@
+"""The verdict on a partition by what was counted in it: above all where hardly anything was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Tuple
+
+import pytest
+
+from mirror_lib.state.records import OffsetSyncs
+from mirror_lib.verify.comparison import Counts, TailCounts
+from mirror_lib.verify.copied_range import Bounds, CopiedRange
+from mirror_lib.verify.first_differences import Facing
+from mirror_lib.verify.partition_verdict import Finding, partition_verdict
+from mirror_lib.verify.verdicts import DIFFERS, EQUAL, EXPIRED, NOT_COMPARED, PartitionVerdict
+
+NO_RUNS = OffsetSyncs("orders", 0, b"")
+
+
+def partition(
+    source: Tuple[int, int, int] = (0, 10, 10), shared: bool = False, expired: int = 0, older: bool = False
+) -> CopiedRange:
+    """`source`: from where to where the ledger speaks of it, and where it ends."""
+    first, end, log_end = source
+    bounds = (Bounds(first, first, end, end, log_end), Bounds(0, 0, 10, 10, 10))
+    return CopiedRange("orders", "there", 0, NO_RUNS, *bounds, expired, 0, shared=shared, older=older)
+
+
+NO_LEDGER = (0, 0, 10)
+
+
+def of(copied: CopiedRange, counts: Counts) -> PartitionVerdict:
+    return partition_verdict(copied, Finding(counts))
+
+
+def test_both_logs_hold_records_and_none_was_compared() -> None:
+    for copied, counts in (
+        (partition(NO_LEDGER), Counts(tail=10)),
+        (partition((4, 4, 4)), Counts(head_upstream=4, head_downstream=1)),
+    ):
+        assert of(copied, counts).verdict == NOT_COMPARED
+
+
+@pytest.mark.parametrize(
+    ("copied", "counts"),
+    [
+        pytest.param(partition(NO_LEDGER), Counts(), id="the remote log is empty yet"),
+        pytest.param(partition((0, 0, 0)), Counts(tail=3), id="the source is empty"),
+        pytest.param(partition(NO_LEDGER, shared=True), Counts(tail=3), id="of other writers"),
+        pytest.param(partition(), Counts(compacted=10), id="cleaned away on both sides"),
+        pytest.param(partition((4, 4, 4), older=True), Counts(), id="taken over and idle since"),
+        pytest.param(partition((4, 10, 10)), Counts(records=6, head_upstream=4, head_downstream=1), id="some were"),
+    ],
+)
+def test_what_need_not_be_known_is_not_held_against_a_copy(copied: CopiedRange, counts: Counts) -> None:
+    assert of(copied, counts).verdict == EQUAL
+
+
+def test_what_expired_is_told_as_expired() -> None:
+    assert of(partition(expired=10), Counts(tail=1)).verdict == EXPIRED
+
+
+def test_records_before_the_first_row_are_told_on_both_sides() -> None:
+    told = of(partition((4, 10, 10), older=True), Counts(records=6, head_upstream=4, head_downstream=1)).unknown
+    assert told == (
+        "4 records lie on the source before the ledger's first row: not compared",
+        "1 records lie in the remote log before the ledger's first row: not compared",
+        "what the remote log held when it was taken over was not all compared, and is not now",
+    )
+
+
+def test_records_before_the_first_row_are_lost_or_were_never_asked_for() -> None:
+    finding = Finding(Counts(records=6, head_upstream=4), first=Facing(0, None), kind=("lost", "it is not there"))
+    verdict = partition_verdict(partition((4, 10, 10)), finding)
+    assert verdict.verdict == DIFFERS and verdict.difference is not None and verdict.unknown == ()
+    assert "by a start.position that is no longer in the file" in verdict.difference.detail
+    later = Finding(Counts(records=6, differing=1), first=Facing(5, 5), kind=("lost", "it is not there"))
+    other = partition_verdict(partition(), later).difference
+    assert other is not None and other.detail == "it is not there"
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        pytest.param("not on the source", "not made by the flow", id="where drops more now"),
+        pytest.param("lost", "lost", id="where drops less now"),
+        pytest.param("changed value", "changed value", id="select makes other values now"),
+    ],
+)
+def test_record_that_the_present_rule_makes_otherwise_may_be_of_an_earlier_rule(kind: str, told: str) -> None:
+    there = (kind, "the source holds no such record")
+    finding = Finding(Counts(records=6, differing=1), first=Facing(5, 5), kind=there)
+    found = partition_verdict(replace(partition(), changed=True), finding).difference
+    assert found is not None and found.kind == told
+    assert "was `where`, `select` or `transform` changed meanwhile" in found.detail
+    assert kind == told or "the source holds no such record" not in found.detail
+    without = partition_verdict(partition(), finding).difference
+    assert without is not None and (without.kind, without.detail) == there
+
+
+def test_records_behind_the_last_row_count_as_compared() -> None:
+    finding = Finding(Counts(tail=2), TailCounts(2, 20, 0, None, None))
+    assert (partition_verdict(partition(NO_LEDGER), finding).verdict) == EQUAL

@@ -1,0 +1,137 @@
+"""What an interrupted attempt left is looked for up to where the remote log's leader says that it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, List, Sequence, Tuple, cast
+
+import pytest
+from kafka.future import Future
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from mirror_lib.log.connection import Disconnected, LogClient
+from mirror_lib.log.fetch import READ_COMMITTED
+from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.replicate.recovery import Recovery
+from mirror_lib.state.records import OffsetSync
+from tests.unit.logs import NOON, LogBatch, Rec, batch_of, marker, task_of
+from tests.unit.test_reconcile import cleaned, interrupted
+
+RECORDS = [Rec(b"%d" % number) for number in range(20)]
+WRITTEN = [batch_of(0, RECORDS), marker(20)]
+
+
+class Broker:
+    """Has one partition, of which its reads show `batches`, while the word of the leader is that it ends at `told`."""
+
+    alias = "B"
+
+    def __init__(self, batches: Sequence[LogBatch], told: List[int]) -> None:
+        self.batches, self.told = list(batches), told
+
+    @property
+    def shown(self) -> int:
+        return self.batches[-1].next if self.batches else 0
+
+    def leader(self, partition: object) -> int:
+        return 1
+
+    def call(self, node: int, request: Any) -> Any:
+        (topic,) = request.topics
+        if isinstance(request, ListOffsetsRequest):
+            if topic.partitions[0].timestamp != -1:
+                return SimpleNamespace(version=5)
+            parts = [SimpleNamespace(partition_index=0, error_code=0, offset=end) for end in self.told]
+            return SimpleNamespace(topics=[SimpleNamespace(name=topic.name, partitions=parts)])
+        at = topic.partitions[0].fetch_offset
+        part = SimpleNamespace(
+            partition_index=0,
+            error_code=0,
+            high_watermark=self.shown,
+            last_stable_offset=self.shown,
+            log_start_offset=0,
+            aborted_transactions=[],
+            records=b"".join(batch.raw() for batch in self.batches if batch.next > at),
+        )
+        topics = [SimpleNamespace(topic=topic.topic, topic_id=None, partitions=[part])]
+        return SimpleNamespace(throttle_time_ms=0, responses=topics)
+
+    def send(self, node: int, request: Any) -> Future:
+        return Future().success(self.call(node, request))
+
+    def wait(self, future: Future, timeout_ms: float) -> None:
+        pass
+
+
+def recovered(copy: PartitionCopy, remote: Broker) -> PartitionCopy:
+    source = Broker([batch_of(0, RECORDS)], [20])
+    Recovery(cast(LogClient, source), cast(LogClient, remote), READ_COMMITTED, "fail").recover([copy], lambda _: None)
+    return copy
+
+
+def fresh() -> PartitionCopy:
+    return PartitionCopy(task_of(end=20, sequence=None))
+
+
+@pytest.mark.parametrize("shown", [[], WRITTEN[:1]], ids=["nothing of it", "a part of it"])
+def test_remote_log_that_shows_less_than_its_leader_tells_is_looked_at_again(shown: List[LogBatch]) -> None:
+    remote, copy = Broker(shown, [21]), fresh()
+    with pytest.raises(Disconnected, match="its leader tells of 21"):
+        recovered(copy, remote)
+    assert copy.stopped is None
+    remote.batches = WRITTEN
+    recovered(copy, remote)
+    assert list(copy.syncs) == [OffsetSync("orders", 0, 0, 0, 20)]
+    assert (copy.acknowledged, copy.downstream) == (20, 21)
+
+
+def test_remote_log_of_which_no_leader_tells_the_end_is_looked_at_again() -> None:
+    with pytest.raises(Disconnected, match=r"A\.orders-0 does not tell the end of its log"):
+        recovered(fresh(), Broker(WRITTEN, []))
+
+
+def test_remote_log_to_which_others_append_meanwhile_is_looked_at_once() -> None:
+    copy = recovered(fresh(), Broker(WRITTEN, [3]))
+    assert (copy.stopped, copy.acknowledged, copy.downstream) == (None, 20, 21)
+
+
+def doubtful() -> Tuple[Broker, Broker]:
+    """A record and its tombstone were copied; then the source was cleaned to a later record that equals the first: only
+    the tombstone tells that another one lay there."""
+    again = Rec(b"a", b"2", NOON)
+    later = [again, Rec(b"z", b"3", NOON), Rec(b"y", b"1", NOON), Rec(b"w", b"3", NOON)]
+    case = interrupted([batch_of(0, [again, again._replace(value=None)]), batch_of(2, later)], 0, 2, limit=80)
+    assert case.pairs == {0: 0, 1: 1}
+    source = cleaned(case.source, 6, False)
+    assert [offset for batch in source for offset, _ in batch.records] == [2, 4, 5]
+    return Broker(source, [6]), Broker(case.remote, [case.remote[-1].next])
+
+
+def looked(copy: PartitionCopy, source: Broker, remote: Broker) -> None:
+    clients = cast(LogClient, source), cast(LogClient, remote)
+    Recovery(*clients, READ_COMMITTED, "fail").recover([copy], lambda _: None)
+
+
+def test_what_was_equal_before_a_refusal_does_not_count_so_that_the_next_start_refuses_it_again() -> None:
+    source, remote = doubtful()
+    copy = PartitionCopy(task_of(end=6, sequence=None))
+    looked(copy, source, remote)
+    assert copy.refused and "equals one of the source, and compaction has" in str(copy.stopped)
+    assert (copy.acknowledged, copy.downstream, len(copy.syncs)) == (0, 0, 0)
+    # The control: who went on behind the equal ones would know of no doubt.
+    behind = PartitionCopy(replace(task_of(end=6, sequence=None), upstream_offset=3, downstream_offset=1))
+    looked(behind, source, remote)
+    assert not behind.refused and behind.acknowledged == 4
+
+
+def test_what_was_equal_before_a_connection_broke_is_compared_again_with_the_rest() -> None:
+    source, remote = doubtful()
+    copy = PartitionCopy(task_of(end=6, sequence=None))
+    whole, remote.batches = remote.batches, remote.batches[:1]
+    with pytest.raises(Disconnected):
+        looked(copy, source, remote)
+    assert (copy.acknowledged, copy.downstream, len(copy.syncs), copy.incidents) == (0, 0, 0, [])
+    remote.batches = whole
+    looked(copy, source, remote)
+    assert copy.refused

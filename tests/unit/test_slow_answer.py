@@ -1,0 +1,89 @@
+"""An answer that takes longer than a request may wait: it is waited for while it comes, and given up when it stops."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import Any, Iterator
+
+import pytest
+from kafka.errors import KafkaError
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.consumer import FetchResponse
+
+from mirror_lib.log.brokers import BrokerConnection
+from mirror_lib.log.fetch import READ_UNCOMMITTED, fetch_request
+from mirror_lib.log.throttling import Throttle
+from mirror_lib.log.transports import BrokerLoop, BulkTransport
+
+VERSION = 10
+REQUEST_MS = 300
+PIECES, PAUSE_SECONDS = 20, 0.05
+RECORDS = b"r" * 600_000
+
+
+def whole_answer(number: int) -> bytes:
+    topic, part = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
+    told = part(partition_index=0, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
+                aborted_transactions=None, preferred_read_replica=-1, records=RECORDS)  # fmt: skip
+    answer = FetchResponse(0, 0, 0, [topic(topic="orders", topic_id=None, partitions=[told])])
+    content = struct.pack(">i", number) + bytes(answer.encode(version=VERSION))
+    return struct.pack(">i", len(content)) + content
+
+
+@contextmanager
+def connected() -> Iterator[Any]:
+    """A loop, a connection over it that is ready, and the other end."""
+    loop, listener = BrokerLoop(slow_task_threshold_secs=0), socket.create_server(("127.0.0.1", 0))
+    ours = socket.create_connection(listener.getsockname())
+    theirs, _ = listener.accept()
+    listener.close()
+    ours.setblocking(False)
+    versions = BrokerVersionData(api_versions={1: (4, VERSION)})
+    connection = BrokerConnection(loop, node_id=1, broker_version_data=versions, request_timeout_ms=REQUEST_MS)
+    connection.throttle = Throttle()
+    connection.connection_made(BulkTransport(loop, ours))
+    connection._init_complete()
+    try:
+        yield loop, connection, theirs
+    finally:
+        connection.close()
+        theirs.close()
+        loop.close()
+
+
+def give(theirs: socket.socket, pieces: int) -> None:
+    """So many of the `PIECES` of the answer to the first request."""
+    theirs.recv(1000)
+    answer = whole_answer(1)
+    size = -(-len(answer) // PIECES)
+    with suppress(OSError):
+        for number in range(pieces):
+            theirs.sendall(answer[number * size : (number + 1) * size])
+            time.sleep(PAUSE_SECONDS)
+
+
+def asked(connection: Any) -> Any:
+    return connection.send_request(fetch_request({("orders", 0): 0}, READ_UNCOMMITTED, 1_000_000, 1_000_000))
+
+
+def test_answer_is_waited_for_while_it_comes() -> None:
+    with connected() as (loop, connection, theirs):
+        future = asked(connection)
+        threading.Thread(target=give, args=(theirs, PIECES), daemon=True).start()
+        loop.poll(timeout_ms=20_000, future=future)
+        (topic,) = future.value.responses
+        assert bytes(topic.partitions[0].records) == RECORDS
+        assert not connection.closed and not connection.in_flight_requests
+
+
+@pytest.mark.parametrize("pieces", [0, PIECES // 2])
+def test_answer_that_stops_coming_is_given_up(pieces: int) -> None:
+    with connected() as (loop, connection, theirs):
+        future = asked(connection)
+        threading.Thread(target=give, args=(theirs, pieces), daemon=True).start()
+        loop.poll(timeout_ms=20_000, future=future)
+        assert isinstance(future.exception, KafkaError) and connection.closed

@@ -1,0 +1,57 @@
+"""A log read to its end, answer by answer: each record once, in whatever format it lies there."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Dict, List
+
+import pytest
+
+from mirror_lib.log.connection import Disconnected
+from mirror_lib.log.fetch import READ_UNCOMMITTED
+from mirror_lib.log.fetch_answer import KNOWS_NEAREST, FetchAnswer
+from mirror_lib.log.tail import LogEntries, log_entries
+from mirror_lib.replicate.log_records import Records
+from mirror_lib.replicate.reconcile import reconcile
+from mirror_lib.state.records import Position
+from tests.unit.leader import PARTITION, Leader, fetch_answer
+from tests.unit.logs import Rec, batch_of, marker
+from tests.unit.test_legacy import Row, message, wrapper
+
+ROWS: List[Row] = [(1_000 + number, b"k", b"value %d" % (number % 2)) for number in range(7)]
+# By the last offset of each entry, as brokers find them; every answer holds one.
+OLD: Dict[int, bytes] = {
+    0: message(0, 1, 0, ROWS[0]),
+    1: message(1, 1, 0, ROWS[1]),
+    4: wrapper(4, 1, 1, b"".join(message(number, 1, 0, ROWS[2 + number]) for number in range(3))),
+    6: wrapper(6, 0, 1, b"".join(message(number, 0, 0, ROWS[number]) for number in (5, 6))),
+}
+
+
+def entries_of(log: Dict[int, bytes]) -> LogEntries:
+    end = max(log) + 1
+
+    def answer(position: int, version: int) -> FetchAnswer:
+        assert version < KNOWS_NEAREST  # a later one may be told to ask another replica
+        return fetch_answer(version, end, next((raw for last, raw in log.items() if last >= position), b""))
+
+    return log_entries(Leader(answer), PARTITION, 0, READ_UNCOMMITTED)  # type: ignore[arg-type]
+
+
+def test_messages_of_the_old_formats_are_each_read_once() -> None:
+    assert [bytes(raw) for raw, _, _ in islice(entries_of(OLD), 20)] == list(OLD.values())
+
+
+def test_what_a_killed_attempt_wrote_of_old_messages_is_found() -> None:
+    copied = [Rec(value, key, timestamp if number < 5 else -1) for number, (timestamp, key, value) in enumerate(ROWS)]
+    remote = entries_of({4: batch_of(0, copied[:5]).raw(), 6: batch_of(5, copied[5:]).raw(), 7: marker(7).raw()})
+    source = entries_of(OLD)
+    found = reconcile(Records(source, 0), Records(remote, 0), "A.orders-0", Position(0, 0), lambda: source.end)
+    assert sum(match.record_count for match in found) == len(ROWS)
+    assert remote.end == len(ROWS) + 1
+
+
+def test_an_answer_that_only_holds_an_error_is_not_the_end_of_the_log() -> None:
+    leader = Leader(lambda position, version: FetchAnswer(0, -1, 0, []))
+    with pytest.raises(Disconnected):
+        next(log_entries(leader, PARTITION, 0, READ_UNCOMMITTED))  # type: ignore[arg-type]

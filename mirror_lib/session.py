@@ -9,7 +9,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, Mapping
+from typing import TYPE_CHECKING, Iterator, Mapping, Optional
 
 from mirror_lib.driver_java import java_settings, require_java
 from mirror_lib.errors import RefusedError
@@ -93,9 +93,22 @@ def running_session(name: str) -> Iterator[SparkSession]:
     session = open_session(name)
     try:
         yield session
+    except Exception as error:
+        if _began_with_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
     finally:
         if found is None:
             _stop(session)
+
+
+def _began_with_interrupt(error: BaseException) -> bool:
+    """Whether it was raised on the way out of a Ctrl-C. Py4J then has Java close the connection of the question that is
+    open, and Java closes each one that it has at that moment: pyspark's next question may meet a closed one."""
+    before: Optional[BaseException] = error
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before is not None
 
 
 def _stop(session: SparkSession) -> None:

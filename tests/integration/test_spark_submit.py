@@ -226,20 +226,28 @@ def test_signal_reaches_the_driver_and_leaves_its_workers_alone(tmp_path: Path, 
 
 INTERRUPTED = """
 import signal
+import sys
+from py4j.protocol import Py4JNetworkError
 from mirror_lib.session import running_session
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 try:
     with running_session("interrupted") as spark:
         print("ready", flush=True)
-        spark.range(10 ** 13).selectExpr("sum(hash(id))").collect()
+        try:
+            spark.range(10 ** 13).selectExpr("sum(hash(id))").collect()
+        finally:
+            if sys.argv[1] == "and-java-does-not-answer-behind-it":
+                raise Py4JNetworkError("Answer from Java side is empty")
 except KeyboardInterrupt:
     print("told")
 """
 
 
-def test_ctrl_c_ends_a_command_that_waits_for_spark() -> None:
-    """Spark's own handler asks Java to cancel its jobs, which fails while the command's question is open."""
-    command, env = [sys.executable, "-c", INTERRUPTED], {**os.environ, **quick_spark()}
+@pytest.mark.parametrize("then", ["only", "and-java-does-not-answer-behind-it"])
+def test_ctrl_c_ends_a_command_that_waits_for_spark(then: str) -> None:
+    """Spark's own handler asks Java to cancel its jobs, which fails while the command's question is open. On a Ctrl-C
+    Java may close the connection of a question that pyspark asks on the way out, too."""
+    command, env = [sys.executable, "-c", INTERRUPTED, then], {**os.environ, **quick_spark()}
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"

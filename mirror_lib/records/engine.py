@@ -28,6 +28,7 @@ from mirror_lib.records.silent_remotes import looked_behind
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.stage import COUNTS, append_rows
 from mirror_lib.records.told_parts import taking
+from mirror_lib.records.unsettled import UnsettledPartitions
 from mirror_lib.records.writer import RowsPlan, RowsReport
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.partition import PartitionCopy
@@ -73,7 +74,7 @@ class RecordEngine:
         self._room = RoomToRead()
         self._at_once = at_once or RowsAtOnce(counts=COUNTS)
         self._session: Optional[SparkSession] = None
-        self._owed: Mapping[Partition, int] = {}
+        self._unsettled = UnsettledPartitions()
         self._unused: Mapping[int, Producer] = {}
 
     def copy(self, spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
@@ -95,6 +96,7 @@ class RecordEngine:
             found = self._append(self._own(spark), ready.plan, read, more_behind)
             self._bury(ready.plan, found)
             report = self._report(ready, found, more_behind, time.monotonic() - began)
+            report = self._unsettled.told(report, ready.plan.tasks)
         except FencedError as error:
             log.warning("%s: %s", whole.flow, error)
             return [nothing_copied(0, fenced=True)]
@@ -123,11 +125,10 @@ class RecordEngine:
         rows = marked(changed.rows.drop(*changed.needless), at_once.largest).coalesce(self._flow.tasks_max)
         ids = {task.topic: task.source_topic_id for task in plan.tasks}
         skips = self._flow.on_error == "skip"
-        given = RowsPlan(plan, changed.repeatable, skips, False, ids, more_behind, self._owed)
+        given = RowsPlan(plan, changed.repeatable, skips, False, ids, more_behind, self._unsettled.left)
         found = append_rows(rows, given, at_once)
         for each in found:
-            told = {part.remote for part in each.report.partitions}
-            self._owed = {**{at: own for at, own in self._owed.items() if at not in told}, **dict(each.owed)}
+            self._unsettled.learn(each.report, each.unsettled)
         read.done()
         for (topic, number), offset, reason in (failed for each in found for failed in each.failed):
             hint = "`transform` must leave topic, partition and offset as they are, and give a record once"
@@ -183,9 +184,10 @@ class RecordEngine:
         """The reports of partitions that got no row and may have something left on their remote logs."""
         silent = [task for task in plan.tasks if task.sequence is None and task.remote not in seen]
         # What others wrote is not read for this, however long it is.
-        silent = [task for task in silent if not task.shared or task.remote in self._owed] if self._repeatable else []
+        owed = self._unsettled.owed()
+        silent = [task for task in silent if not task.shared or task.remote in owed] if self._repeatable else []
         try:
-            return looked_behind(plan, silent, self._owed, more_behind)
+            return looked_behind(plan, silent, owed, more_behind)
         except Disconnected as error:
             log.warning("%s: %s; the next pass looks what is there", plan.flow, error)
             return [PartitionCopy(task).report(known=False) for task in silent]

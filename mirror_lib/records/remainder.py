@@ -6,7 +6,7 @@ The source's bytes are of no use here, as rows may have been changed. Nothing is
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, List, Optional, Protocol, Sequence
+from typing import Deque, List, NamedTuple, Optional, Protocol, Sequence
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
@@ -25,13 +25,25 @@ class Ends(Protocol):
     expired: bool
 
 
+class Unsettled(NamedTuple):
+    """What the pass after one that left something has to know. `owed`: an offset that was stepped over on the word of a
+    later copy, for which a row has yet to come. `holed`: source offsets were missing behind the position at which the
+    life began to compare, so whether that is true is not proven by what lies there."""
+
+    owed: Optional[int] = None
+    holed: bool = False
+
+
+ANEW = Unsettled()
+
+
 class Remainder:
     """The records from a partition's downstream position on. `written` reads them, those of other writers left out.
 
     `repeatable` says that the rows are what they were for the interrupted attempt. Raises `RefusedError` where they
     are not, though they should be, or nobody can tell. The source's cleaner may have run since: what lies behind an
     offset that is missing need not be what was copied. Rows that are `mixed` have offsets that do not show it, and the
-    driver refuses what is left of them. `owed`: see there, of the pass before.
+    driver refuses what is left of them. `before`: what the last pass left unsettled.
     """
 
     def __init__(
@@ -41,7 +53,7 @@ class Remainder:
         written: Records,
         repeatable: bool,
         mixed: bool = False,
-        owed: Optional[int] = None,
+        before: Unsettled = ANEW,
     ) -> None:
         self._copy = copy
         self._log = log
@@ -49,11 +61,11 @@ class Remainder:
         self._repeatable = repeatable
         self._begin = (copy.acknowledged, copy.downstream)
         self._mixed = mixed
-        self._counted = not mixed
+        self._before = before
+        self._counted = not (mixed or before.holed)
         # Rows whose copies are said to be gone from the remote log, though they may never have been made.
         self._stepped = Awaited()
-        # An offset that was stepped over on the word of a later copy, for which a row has yet to come.
-        self.owed = owed
+        self._owed = before.owed
         self._waiting: Deque[Record] = deque()
         self._next: Optional[Record] = None
         self.left = True
@@ -75,15 +87,22 @@ class Remainder:
             raise more_than_given(self._copy, self._next.offset)
         return rest
 
-    def take_back(self) -> None:
-        """Where some of what was found is not proven, forget all of it: whoever comes back to it compares it again."""
-        if self.left and self._stepped:
+    @property
+    def unsettled(self) -> Unsettled:
+        """For the next pass, where something is left."""
+        return Unsettled(self._owed, not (self._counted or self._mixed))
+
+    def take_back(self, all: bool) -> None:
+        """Where some of what was found is not proven, or with `all` where something is left, forget all of it: whoever
+        comes back to it compares it again."""
+        if self.left and (all or self._stepped):
             self._forget()
 
     def _forget(self) -> None:
         self._copy.recover(*self._begin, 0)
         self._copy.syncs.clear()
         self.found = 0
+        self._owed, self._counted = self._before.owed, not (self._mixed or self._before.holed)
 
     def _compare(self, more_to_come: bool, more_behind: bool = True) -> List[Record]:
         while self.left:
@@ -143,20 +162,20 @@ class Remainder:
 
     def _prove(self, more_behind: bool) -> None:
         """Look for later copies, which rows have to come for: not where there are no more."""
-        owed = self._stepped.first if self._stepped else self.owed
+        owed = self._stepped.first if self._stepped else self._owed
         copy = self._next if more_behind else None
         while copy is not None and self._stepped:
             self._stepped.came(copy)
             copy = self._written.record()
         if self._stepped or (owed is not None and not more_behind):
-            self.take_back()
+            self._forget()
             raise unproven(self._copy, self._stepped.first if self._stepped else owed)
-        self.owed = owed
+        self._owed = owed
 
     def _differs(self, copy: Record, alike: int) -> None:
         name = f"{self._copy.remote[0]}-{self._copy.remote[1]}"
         if self._repeatable:
-            self.take_back()
+            self._forget()
             what = "equals several of the rows that the flow gives now" if alike else "is not what the flow gives now"
             raise RefusedError(
                 f"{name}: the record at offset {copy.offset} of the remote log {what} for offset "
@@ -175,7 +194,7 @@ class Remainder:
 
     def _finish(self) -> None:
         if self._stepped:
-            self.take_back()
+            self._forget()
             raise unproven(self._copy, self._stepped.first)
         if self._log.expired and not self.found:
             raise RefusedError(

@@ -17,7 +17,7 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge, build_batches, cut
 from mirror_lib.log.tail import LostTail, log_entries
 from mirror_lib.log.visible import Entry
-from mirror_lib.records.remainder import Remainder
+from mirror_lib.records.remainder import ANEW, Remainder, Unsettled
 from mirror_lib.records.row_columns import RowColumns
 from mirror_lib.records.rows import Partition, Stretch
 from mirror_lib.replicate.encode import Outgoing
@@ -36,7 +36,7 @@ class RowPartition:
     """`copy` holds what is queued, in flight and acknowledged. The flow `skips` rows that failed, or stops at them.
 
     `mixed`: rows of several source partitions, one after the other; their offsets are then counted from 0.
-    `more_behind` tells whether the source has more than the task's range. `owed`: what the last pass came to.
+    `more_behind` tells whether the source has more than the task's range. `before`: what the last pass left.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RowPartition:
         skips: bool = False,
         mixed: bool = False,
         more_behind: Callable[[], bool] = lambda: False,
-        owed: Optional[int] = None,
+        before: Unsettled = ANEW,
     ) -> None:
         self.copy = PartitionCopy(task)
         self._task = task
@@ -56,7 +56,7 @@ class RowPartition:
         self._skips = skips
         self._mixed = mixed
         self._more_behind = more_behind
-        self._owed = owed
+        self._before = before
         self._rank = 0
         self._sequence = self.copy.sequence
         self._room = task.max_message_bytes - HEADER_SIZE
@@ -71,9 +71,9 @@ class RowPartition:
         return 0 if self._remainder is None else self._remainder.found
 
     @property
-    def owed(self) -> Optional[int]:
+    def unsettled(self) -> Optional[Unsettled]:
         """See `Remainder`; None where nothing is left."""
-        return self._remainder.owed if self._remainder is not None and self._remainder.left else None
+        return self._remainder.unsettled if self._remainder is not None and self._remainder.left else None
 
     def look(self, client: LogClient, own: Optional[FrozenSet[int]]) -> None:
         """Ask how long the remote log is, and what lies behind its position. `own` tells the producer ids that count,
@@ -86,7 +86,7 @@ class RowPartition:
             entries = log_entries(client, task.remote, copy.downstream, READ_UNCOMMITTED)
             whole = up_to(entries, end, name_of(task.remote))
             written = Records(own_entries(self._of_others(whole), own), copy.downstream)
-            self._remainder = Remainder(copy, entries, written, self._repeatable, self._mixed, self._owed)
+            self._remainder = Remainder(copy, entries, written, self._repeatable, self._mixed, self._before)
         elif end > copy.downstream and not task.shared:
             # A zombie's, or somebody else's: the next pass fences, and compares it.
             raise Disconnected(f"{client.alias}: {name_of(task.remote)} holds more than was acknowledged")
@@ -144,7 +144,8 @@ class RowPartition:
     def report(self, broken: bool) -> PartitionReport:
         """Where it stands. `broken`: not all rows were seen, and nobody knows what became of what was in flight."""
         if self._remainder is not None:
-            self._remainder.take_back()
+            # What was equal so far may have been so by chance, which only the rest of the log tells.
+            self._remainder.take_back(all=broken or self.copy.refused)
         part, copy = self.copy.report(), self.copy
         left = self._remainder is not None and self._remainder.left
         position = self._end if self._ended and not broken and copy.stopped is None else copy.acknowledged

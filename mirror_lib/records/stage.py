@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row
 
 from mirror_lib.records.dead_letters import DeadLetter
+from mirror_lib.records.remainder import Unsettled
 from mirror_lib.records.rows_at_once import COUNTED, AtOnce
 from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter, nothing_done
 from mirror_lib.replicate.report_text import from_text, to_text
@@ -52,10 +53,10 @@ def _report_of(row: Row) -> RowsReport:
     aged = tuple((topic, number) for topic, number in beside["aged"])
     dead = tuple(map(DeadLetter.from_json, beside["dead"]))
     failed = tuple(((topic, number), offset, reason) for (topic, number), offset, reason in beside["failed"])
-    owed = tuple(((topic, number), offset) for (topic, number), offset in beside["owed"])
+    unsettled = tuple(((topic, number), Unsettled(*left)) for (topic, number), left in beside["unsettled"])
     newest = {(topic, number): at for topic, number, at in beside["newest"]}
     report, flags = from_text(row["report"]), (row["cut"], row["large"])
-    return RowsReport(report, row["broken"], aged, dead, failed, *flags, owed, newest)
+    return RowsReport(report, row["broken"], aged, dead, failed, *flags, unsettled, newest)
 
 
 def _appender(given: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -74,7 +75,7 @@ def _appender(given: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.Recor
 def _row_of(found: RowsReport) -> pa.RecordBatch:
     dead = [letter.as_json() for letter in found.dead]
     newest = [(*source, at) for source, at in found.newest.items()]
-    told = {"aged": found.aged, "dead": dead, "failed": found.failed, "owed": found.owed, "newest": newest}
+    told = {"aged": found.aged, "dead": dead, "failed": found.failed, "unsettled": found.unsettled, "newest": newest}
     beside = json.dumps(told)
     values = (to_text(found.report), found.broken, found.cut, found.large, beside)
     arrays = [pa.array([value], type=kind) for value, kind in zip(values, ARROW_TYPES.values())]

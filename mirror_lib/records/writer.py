@@ -18,6 +18,7 @@ from mirror_lib.log.connection import Disconnected, LogClient, Network
 from mirror_lib.records.dead_letters import DeadLetter
 from mirror_lib.records.large_rows import LargeRow, before_large
 from mirror_lib.records.narrow_rows import widened
+from mirror_lib.records.remainder import ANEW, Unsettled
 from mirror_lib.records.row_partition import RowPartition
 from mirror_lib.records.rows import SOURCE, Partition, Stretch, made_of, stretches
 from mirror_lib.records.sending import PATIENCE_SECONDS, Sending
@@ -44,7 +45,7 @@ class RowsPlan:
     each time they are asked for. `skips`: a row that failed is left out, and does not stop its partition. `mixed`: a
     remote partition gets rows of several source partitions, and the plan's tasks name remote partitions alone.
     `source_ids` are those of the source's topics, as far as they have any. Of the remote partitions `more_behind` the
-    source is known to have more than their tasks' ranges. `owed` is what the last pass came to, see `Remainder`.
+    source is known to have more than their tasks' ranges. `unsettled` is what the last pass left, see `Remainder`.
     """
 
     plan: TaskPlan
@@ -53,7 +54,7 @@ class RowsPlan:
     mixed: bool = False
     source_ids: Mapping[str, str] = field(default_factory=dict)
     more_behind: FrozenSet[Partition] = frozenset()
-    owed: Mapping[Partition, int] = field(default_factory=dict)
+    unsettled: Mapping[Partition, Unsettled] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class RowsReport:
     the remote partitions whose last batch is so old that brokers may soon forget who wrote it. The driver has to append
     the `dead` letters before it believes the positions. `failed`: the first rows that became no record, where rows are
     mixed, or that have no place. `cut`: its time was up before its rows were; partitions of which it does not tell were
-    not reached; `large`: since a row was too large to come with others. `owed` is for the next pass. `newest`: where
-    rows are mixed, the highest timestamp of those of each source partition.
+    not reached; `large`: since a row was too large to come with others. `unsettled` is for the next pass. `newest`:
+    where rows are mixed, the highest timestamp of those of each source partition.
     """
 
     report: TaskReport
@@ -73,7 +74,7 @@ class RowsReport:
     failed: Tuple[Tuple[Partition, int, str], ...] = ()
     cut: bool = False
     large: bool = False
-    owed: Tuple[Tuple[Partition, int], ...] = ()
+    unsettled: Tuple[Tuple[Partition, Unsettled], ...] = ()
     newest: Mapping[Partition, int] = field(default_factory=dict)
 
 
@@ -225,7 +226,7 @@ class RowWriter:
             given.skips and not given.mixed,
             given.mixed,
             lambda: not given.mixed and (task.remote in given.more_behind or self._ends.more_behind(task)),
-            given.owed.get(task.remote),
+            given.unsettled.get(task.remote, ANEW),
         )
         opened.look(self._client, self._own(task))
         return opened
@@ -267,8 +268,9 @@ class RowWriter:
         )
         aged = tuple(copy.remote for copy in copies if copy.forgettable(before))
         dead, failed = tuple(self._dead.values()), tuple(self._failed[:MOST_FAILED])
-        owed = tuple((remote, each.owed) for remote, each in self._open.items() if each.owed is not None)
-        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large, owed, self._newest)
+        left = ((remote, each.unsettled) for remote, each in self._open.items())
+        unsettled = tuple((remote, each) for remote, each in left if each is not None)
+        return RowsReport(report, broken, aged, dead, failed, self._cut, self._large, unsettled, self._newest)
 
 
 def nothing_done(number: int) -> RowsReport:

@@ -45,6 +45,8 @@ COMMITS_TO_A_FIGURE = 100
 # A gap every fiftieth commit begins a run.
 COMMITS_TO_A_RUN = 50
 OLD = 100_000
+# Larger files than commits leave, and small enough to be merged.
+ROWS_OF_A_FILE = 100_000
 # What the upkeep leaves of a log, at most; Delta's own cleaning leaves two days, 34 560 commits at one every 5 s.
 KEPT = int(os.environ.get("KEPT", KEPT_COMMITS + COMMITS_TO_A_FIGURE))
 
@@ -141,7 +143,8 @@ def fill(spark: SparkSession, state: str, partitions: int, runs: int) -> Mapping
     first = spark.read.format("delta").load(table.path)
     moved = {"upstream_offset": "3 * n", "downstream_offset": "2 * n"}
     columns = [f"{moved.get(column.name, column.name)} as {column.name}" for column in OFFSET_SYNCS.columns]
-    later = spark.range(1, runs, 1, 8).withColumnRenamed("id", "n").crossJoin(first).selectExpr(*columns)
+    files = max(8, partitions * runs // ROWS_OF_A_FILE)
+    later = spark.range(1, runs, 1, files).withColumnRenamed("id", "n").crossJoin(first).selectExpr(*columns)
     later.write.format("delta").mode("append").save(table.path)
     compaction = LedgerCompaction(spark, state, FLOW)
     found = compaction.due(2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
@@ -13,7 +13,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
 from mirror_lib.log.reencode import read_records
 from mirror_lib.log.visible import entries
-from mirror_lib.records.remainder import Remainder
+from mirror_lib.records.remainder import ANEW, Remainder, Unsettled
 from mirror_lib.replicate.log_records import Records, key_of
 from mirror_lib.replicate.partition import PartitionCopy
 from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker, task_of
@@ -50,12 +50,12 @@ def remote_log(contents: Sequence[int], markers: Set[int], batch: int) -> Tuple[
 
 
 def opened(
-    log: Sequence[LogBatch], repeatable: bool = True, at: Tuple[int, int] = (0, 0), owed: Optional[int] = None
+    log: Sequence[LogBatch], repeatable: bool = True, at: Tuple[int, int] = (0, 0), before: Unsettled = ANEW
 ) -> Tuple[PartitionCopy, Remainder]:
     """A pass that begins `at` these upstream and downstream offsets."""
     copy = PartitionCopy(replace(task_of(), upstream_offset=at[0], downstream_offset=at[1]))
     written = Records(entries(fetched(log)), at[1])
-    return copy, Remainder(copy, Log(log[-1].next), written, repeatable, owed=owed)
+    return copy, Remainder(copy, Log(log[-1].next), written, repeatable, before=before)
 
 
 def passed(
@@ -185,7 +185,7 @@ def test_what_is_not_proven_when_a_pass_breaks_off_is_looked_at_again() -> None:
     rows = source_rows({2: Rec(b"x", b"k2"), 4: Rec(b"a", b"k1"), 7: Rec(b"b", b"k2")})
     copy, remainder = opened(log)
     assert remainder.compare(rows[:2]) == [] and copy.acknowledged == 5
-    remainder.take_back()
+    remainder.take_back(all=False)
     assert (copy.acknowledged, copy.downstream, len(copy.syncs), remainder.found) == (0, 0, 0, 0)
     # The later copy of its key is there for a pass that comes to an end before it, too.
     copy, remainder = opened(log)
@@ -234,11 +234,13 @@ def test_rows_that_retention_took_the_copies_of_are_stepped_over_whatever_their_
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A source and a remote log over which cleaners went, between an interrupted attempt and the next life."""
+    """A source and a remote log over which cleaners went, between an interrupted attempt and the next life. The attempt
+    had `written` records of these keys; of any key the remote log may have a value of long ago."""
 
     rows: List[Record]
     log: List[LogBatch]
     copies: List[Tuple[int, Rec]]
+    written: Set[Optional[bytes]]
 
     def upstream(self, end: int) -> int:
         """Where a pass over the first `end` rows ends."""
@@ -262,7 +264,10 @@ def cleaned(draw: st.DrawFn) -> Cleaned:
     taken = may_go(every, draw(st.sets(st.integers(0, len(source) - 1))))
     left = {at: rec for at, rec in every.items() if at not in taken | untaken}
     return Cleaned(
-        source_rows(left), [each.without(gone) for each in log], [(at, r) for at, r in there.items() if at not in gone]
+        source_rows(left),
+        [each.without(gone) for each in log],
+        [(at, r) for at, r in there.items() if at not in gone],
+        {rec.key for rec in there.values()},
     )
 
 
@@ -290,18 +295,22 @@ class Life:
 
     at: Tuple[int, int] = (0, 0)
     ledger: Tuple[int, int] = (0, 0)
-    owed: Optional[int] = None
+    before: Unsettled = ANEW
     left: bool = True
+    told: Dict[int, int] = field(default_factory=dict)
+    waiting: Dict[int, int] = field(default_factory=dict)
 
     def begin_anew(self) -> None:
         if self.left:
-            self.at, self.owed = self.ledger, None
+            self.at, self.before, self.waiting = self.ledger, ANEW, {}
 
     def passed(self, copy: PartitionCopy, remainder: Remainder, end: int) -> None:
-        if len(copy.syncs):
-            last = list(copy.syncs)[-1]
-            self.ledger = (last.upstream_offset + last.record_count, last.downstream_offset + last.record_count)
-        self.left, self.at, self.owed = remainder.left, (end, copy.downstream), remainder.owed
+        self.left, self.at, self.before = remainder.left, (end, copy.downstream), remainder.unsettled
+        self.waiting.update(syncs_of(copy))
+        if self.waiting and not (self.left and self.before.holed):  # see `UnsettledPartitions`
+            self.ledger = (max(self.waiting) + 1, max(self.waiting.values()) + 1)
+            self.told.update(self.waiting)
+            self.waiting = {}
 
 
 @settings(max_examples=500, deadline=None)
@@ -310,34 +319,39 @@ class Life:
     st.lists(st.integers(1, 12), max_size=3),
     st.lists(st.integers(0, 12), max_size=3),
     st.sets(st.integers(0, 3)),
+    st.sets(st.integers(0, 3)),
     st.booleans(),
 )
 def test_nothing_is_lost_or_doubled_whatever_cleaners_took_on_both_sides(
-    scene: Cleaned, ends: List[int], cuts: List[int], deaths: Set[int], silent: bool
+    scene: Cleaned, ends: List[int], cuts: List[int], deaths: Set[int], breaks: Set[int], silent: bool
 ) -> None:
-    """Passes end at `ends`, lives behind those that are named in `deaths`. A last pass may have no rows: it is
-    `silent`, and refuses what is left. What cannot be told is refused."""
+    """Passes end at `ends`, lives behind those that are named in `deaths`; in front of those in `breaks` a connection
+    broke. A last pass may have no rows: it is `silent`, and refuses what is left. What cannot be told is refused."""
     life = Life()
     appended: List[Record] = []
-    told: Dict[int, int] = {}
     bounds = sorted({end for end in ends if end < len(scene.rows)})
     for number, end in enumerate([*bounds, len(scene.rows)]):
         upstream = scene.upstream(end)
         rows = [row for row in scene.rows if life.at[0] <= row.offset < upstream]
         if life.left and rows:
-            copy, remainder = opened(scene.log, at=life.at, owed=life.owed)
             try:
+                if number in breaks:
+                    copy, remainder = opened(scene.log, at=life.at, before=life.before)
+                    remainder.compare(rows)
+                    remainder.take_back(all=True)
+                    if remainder.left:
+                        assert not len(copy.syncs) and remainder.unsettled == life.before
+                copy, remainder = opened(scene.log, at=life.at, before=life.before)
                 rows = passed(remainder, rows, cuts, more_behind=silent or end < len(scene.rows))
             except RefusedError:
                 return
-            told.update(syncs_of(copy))
             life.passed(copy, remainder, upstream)
         life.at = (upstream, life.at[1])
         appended += rows
         if number in deaths:
             life.begin_anew()
     if not life.left or (scene.rows and not silent):
-        assert_all_there(scene, told, appended)
+        assert_all_there(scene, life.told, appended)
 
 
 @settings(max_examples=300, deadline=None)
@@ -363,8 +377,7 @@ def syncs_of(copy: PartitionCopy) -> Dict[int, int]:
 
 
 def assert_all_there(scene: Cleaned, told: Dict[int, int], appended: Sequence[Record]) -> None:
-    """By each key, what the source has last is what the remote log has last, and it has no other keys. A tombstone is
-    as good as none."""
+    """By each key, what the source has last is what the remote log has last, and it has no other keys."""
     copies = dict(zip(dict(scene.copies), source_rows(dict(scene.copies))))
     by_offset = {row.offset: row for row in scene.rows}
     assert all(copies[downstream].body == by_offset[upstream].body for upstream, downstream in told.items())
@@ -373,3 +386,35 @@ def assert_all_there(scene: Cleaned, told: Dict[int, int], appended: Sequence[Re
     remote = {key_of(row.body)[0]: row for row in [*copies.values(), *appended]}
     there, wanted = ({at: row.body for at, row in each.items() if not key_of(row.body)[1]} for each in (remote, latest))
     assert there == wanted
+    # A tombstone that never came to the remote log leaves the value of long ago there.
+    deleted = {key for key, row in latest.items() if key_of(row.body)[1]}
+    assert deleted <= scene.written | {key_of(row.body)[0] for row in appended}
+
+
+HOLED_LOG = [batch_of(0, [Rec(b"ON", b"k"), Rec(b"x", b"j"), Rec(b"5", b"m")]).without({1})]
+HOLED_ROWS = {3: Rec(b"ON", b"k"), 4: Rec(None, b"p"), 5: Rec(b"5", b"m")}
+
+
+def test_tombstone_in_a_gap_is_doubted_also_by_the_pass_after_one_that_found_offsets_missing() -> None:
+    rows = source_rows(HOLED_ROWS)
+    copy, remainder = opened(HOLED_LOG)
+    assert passed(remainder, rows[:1], []) == [] and remainder.unsettled.holed
+    _, after = opened(HOLED_LOG, at=(4, copy.downstream), before=remainder.unsettled)
+    with pytest.raises(RefusedError, match="nobody can tell whether offset 4"):
+        passed(after, rows[1:], [], more_behind=False)
+
+
+def test_pass_that_does_not_know_of_missing_offsets_would_step_over_the_tombstone() -> None:
+    rows = source_rows(HOLED_ROWS)
+    copy, remainder = opened(HOLED_LOG)
+    passed(remainder, rows[:1], [])
+    _, after = opened(HOLED_LOG, at=(4, copy.downstream))
+    assert passed(after, rows[1:], [], more_behind=False) == [] and not after.left
+
+
+def test_nothing_of_a_comparison_counts_that_broke_off() -> None:
+    rows = source_rows({2: Rec(b"ON", b"k")})
+    copy, remainder = opened([batch_of(0, [Rec(b"ON", b"k"), Rec(b"OFF", b"k")])])
+    assert remainder.compare(rows) == [] and copy.acknowledged == 3
+    remainder.take_back(all=True)
+    assert not len(copy.syncs) and (copy.acknowledged, copy.downstream) == (0, 0)

@@ -15,8 +15,8 @@ from mirror_lib.state.records import PartitionKey
 
 # How often tasks that tail report, at least; their offset syncs are committed every `batch.max.seconds`.
 PASS_SECONDS = 2.0
-# Spark commits its own progress between two batches, which makes records wait: about once in so long.
-BATCH_SECONDS = 600.0
+# Spark commits its own progress between two batches, which makes records wait some seconds: about once in so long.
+BATCH_SECONDS = 3600.0
 # How soon a job that is told to end tells its tasks.
 LOOK_SECONDS = 0.1
 # How long what could not be begun with, for want of a leader for one, or stopped waits to be tried again.

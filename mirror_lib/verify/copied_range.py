@@ -33,7 +33,7 @@ class CopiedRange:
     """One partition: `runs` map its source to its remote log, both still held. Expired: records no longer comparable.
 
     `contradiction` says in a sentence why the ledger's rows are no map at all; then there are no runs. `changed`,
-    `older`: as in `CopiedPartition`.
+    `older`: as in `CopiedPartition`. `cut_behind`: a log begins behind what the ledger speaks of.
     """
 
     topic: str
@@ -50,6 +50,7 @@ class CopiedRange:
     contradiction: Optional[str] = None
     changed: bool = False
     older: bool = False
+    cut_behind: bool = False
 
     @property
     def compacted(self) -> bool:
@@ -111,6 +112,7 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         contradiction,
         known.changed,
         known.older,
+        bool(merged) and (upstream_end(merged[-1]), downstream_end(merged[-1])) != (upstream, downstream),
     )
 
 

@@ -72,7 +72,7 @@ def verify(
     with read_to_the_end(flow.name, spark):
         findings = _findings(spark, readers, ranges)
     partitions = [partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
-    extra = {} if flow.shared_remote_topics else extra_partitions(target, copied)
+    extra = {} if flow.shared_remote_topics else extra_partitions(source, target, copied)
     return VerifyReport(flow.name, topic_verdicts(copied, ranges, partitions, syncs, extra))
 
 
@@ -163,8 +163,8 @@ def _counts(
 
 
 def _tail_is_comparable(copied: CopiedRange) -> bool:
-    """By rank only what has no holes, and no other writers."""
-    return not (copied.compacted or copied.shared or copied.contradiction)
+    """By rank only what has no holes, and no other writers, and what begins with the same record on both sides."""
+    return not (copied.compacted or copied.shared or copied.contradiction or copied.cut_behind)
 
 
 def _first(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Optional[Facing]:

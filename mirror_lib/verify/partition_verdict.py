@@ -51,8 +51,16 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     records = counts.records + (tail.records if tail else 0)
     size = counts.bytes + (tail.bytes if tail else 0)
     difference = _difference(copied, finding)
-    verdict = DIFFERS if difference else EQUAL if records else _of_no_pair(copied, counts)
+    equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
+    verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     return PartitionVerdict(copied.partition, records, size, verdict, difference, _unknown(copied, counts, tail))
+
+
+def _surplus(copied: CopiedRange, finding: Finding) -> bool:
+    """Whether the remote log goes on, uncompared, where the source does not: somebody else wrote there, or an attempt
+    again."""
+    ended = copied.source.log_end <= copied.source.end
+    return ended and finding.counts.tail > 0 and finding.tail is None and not (copied.shared or copied.cut_behind)
 
 
 def _of_no_pair(copied: CopiedRange, counts: Counts) -> str:

@@ -56,6 +56,16 @@ def test_what_need_not_be_known_is_not_held_against_a_copy(copied: CopiedRange, 
     assert of(copied, counts).verdict == EQUAL
 
 
+SURPLUS = Counts(records=6, tail=3)
+
+
+def test_remote_log_that_goes_on_uncompared_where_the_source_does_not_is_not_called_equal() -> None:
+    assert of(partition(), SURPLUS).verdict == NOT_COMPARED
+    for known in (partition((0, 10, 12)), partition(shared=True), replace(partition(), cut_behind=True)):
+        assert of(known, SURPLUS).verdict == EQUAL
+    assert partition_verdict(partition(), Finding(SURPLUS, TailCounts(3, 30, 0, None, None))).verdict == EQUAL
+
+
 def test_what_expired_is_told_as_expired() -> None:
     assert of(partition(expired=10), Counts(tail=1)).verdict == EXPIRED
 

@@ -124,6 +124,12 @@ def test_behind_runs_that_expired_whole_both_logs_are_read_from_where_these_ende
     assert ranged((0, 0, 40), (60, 40, 40), source=(100, 100)).source.read_from == 100
 
 
+def test_logs_that_begin_behind_the_ledger_are_told_for_their_records_have_other_ranks() -> None:
+    assert ranged((0, 0, 50), source=(60, 100)).cut_behind and ranged((0, 0, 50), remote=(51, 100)).cut_behind
+    assert not ranged((0, 0, 50), source=(50, 100), remote=(50, 100)).cut_behind
+    assert not ranged((0, 0, 50), source=(0, 40)).cut_behind and not ranged(source=(60, 100)).cut_behind
+
+
 def test_nothing_is_read_beyond_the_end_of_a_log() -> None:
     found = ranged((0, 0, 50), source=(0, 40), remote=(0, 30))
 

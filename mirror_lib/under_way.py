@@ -27,6 +27,10 @@ class UnderWay(Generic[Result]):
             raise self._error
         return self._results[0]
 
+    def over(self) -> bool:
+        """Whether it has ended, so that nobody would wait for its result."""
+        return not self._thread.is_alive()
+
     def _run(self) -> None:
         try:
             self._results.append(self._call())

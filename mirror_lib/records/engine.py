@@ -88,6 +88,7 @@ class RecordEngine:
         tasks = bounded(whole.tasks, self._room.room(_of_reading(whole), self._offsets))
         if not tasks:
             return [_held(whole)]
+        self._unsettled.begin(tasks)
         read = ReadBytes(_of_reading(whole))
         try:
             ready = made_ready(replace(whole, tasks=tasks), self._unused)
@@ -156,12 +157,16 @@ class RecordEngine:
     ) -> TaskReport:
         plan = ready.plan
         parts = [part for each in found for part in each.report.partitions]
+        seen = {part.remote for part in parts}
         fenced = any(each.report.fenced for each in found)
         # Partitions of which no row came are done, unless their rows may be among those that nobody looked at.
         unsure, cut = fenced or any(each.broken for each in found), any(each.cut for each in found)
         if not (unsure or cut):
             parts += self._looked_behind(plan, {part.remote for part in parts}, more_behind)
         parts += _without_rows(plan, {part.remote for part in parts}, unsure, cut)
+        starts = {task.remote: task.upstream_offset for task in plan.tasks if task.sequence is None}
+        silent = (part for part in parts if part.remote in starts and part.remote not in seen)
+        self._unsettled.pass_over(part.remote for part in silent if part.position > starts[part.remote])
         aged = [] if fenced else [remote for each in found for remote in each.aged]
         marked = marked_again(plan, parts, aged)
         reports = [each.report for each in found]

@@ -142,7 +142,7 @@ class MixingMirror:
                 continue
             # Where there is nothing left the empty pass says that the one before is done. Where partitions are new it
             # says where they begin.
-            self._journal.begun()
+            self._journal.written()
             written = self._written_down(planned)
             self._journal.passed()
             self._last, self._done = written, written.empty

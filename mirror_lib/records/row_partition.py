@@ -64,6 +64,7 @@ class RowPartition:
         self._last: Tuple[Partition, int] = (("", -1), -1)
         self._ended = self._fails = False
         self._end = task.end
+        self._position = task.upstream_offset
 
     @property
     def recovered(self) -> int:
@@ -72,8 +73,12 @@ class RowPartition:
 
     @property
     def unsettled(self) -> Optional[Unsettled]:
-        """See `Remainder`; None where nothing is left."""
-        return self._remainder.unsettled if self._remainder is not None and self._remainder.left else None
+        """See `Remainder`; None where nothing is left. Of what was reported."""
+        if self._remainder is None or not self._remainder.left:
+            return None
+        left = self._remainder.unsettled
+        # The pass may have ended behind the last record that was compared, which the next one is not told.
+        return left._replace(holed=left.holed or (not self._mixed and self._position > self.copy.acknowledged))
 
     def look(self, client: LogClient, own: Optional[FrozenSet[int]]) -> None:
         """Ask how long the remote log is, and what lies behind its position. `own` tells the producer ids that count,
@@ -149,6 +154,7 @@ class RowPartition:
         part, copy = self.copy.report(), self.copy
         left = self._remainder is not None and self._remainder.left
         position = self._end if self._ended and not broken and copy.stopped is None else copy.acknowledged
+        self._position = position
         sequence = None if broken or left else part.sequence
         left = left and self._repeatable
         return replace(part, position=position, sequence=sequence, left=left, fails=self._fails)

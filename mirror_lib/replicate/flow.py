@@ -1,7 +1,7 @@
 """One flow in one driver's life: what is copied, where each partition stands, and the pass that moves it on.
 
-Order of effects in a pass: anchors to the ledger, records to the remote logs, offset syncs to the ledger, and only
-then this object's memory. Killed anywhere, the next driver finds the truth in the ledger and on the remote logs.
+Order of effects in a pass: anchors to the ledger, records to the remote logs, offset syncs to the ledger, which may
+take while the next pass copies. Killed anywhere, the next driver finds the truth in the ledger and on the remote logs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.errors import ClusterError, FencedError
+from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.copy_hours import Halt
@@ -27,7 +27,7 @@ from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lane_state import LaneState
 from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
 from mirror_lib.replicate.not_begun import not_begun
-from mirror_lib.replicate.outcome import PassOutcome, judged_by_topics, outcome_of, snapshot_of
+from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, judged_by_topics, outcome_of, snapshot_of
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
@@ -78,6 +78,8 @@ class FlowMirror:
     ) -> None:
         self.flow = flow
         self._copy_pass = copy_pass
+        # A pass of rows has much to write down, and the next one is long in planning; a tail waits for nothing.
+        self._beside = copy_pass is not run_tasks
         self._totals = totals
         self._name = config.name
         self._watcher = watcher
@@ -127,8 +129,10 @@ class FlowMirror:
 
         Raises `FencedError` when another driver took over, `ClusterError` when a cluster stays away.
         """
+        self._beside = self._beside or tail is not None
         partitions, ranges = self._catch_up(spark, batch)
         if tail is None:
+            self._journal.written()  # nothing may come for long
             return
         clock = BatchClock(tail)
         while not self._ends(clock) and tailed(ranges, self._stopped, self._positions.ahead):
@@ -172,11 +176,11 @@ class FlowMirror:
         flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
         reports = self._learned(self._copy_pass(spark, self._plans(flow, partitions, todo, began)))
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
-        self._write_down(outcome, partitions, batch)
+        self._write_down(outcome, partitions, batch, beside=self._beside)
         self._remember(outcome, reports, began)
         going = [self._positions.ahead(each) for each in todo if each.key not in self._stopped]
         self._watch(reports, {each.source: each.behind for each in going}, batch, time.monotonic() - started)
-        self._end_if_lost(outcome)
+        end_if_lost(self.flow.name, outcome)
         # Who had to wait is not stuck.
         return bool(outcome.runs or outcome.moves) or any(report.was_held for report in reports)
 
@@ -211,11 +215,11 @@ class FlowMirror:
             self._rates.learn(heard)
         last = judged_by_topics(self._learned(told), partitions, self._topics.present())
         outcome = outcome_of([*heard, *last], partitions, self._positions, self._rejections)
-        self._write_down(outcome, partitions, batch)
+        self._write_down(outcome, partitions, batch, beside=True)  # Spark's batch ends, and the next one begins
         self._remember(outcome, last, began)
         self._tailed(outcome, batch, clock)
         self._let_go(plans, last, partitions)
-        self._end_if_lost(outcome)
+        end_if_lost(self.flow.name, outcome)
 
     def _hear(self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock) -> bool:
         """Write down what tasks that go on have told; False where they are too few, for the driver to catch up."""
@@ -255,21 +259,14 @@ class FlowMirror:
         self._rates.learn(reports)
         return looked_again(self.flow.name, self._topics, reports)
 
-    def _write_down(self, outcome: PassOutcome, partitions: Partitions, batch: BatchRef) -> None:
+    def _write_down(
+        self, outcome: PassOutcome, partitions: Partitions, batch: BatchRef, *, beside: bool = False
+    ) -> None:
         # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
         self._journal.note(outcome.incidents, batch)
-        self._journal.append(outcome.rows, batch, outcome.runs)
+        beside = beside and outcome.plain and not self._progress.waits_for_ledger()
+        self._journal.append(outcome.rows, batch, outcome.runs, beside=beside)
         self._progress.moved(partitions, outcome.known)
-
-    def _end_if_lost(self, outcome: PassOutcome) -> None:
-        lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
-        if lost:
-            raise ClusterError(f"{self.flow.name}: {lost[0]}", "the next start copies what was lost again")
-        if any(report.fenced for report in outcome.reports):
-            raise FencedError(
-                f"{self.flow.name}: another driver took over this flow; this one stops, nothing is lost or doubled",
-                "let one driver run each flow, or give the mirrors different names",
-            )
 
     def _advance(self, outcome: PassOutcome) -> None:
         for key, position in outcome.moves.items():

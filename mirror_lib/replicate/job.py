@@ -161,7 +161,7 @@ class FlowRun(FlowLife):
         run = MirrorRun(journal.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
         # Whoever finds a batch begun in a checkpoint must find the run that began it. Nobody looks into a new one.
         journal.run_begins(run, wait=checkpoint != journal.run_id)
-        error = self._query(mirror, checkpoint)
+        error = self._query(mirror, journal, checkpoint)
         self._storage = self._storage.seen(mirror.has_history())
         halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
         outcome = halted if error is None else str(error)
@@ -184,7 +184,7 @@ class FlowRun(FlowLife):
             hint = "is its file system mounted? For a ledger that is lost, start again"
             raise StateError(f"{self._name}: the rows that were under {self._config.state} are not there", hint)
 
-    def _query(self, mirror: Mirror, checkpoint: str) -> Optional[MirrorError]:
+    def _query(self, mirror: Mirror, journal: Journal, checkpoint: str) -> Optional[MirrorError]:
         available_now = self._config.trigger == AVAILABLE_NOW
         try:
             if not available_now and (mirror.has_history() or not self._flow.starts_at_earliest):
@@ -200,9 +200,12 @@ class FlowRun(FlowLife):
                 # Its time may have passed after the last look: records that came in between belong to the copy.
                 if not self._hours.is_set():
                     self._copy(mirror, self._spark, NO_BATCH)
+            journal.written()
         except MirrorError as error:
+            journal.given_up()
             return error
         except Exception as error:
+            journal.given_up()
             return unforeseen(self._name, error)  # here, for the table of runs has its sentence as well
         # What stopped is tried again when the window opens.
         goes_on = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
+from mirror_lib.errors import MirrorError
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.incidents import IncidentTable
@@ -18,6 +20,8 @@ from mirror_lib.state.runs import RunTable
 from mirror_lib.state.upkeep import Upkeep
 from mirror_lib.under_way import UnderWay
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class BatchRef:
@@ -28,7 +32,9 @@ class BatchRef:
 
 
 class Journal:
-    """One flow's rows in one driver's life. Each append is one commit, and repeating it adds nothing.
+    """One flow's rows in one driver's life. Each append is one commit, and repeating it adds nothing. What is appended
+    `beside` is in the ledger before anything else is written; whoever is next to ask for something is told of its
+    failure.
 
     The ledger is read in a thread of its own, from now on: the first look at a Delta table in a process takes seconds.
     """
@@ -46,6 +52,7 @@ class Journal:
         self.wrote = False  # whether a row of the ledger is written
         self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._begun: Optional[UnderWay[None]] = None
+        self._beside: Optional[UnderWay[None]] = None
 
     def last_run(self) -> Tuple[Optional[MirrorRun], bool]:
         """The flow's run before this one, if there is one, and whether it ended with nothing left over."""
@@ -59,19 +66,30 @@ class Journal:
 
     def run_ends(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
         """Write down how `run` ended: `outcome` is `ok` or one sentence."""
-        self._await_begin()
+        self._await_written()
         self._runs.ended(run, outcome=outcome, records=records, bytes=bytes)
 
     def positions(self) -> Mapping[PartitionKey, Position]:
         """Where the ledger said each partition stands when this was made."""
         return self._positions.result()
 
-    def append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns] = ()) -> None:
-        """Add rows, and those of `runs`, to the ledger in one commit; nothing for none."""
+    def append(
+        self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns] = (), *, beside: bool = False
+    ) -> None:
+        """Add rows, and those of `runs`, to the ledger in one commit; nothing for none. `beside`: while the caller goes
+        on. A process that is killed then leaves the ledger one commit behind the remote logs."""
         if not rows and not runs:
+            if self._beside is not None and self._beside.over():
+                self._await_written()
             return
-        self._await_begin()
+        self._await_written()
         number, self._appends = self._appends, self._appends + 1
+        if beside:
+            self._beside = UnderWay(f"{self._flow} ledger", lambda: self._append(rows, batch, runs, number))
+        else:
+            self._append(rows, batch, runs, number)
+
+    def _append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns], number: int) -> None:
         self._ledger.append(
             self._flow,
             rows,
@@ -97,7 +115,7 @@ class Journal:
         """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""
         if not rows:
             return {}
-        self._await_begin()
+        self._await_written()
         return self._ledger.begin(
             self._flow, rows, run_id=self.run_id, query_id=batch.query_id, batch_id=batch.batch_id
         )
@@ -105,7 +123,7 @@ class Journal:
     def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
         """Add incidents; nothing for none."""
         if incidents:
-            self._await_begin()
+            self._await_written()
             self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
@@ -114,11 +132,12 @@ class Journal:
 
     def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
         """Add pairs of lane and producer id."""
-        self._await_begin()
+        self._await_written()
         self._producers.add(self._flow, ids, run_id=self.run_id)
 
     def history(self, key: PartitionKey, downstream_offset: int) -> Optional[Tuple[Position, int]]:
         """Where the rows of a partition begin, and the upstream offset that belongs at `downstream_offset` by them."""
+        self._await_written()
         first = self._ledger.first(self._flow, key)
         upstream = self._ledger.upstream_of(self._flow, key, downstream_offset)
         return None if first is None or upstream is None else (first, upstream)
@@ -128,16 +147,27 @@ class Journal:
 
         Before anything is copied again: two facts about one downstream offset would contradict each other.
         """
-        self._await_begin()
+        self._await_written()
         self._ledger.void_from(self._flow, key, downstream_offset)
 
-    def begun(self) -> None:
-        """Return when it is written down that the run begins."""
-        self._await_begin()
+    def written(self) -> None:
+        """Return when all is written down that was to be: that the run begins, and what is appended beside. Raises
+        `StateError` where that failed."""
+        self._await_written()
 
-    def _await_begin(self) -> None:
+    def given_up(self) -> None:
+        """The same for who has an error of its own to tell: this one is logged."""
+        try:
+            self._await_written()
+        except MirrorError as error:
+            log.error("%s: what was copied last is not in the ledger: %s", self._flow, error)
+
+    def _await_written(self) -> None:
         if self._begun is not None:
             self._begun.result()
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.result()
 
 
 def position_row(copied: CopiedPartition, position: Position) -> LedgerRow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.progress import ProgressSnapshot, farthest_back
 from mirror_lib.replicate.journal import position_row
@@ -32,6 +33,12 @@ class PassOutcome:
     known: Mapping[PartitionKey, Position]
     incidents: Sequence[Incident]
     parts: Mapping[PartitionKey, PartitionReport]
+
+    @property
+    def plain(self) -> bool:
+        """Whether all went on, and there is nothing to tell but where to."""
+        ended = any(part.stopped is not None for part in self.parts.values())
+        return not (ended or self.incidents or any(report.fenced for report in self.reports))
 
 
 def judged_by_topics(
@@ -68,6 +75,19 @@ def outcome_of(
     # Rows that were passed on the word of what is left are looked at again by the next life.
     known = {key: at for key, at in moves.items() if not parts[key].left}
     return PassOutcome(reports, runs, _position_rows(known, runs, partitions), moves, known, incidents, parts)
+
+
+def end_if_lost(flow: str, outcome: PassOutcome) -> None:
+    """Raise what ends the life of `flow`: `ClusterError` where a remote log lost records, `FencedError` where another
+    driver took over."""
+    lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
+    if lost:
+        raise ClusterError(f"{flow}: {lost[0]}", "the next start copies what was lost again")
+    if any(report.fenced for report in outcome.reports):
+        raise FencedError(
+            f"{flow}: another driver took over this flow; this one stops, nothing is lost or doubled",
+            "let one driver run each flow, or give the mirrors different names",
+        )
 
 
 def snapshot_of(

@@ -59,6 +59,10 @@ class SourceProgress:
         self._group.offer(_by_source(found))
         self._told.update({**anchored, **found})
 
+    def waits_for_ledger(self) -> bool:
+        """Whether a group is told of progress, behind the ledger."""
+        return self._group is not None
+
     def has_turn(self) -> bool:
         """False where another process of the group is the one that copies by now."""
         return self._group is None or self._group.has_turn()

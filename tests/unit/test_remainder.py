@@ -304,8 +304,14 @@ class Life:
         if self.left:
             self.at, self.before, self.waiting = self.ledger, ANEW, {}
 
+    def passed_over(self) -> None:
+        """See `RowPartition.unsettled`, and `UnsettledPartitions` of passes without a row."""
+        self.before = self.before._replace(holed=True)
+
     def passed(self, copy: PartitionCopy, remainder: Remainder, end: int) -> None:
         self.left, self.at, self.before = remainder.left, (end, copy.downstream), remainder.unsettled
+        if end > copy.acknowledged:
+            self.passed_over()
         self.waiting.update(syncs_of(copy))
         if self.waiting and not (self.left and self.before.holed):  # see `UnsettledPartitions`
             self.ledger = (max(self.waiting) + 1, max(self.waiting.values()) + 1)
@@ -325,13 +331,12 @@ class Life:
 def test_nothing_is_lost_or_doubled_whatever_cleaners_took_on_both_sides(
     scene: Cleaned, ends: List[int], cuts: List[int], deaths: Set[int], breaks: Set[int], silent: bool
 ) -> None:
-    """Passes end at `ends`, lives behind those that are named in `deaths`; in front of those in `breaks` a connection
+    """Passes end at the offsets `ends`, lives behind those that are named in `deaths`; in front of those in `breaks` a connection
     broke. A last pass may have no rows: it is `silent`, and refuses what is left. What cannot be told is refused."""
     life = Life()
     appended: List[Record] = []
-    bounds = sorted({end for end in ends if end < len(scene.rows)})
-    for number, end in enumerate([*bounds, len(scene.rows)]):
-        upstream = scene.upstream(end)
+    last = scene.upstream(len(scene.rows))
+    for number, upstream in enumerate([*sorted({end for end in ends if end < last}), last]):
         rows = [row for row in scene.rows if life.at[0] <= row.offset < upstream]
         if life.left and rows:
             try:
@@ -342,10 +347,12 @@ def test_nothing_is_lost_or_doubled_whatever_cleaners_took_on_both_sides(
                     if remainder.left:
                         assert not len(copy.syncs) and remainder.unsettled == life.before
                 copy, remainder = opened(scene.log, at=life.at, before=life.before)
-                rows = passed(remainder, rows, cuts, more_behind=silent or end < len(scene.rows))
+                rows = passed(remainder, rows, cuts, more_behind=silent or upstream < last)
             except RefusedError:
                 return
             life.passed(copy, remainder, upstream)
+        elif life.left:
+            life.passed_over()
         life.at = (upstream, life.at[1])
         appended += rows
         if number in deaths:

@@ -40,11 +40,48 @@ def test_what_was_found_behind_missing_offsets_waits_for_the_end() -> None:
     assert told(unsettled, of_pass(task_of(), 6, left=False)) == (6,)
 
 
-def test_nothing_of_it_is_told_where_its_end_refused_it() -> None:
+def test_what_waited_is_told_also_where_the_partition_is_refused_behind_its_end() -> None:
     unsettled = UnsettledPartitions()
     told(unsettled, of_pass(task_of(), 3, left=True), (task_of(), True))
-    assert told(unsettled, replace(of_pass(task_of(), 5, left=False, refused=True), syncs=())) == ()
-    assert told(unsettled, of_pass(OTHER, 7, left=False)) == (7,)
+    assert told(unsettled, of_pass(task_of(), 5, left=False, refused=True)) == (3, 5)
+
+
+def test_nothing_of_it_is_told_where_the_remote_log_lost_records() -> None:
+    unsettled = UnsettledPartitions()
+    told(unsettled, of_pass(task_of(), 3, left=True), (task_of(), True))
+    lost = of_pass(task_of(), 5, left=False)
+    lost = replace(lost, partitions=(replace(lost.partitions[0], lost_tail=True),), syncs=())
+    assert told(unsettled, lost) == ()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(replace(task_of(), upstream_offset=4, source_topic_id="new"), id="another topic of the name"),
+        pytest.param(replace(task_of(), upstream_offset=4, remote_topic_id="new"), id="another remote topic"),
+        pytest.param(replace(task_of(), upstream_offset=9), id="another place"),
+    ],
+)
+def test_what_was_found_elsewhere_is_forgotten(other: PartitionTask) -> None:
+    unsettled = UnsettledPartitions()
+    told(unsettled, of_pass(task_of(), 3, left=True), (task_of(), True))
+    unsettled.begin([replace(task_of(), upstream_offset=4), OTHER])
+    assert task_of().remote in unsettled.left
+    unsettled.begin([other, OTHER])
+    assert unsettled.left == {} and told(unsettled, of_pass(other, 10, left=False)) == (10,)
+
+
+def test_partition_that_was_passed_without_a_row_is_holed() -> None:
+    unsettled = UnsettledPartitions()
+    unsettled.pass_over([task_of().remote])
+    assert unsettled.left == {task_of().remote: Unsettled(None, True)}
+
+
+def test_what_others_write_to_does_not_wait() -> None:
+    unsettled, shared = UnsettledPartitions(), replace(task_of(), shared=True)
+    report = of_pass(shared, 3, left=True)
+    unsettled.learn(report, [(shared.remote, Unsettled(None, True))])
+    assert len(unsettled.told(report, [shared]).syncs) == 1
 
 
 @pytest.mark.parametrize("left", [True, False])

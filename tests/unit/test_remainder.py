@@ -331,8 +331,9 @@ class Life:
 def test_nothing_is_lost_or_doubled_whatever_cleaners_took_on_both_sides(
     scene: Cleaned, ends: List[int], cuts: List[int], deaths: Set[int], breaks: Set[int], silent: bool
 ) -> None:
-    """Passes end at the offsets `ends`, lives behind those that are named in `deaths`; in front of those in `breaks` a connection
-    broke. A last pass may have no rows: it is `silent`, and refuses what is left. What cannot be told is refused."""
+    """Passes end at the offsets `ends`, lives behind those that are named in `deaths`; in front of those in `breaks` a
+    connection broke. A last pass may have no rows: it is `silent`, and refuses what is left. What cannot be told is
+    refused."""
     life = Life()
     appended: List[Record] = []
     last = scene.upstream(len(scene.rows))

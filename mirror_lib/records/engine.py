@@ -162,7 +162,7 @@ class RecordEngine:
         # Partitions of which no row came are done, unless their rows may be among those that nobody looked at.
         unsure, cut = fenced or any(each.broken for each in found), any(each.cut for each in found)
         if not (unsure or cut):
-            parts += self._looked_behind(plan, {part.remote for part in parts}, more_behind)
+            parts += self._looked_behind(plan, seen, more_behind)
         parts += _without_rows(plan, {part.remote for part in parts}, unsure, cut)
         starts = {task.remote: task.upstream_offset for task in plan.tasks if task.sequence is None}
         silent = (part for part in parts if part.remote in starts and part.remote not in seen)

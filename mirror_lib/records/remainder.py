@@ -62,10 +62,9 @@ class Remainder:
         self._begin = (copy.acknowledged, copy.downstream)
         self._mixed = mixed
         self._before = before
-        self._counted = not (mixed or before.holed)
         # Rows whose copies are said to be gone from the remote log, though they may never have been made.
         self._stepped = Awaited()
-        self._owed = before.owed
+        self._begin_anew()
         self._waiting: Deque[Record] = deque()
         self._next: Optional[Record] = None
         self.left = True
@@ -102,6 +101,9 @@ class Remainder:
         self._copy.recover(*self._begin, 0)
         self._copy.syncs.clear()
         self.found = 0
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._owed, self._counted = self._before.owed, not (self._mixed or self._before.holed)
 
     def _compare(self, more_to_come: bool, more_behind: bool = True) -> List[Record]:

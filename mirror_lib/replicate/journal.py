@@ -66,7 +66,7 @@ class Journal:
 
     def run_ends(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
         """Write down how `run` ended: `outcome` is `ok` or one sentence."""
-        self._await_written()
+        self.written()
         self._runs.ended(run, outcome=outcome, records=records, bytes=bytes)
 
     def positions(self) -> Mapping[PartitionKey, Position]:
@@ -80,9 +80,9 @@ class Journal:
         on. A process that is killed then leaves the ledger one commit behind the remote logs."""
         if not rows and not runs:
             if self._beside is not None and self._beside.over():
-                self._await_written()
+                self.written()
             return
-        self._await_written()
+        self.written()
         number, self._appends = self._appends, self._appends + 1
         if beside:
             self._beside = UnderWay(f"{self._flow} ledger", lambda: self._append(rows, batch, runs, number))
@@ -115,7 +115,7 @@ class Journal:
         """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""
         if not rows:
             return {}
-        self._await_written()
+        self.written()
         return self._ledger.begin(
             self._flow, rows, run_id=self.run_id, query_id=batch.query_id, batch_id=batch.batch_id
         )
@@ -123,7 +123,7 @@ class Journal:
     def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
         """Add incidents; nothing for none."""
         if incidents:
-            self._await_written()
+            self.written()
             self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
@@ -132,12 +132,12 @@ class Journal:
 
     def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
         """Add pairs of lane and producer id."""
-        self._await_written()
+        self.written()
         self._producers.add(self._flow, ids, run_id=self.run_id)
 
     def history(self, key: PartitionKey, downstream_offset: int) -> Optional[Tuple[Position, int]]:
         """Where the rows of a partition begin, and the upstream offset that belongs at `downstream_offset` by them."""
-        self._await_written()
+        self.written()
         first = self._ledger.first(self._flow, key)
         upstream = self._ledger.upstream_of(self._flow, key, downstream_offset)
         return None if first is None or upstream is None else (first, upstream)
@@ -147,27 +147,24 @@ class Journal:
 
         Before anything is copied again: two facts about one downstream offset would contradict each other.
         """
-        self._await_written()
+        self.written()
         self._ledger.void_from(self._flow, key, downstream_offset)
 
     def written(self) -> None:
         """Return when all is written down that was to be: that the run begins, and what is appended beside. Raises
         `StateError` where that failed."""
-        self._await_written()
-
-    def given_up(self) -> None:
-        """The same for who has an error of its own to tell: this one is logged."""
-        try:
-            self._await_written()
-        except MirrorError as error:
-            log.error("%s: what was copied last is not in the ledger: %s", self._flow, error)
-
-    def _await_written(self) -> None:
         if self._begun is not None:
             self._begun.result()
         beside, self._beside = self._beside, None
         if beside is not None:
             beside.result()
+
+    def given_up(self) -> None:
+        """The same for who has an error of its own to tell: this one is logged."""
+        try:
+            self.written()
+        except MirrorError as error:
+            log.error("%s: what was copied last is not in the ledger: %s", self._flow, error)
 
 
 def position_row(copied: CopiedPartition, position: Position) -> LedgerRow:

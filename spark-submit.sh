@@ -147,6 +147,10 @@ if [[ $deploy_mode == client ]]; then
     # takes cores from brokers and workers for code that will not run long. Twenty times the defaults.
     java_options+=" -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
     java_options+=" -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
+    # Rows come and go by the megabyte and leave nothing behind, so throughput counts. Java does not start with two.
+    chosen="${JAVA_TOOL_OPTIONS:-} ${JDK_JAVA_OPTIONS:-} ${_JAVA_OPTIONS:-} ${SPARK_SUBMIT_OPTS:-} ${options[*]-}"
+    chosen+=" $(grep -hsE '^[[:space:]]*spark\.driver\.defaultJavaOptions' "$defaults" || true)"
+    [[ $chosen =~ -XX:\+Use[[:alnum:]]+GC([^[:alnum:]]|$) ]] || java_options+=" -XX:+UseParallelGC"
     if [[ -n $keep_classes ]]; then
         java_options+=" -XX:ArchiveClassesAtExit=\"$classes.part\" -Xlog:cds=off -Xlog:cds+dynamic=off"
     elif [[ -n $classes && -e $classes ]]; then

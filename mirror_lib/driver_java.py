@@ -35,6 +35,9 @@ LATE_COMPILER = (
     "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 -XX:Tier4CompileThreshold=300000 "
     "-XX:Tier4BackEdgeThreshold=800000"
 )
+# As in spark-submit.sh: rows come and go by the megabyte and leave nothing behind, so throughput counts.
+COLLECTOR = "-XX:+UseParallelGC"
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def packages(spark_version: str) -> List[str]:
@@ -69,9 +72,23 @@ def kept_classes(
     It holds classes of one class path alone, so a path of the user's own goes without it.
     """
     found = environ.get(CLASSES, str(checkout / ".cache" / f"spark-{spark_version}-classes.jsa"))
-    defaults = Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf", "spark-defaults.conf")
-    own = defaults.is_file() and re.search(r"(?m)^\s*spark\.driver\.extraClassPath[\s=]", defaults.read_text())
+    own = _default("spark.driver.extraClassPath", environ, spark_home)
     return Path(found) if found and Path(found).is_file() and not own else None
+
+
+def _default(name: str, environ: Mapping[str, str], spark_home: Path) -> str:
+    """The line of spark-defaults.conf that sets `name`, or nothing."""
+    defaults = Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf", "spark-defaults.conf")
+    found = defaults.is_file() and re.search(rf"(?m)^\s*{re.escape(name)}[\s=].*$", defaults.read_text())
+    return found[0] if found else ""
+
+
+def _collector(environ: Mapping[str, str], spark_home: Path) -> str:
+    """One more option, `COLLECTOR`, unless the user's own settings name one: Java does not start with two."""
+    names = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+    own = [environ.get(name, "") for name in names]
+    own.append(_default("spark.driver.defaultJavaOptions", environ, spark_home))
+    return "" if _COLLECTOR.search(" ".join(own)) else f" {COLLECTOR}"
 
 
 def on_class_path(connectors: Mapping[str, str], spark_home: Path) -> Dict[str, str]:
@@ -87,7 +104,7 @@ def on_class_path(connectors: Mapping[str, str], spark_home: Path) -> Dict[str, 
 
 def java_settings(spark_version: str, environ: Mapping[str, str], spark_home: Path) -> Dict[str, str]:
     """The options of the local driver's Java, and its connectors."""
-    options = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {LATE_COMPILER}"
+    options = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {LATE_COMPILER}{_collector(environ, spark_home)}"
     connectors = connector_settings(spark_version, environ)
     classes = kept_classes(spark_version, environ, spark_home)
     if classes is not None and "spark.jars" in connectors:

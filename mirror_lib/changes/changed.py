@@ -41,16 +41,19 @@ _UNUSABLE = {
 }
 
 
-def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataFrame:
+def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: bool = False) -> DataFrame:
     """The records that `rows` (KAFKA_ROWS_DDL) become, as CHANGED_DDL: one row for each remote topic of each record.
 
     A record on which an expression fails has a `failure`: the reason. It goes to the dead letter topic as it came, with
     position and reason in headers; where there is none, it stands for itself, at no place. `transform` comes first,
     then `where`, then `select`. Raises ConfigError where the change cannot be made as it is written.
+
+    `again`: it was made before of rows with these columns. What Spark's plans come to, and Spark is long in saying, is
+    the same then and not looked at.
     """
     taken = transformed(rows, change)
-    kept = _kept(taken, change)
-    parts = outputs(kept, change)
+    kept = _kept(taken, change, again)
+    parts = outputs(kept, change, again)
     # Columns as they came cannot fail; those of a `transform` may, once Spark has put both together.
     new = [part for part in parts if change.transform is not None or not part.as_it_came]
     return _addressed(_made(kept, change, parts, new), change, remote, [part.name for part in new])
@@ -63,7 +66,7 @@ def no_rows(spark: SparkSession) -> DataFrame:
     return spark.range(0).select(*nothing)
 
 
-def _kept(rows: DataFrame, change: RecordChange) -> DataFrame:
+def _kept(rows: DataFrame, change: RecordChange, again: bool) -> DataFrame:
     """The rows that `where` takes, and those on which it fails, which have a FAILURE then."""
     if change.where is None:
         return rows
@@ -72,7 +75,8 @@ def _kept(rows: DataFrame, change: RecordChange) -> DataFrame:
         decided = guarded(rows.sparkSession, F.expr(where), _whole())
         # A row that failed before, or fails here, has no decision.
         taken = rows.where(F.coalesce(decided.getField("taken"), F.lit(True)))
-    refuse_other_rows(rows, taken, "where", change.place("where"))
+    if not again:
+        refuse_other_rows(rows, taken, "where", change.place("where"))
     failed = F.when(_whole() & decided.isNull(), F.lit(f"where cannot be computed: {change.where}"))
     return taken.withColumn(FAILURE, F.coalesce(F.col(FAILURE), failed))
 

@@ -49,11 +49,11 @@ class Output:
         return self.text == self.name
 
 
-def outputs(rows: DataFrame, change: RecordChange) -> List[Output]:
+def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[Output]:
     """What `change.select` makes of `rows`, all their columns where there is none: every needed part of a record, and
     REMOTE_TOPIC where it gives one.
 
-    Raises ConfigError for what is no select list, loses a part, or gives what no record has.
+    Raises ConfigError for what is no select list, loses a part, or gives what no record has; `again`, as of `changed`.
     """
     # Without a select, rows that do not make a record are the transform's doing.
     given = _Given("select" if change.select else "transform", change)
@@ -68,7 +68,8 @@ def outputs(rows: DataFrame, change: RecordChange) -> List[Output]:
         raise given.refused(f"loses {' and '.join(lost)}; {advice}")
     with explained(given.key, given.place, rows.columns):
         made = rows.select(*(each.column.alias(name) for name, each in chosen.items()))
-    refuse_other_rows(rows, made, given.key, given.place)
+    if not again:
+        refuse_other_rows(rows, made, given.key, given.place)
     types = dict(made.dtypes)
     return [Output(name, _typed(name, each, types[name], given), each.text) for name, each in chosen.items()]
 

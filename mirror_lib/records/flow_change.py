@@ -5,7 +5,7 @@ Nothing is read.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Mapping, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 
 from pyspark.sql import DataFrame
 
@@ -22,13 +22,17 @@ from mirror_lib.replicate.lanes import PartitionTask
 
 
 class FlowChange:
-    """`partitions_of` tells how many partitions a topic of the target has."""
+    """`partitions_of` tells how many partitions a topic of the target has.
+
+    What the change comes to is looked at once: each pass has the same, but for what a function of the user's makes.
+    """
 
     def __init__(self, change: RecordChange, source_alias: str, partitions_of: Callable[[str], int]) -> None:
         self._change = change
         self._alias = source_alias
         self._partitions_of = partitions_of
         self._counts: Dict[str, int] = {}
+        self._repeats: List[Tuple[bool, str]] = []
 
     @staticmethod
     def of(flow: ReplicationFlow, target: Cluster) -> FlowChange:
@@ -46,6 +50,7 @@ class FlowChange:
         """The same where remote topics have these partition counts, whatever they have by now."""
         other = FlowChange(self._change, self._alias, self._partitions_of)
         other._counts = {**self._counts, **counts}
+        other._repeats = self._repeats
         return other
 
     def __call__(self, rows: DataFrame, tasks: Sequence[PartitionTask]) -> Changed:
@@ -53,9 +58,11 @@ class FlowChange:
         names: Dict[str, Tuple[str, ...]] = {}
         for topic, remote in dict.fromkeys((task.topic, task.remote_topic) for task in tasks):
             names[topic] = (*names.get(topic, ()), remote)
-        found = changed(rows, self._change, self._remote(names))
-        repeatable, reason = is_deterministic(found, self._change.deterministic)
-        return Changed(found, repeatable, reason, needless(self._change, tasks))
+        again = bool(self._repeats) and self._change.transform is None
+        found = changed(rows, self._change, self._remote(names), again)
+        if not again:
+            self._repeats[:] = [is_deterministic(found, self._change.deterministic)]
+        return Changed(found, *self._repeats[0], needless(self._change, tasks))
 
     def _remote(self, names: Mapping[str, Tuple[str, ...]]) -> RemoteNames:
         dead = self._change.dead_letter_topic

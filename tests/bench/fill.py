@@ -95,7 +95,11 @@ class _Writer:
 
     def _marks(self, number: int) -> List[Tuple[str, bytes]]:
         """What tells a filter that cannot look into a value."""
-        return [(PLACED_HEADER, b"")] if self._case.is_filtered and not number % ONE_IN else []
+        return [(PLACED_HEADER, b"")] if self._case.is_filtered and self._is_placed(number) else []
+
+    def _is_placed(self, number: int) -> bool:
+        """One in ten of each partition's records, where they come turn by turn: every task has some to write."""
+        return not number // self._case.partitions % ONE_IN
 
     def _value(self, number: int) -> bytes:
         noise, size = self._noise, self._case.value_bytes
@@ -104,6 +108,6 @@ class _Writer:
             return noise[start : start + size]
         # Half of it repeats from record to record and half does not, as in events with names and ids.
         start = (number * 37) % (len(noise) - 200)
-        kind = SEEN if self._case.is_filtered and number % ONE_IN else PLACED
+        kind = SEEN if self._case.is_filtered and not self._is_placed(number) else PLACED
         varied = noise[start : start + 200].hex()
         return json.dumps({"id": number, "kind": kind, "customer": varied, "note": "n" * 480}).encode()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import broadcast
 
 from mirror_lib.columns import aligned
 from mirror_lib.driver_java import JARS_DIR
@@ -144,7 +145,9 @@ def fill(spark: SparkSession, state: str, partitions: int, runs: int) -> Mapping
     moved = {"upstream_offset": "3 * n", "downstream_offset": "2 * n"}
     columns = [f"{moved.get(column.name, column.name)} as {column.name}" for column in OFFSET_SYNCS.columns]
     files = max(8, partitions * runs // ROWS_OF_A_FILE)
-    later = spark.range(1, runs, 1, files).withColumnRenamed("id", "n").crossJoin(first).selectExpr(*columns)
+    # With what stays broadcast the range keeps its partitions, whichever of both has fewer rows.
+    numbers = spark.range(1, runs, 1, files).withColumnRenamed("id", "n")
+    later = numbers.crossJoin(broadcast(first)).selectExpr(*columns)
     later.write.format("delta").mode("append").save(table.path)
     compaction = LedgerCompaction(spark, state, FLOW)
     found = compaction.due(2)

@@ -13,7 +13,7 @@ from typing import Dict, List, Sequence, Tuple
 
 import pytest
 
-from mirror_lib.driver_java import LATE_COMPILER
+from mirror_lib.driver_java import COLLECTOR, LATE_COMPILER
 from tests.lab.checkout import ROOT, jars_folder
 from tests.lab.jvm import quick_spark
 
@@ -135,6 +135,17 @@ def test_jobs_leave_only_hot_code_to_javas_second_compiler_unless_the_caller_giv
         assert LATE_COMPILER in value_of(dry_run(env, job), name)
     command = dry_run(env, name, "-Xss4m")
     assert command[len(command) - command[::-1].index(name)] == "-Xss4m"  # Spark takes the last
+
+
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"])
+def test_javas_collector_is_the_callers_if_there_is_one(tmp_path: Path, name: str) -> None:
+    env, given = fake_spark(tmp_path, "4.1.1", "2.13"), "--driver-java-options"
+    assert COLLECTOR in value_of(dry_run(env), given)
+    assert COLLECTOR in value_of(dry_run({**env, name: "-XX:-UseGCOverheadLimit"}), given)
+    assert COLLECTOR not in value_of(dry_run({**env, name: "-Xss4m -XX:+UseG1GC"}), given)
+    assert COLLECTOR not in value_of(dry_run(env, "--conf", "spark.driver.defaultJavaOptions=-XX:+UseZGC"), given)
+    (tmp_path / "p").write_text("spark.driver.defaultJavaOptions -Xss4m -XX:+UseSerialGC\n")
+    assert COLLECTOR not in value_of(dry_run(env, "--properties-file", str(tmp_path / "p")), given)
 
 
 def test_master_is_local_with_retries_unless_the_caller_names_one(tmp_path: Path) -> None:

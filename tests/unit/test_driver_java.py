@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror_lib.driver_java import connector_settings, java_settings, packages, require_java
+from mirror_lib.driver_java import COLLECTOR, connector_settings, java_settings, packages, require_java
 from mirror_lib.errors import EXIT_USAGE, ConfigError
 
 
@@ -69,6 +69,17 @@ def test_kept_classes_are_used_with_the_class_path_that_they_were_kept_for(tmp_p
     (home / "conf").mkdir()
     (home / "conf" / "spark-defaults.conf").write_text("spark.driver.extraClassPath mine\n")
     assert java_settings("4.0.0", environ, home) == without
+
+
+def test_javas_collector_is_the_users_if_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a.jar").touch()
+    environ, options = {"MIRROR_JARS_DIR": str(tmp_path), "MIRROR_CLASSES": ""}, "spark.driver.extraJavaOptions"
+    other, own = {"JDK_JAVA_OPTIONS": "-XX:-UseGCOverheadLimit"}, {"JAVA_TOOL_OPTIONS": "-Xss4m -XX:+UseG1GC"}
+    assert COLLECTOR in java_settings("4.0.0", {**environ, **other}, tmp_path)[options]
+    assert COLLECTOR not in java_settings("4.0.0", {**environ, **own}, tmp_path)[options]
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions=-Xss4m -XX:+UseZGC\n")
+    assert COLLECTOR not in java_settings("4.0.0", environ, tmp_path)[options]
 
 
 @pytest.mark.parametrize(("name", "place"), [("PATH", "on the PATH"), ("JAVA_HOME", "in JAVA_HOME=")])

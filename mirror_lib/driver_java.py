@@ -79,8 +79,12 @@ def kept_classes(
 def _default(name: str, environ: Mapping[str, str], spark_home: Path) -> str:
     """The line of spark-defaults.conf that sets `name`, or nothing."""
     defaults = Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf", "spark-defaults.conf")
-    found = defaults.is_file() and re.search(rf"(?m)^\s*{re.escape(name)}[\s=].*$", defaults.read_text())
-    return found[0] if found else ""
+    return next((line for line in _lines(defaults) if re.match(rf"{re.escape(name)}[\s=]", line)), "")
+
+
+def _lines(file: Path) -> List[str]:
+    """Of a file that need not be there."""
+    return [line.strip() for line in file.read_text().splitlines()] if file.is_file() else []
 
 
 def _collector(environ: Mapping[str, str], spark_home: Path) -> str:
@@ -88,6 +92,8 @@ def _collector(environ: Mapping[str, str], spark_home: Path) -> str:
     names = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
     own = [environ.get(name, "") for name in names]
     own.append(_default("spark.driver.defaultJavaOptions", environ, spark_home))
+    script = Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf", "spark-env.sh")
+    own += [line for line in _lines(script) if not line.startswith("#")]
     return "" if _COLLECTOR.search(" ".join(own)) else f" {COLLECTOR}"
 
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from types import TracebackType
-from typing import Any, Dict, Mapping, Optional, Type
+from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple, Type
 
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPartition
@@ -18,9 +18,10 @@ from kafka.errors import (
     InvalidSessionTimeoutError,
     KafkaConfigurationError,
     KafkaError,
+    TopicAuthorizationFailedError,
 )
 
-from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS
+from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS, some
 from mirror_lib.cluster.group_turns import Turns
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
@@ -60,6 +61,7 @@ class GroupMember:
         self._copies_since = 0
         self._waits_for: Optional[str] = None
         self._error: Optional[MirrorError] = None
+        self._forbidden: FrozenSet[str] = frozenset()
         self._offered: Dict[TopicPartition, CommittedOffset] = {}
         self._committed: Dict[TopicPartition, CommittedOffset] = {}
         self._commit_at = 0.0
@@ -77,8 +79,12 @@ class GroupMember:
         self._thread.join(2 * CLOSING_SECONDS)
 
     def has_turn(self) -> bool:
-        """Whether this process is the one that copies."""
-        return self._copies_since > 0
+        """Whether this process is the one that copies. Whoever cannot be in the group any more is not."""
+        return self._copies_since > 0 and self._error is None
+
+    def refusal(self) -> Optional[MirrorError]:
+        """Why it cannot be in the group, if so."""
+        return self._error
 
     def wait_for_turn(self, stop: threading.Event, patient: bool) -> bool:
         """True when it is this process's turn, false when `stop` is set before.
@@ -126,6 +132,8 @@ class GroupMember:
             done = self._changed.wait_for(lambda: not self._due(offsets) or self._error is not None, COMMIT_SECONDS)
         if self._error is not None:
             raise self._error
+        if not done and self._forbidden:
+            raise ClusterError(*self._may_not_commit())
         if not done:
             raise ClusterError(f"{self._config.alias}: cannot commit for group {self._group}", "is its coordinator up?")
 
@@ -216,6 +224,10 @@ class GroupMember:
         seconds = CLOSING_SECONDS if self._closing.is_set() else COMMIT_SECONDS
         try:
             consumer.commit(orders, timeout_ms=int(1000 * seconds))
+        except TopicAuthorizationFailedError as error:
+            # The broker took the others.
+            self._forbid(due, frozenset(error.args[0]))
+            return
         except AuthorizationError:
             raise
         except KafkaError as error:
@@ -223,7 +235,23 @@ class GroupMember:
             # The other partitions of the request may be committed. What is in the way may take a while to be withdrawn.
             self._commit_at = time.monotonic() + AGAIN_SECONDS
             return
+        self._forbidden = frozenset()
+        self._have_committed(due)
+
+    def _have_committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         with self._changed:
-            self._committed.update(due)
+            self._committed.update(offsets)
             self._commit_at = time.monotonic() + self._interval
             self._changed.notify_all()
+
+    def _forbid(self, due: Mapping[TopicPartition, CommittedOffset], topics: FrozenSet[str]) -> None:
+        """All of `due` is committed but what is of these topics, which is tried again each time."""
+        before, self._forbidden = self._forbidden, topics
+        if not topics <= before:
+            log.warning("%s; %s", *self._may_not_commit())
+        self._have_committed({each: at for each, at in due.items() if each[0] not in topics})
+
+    def _may_not_commit(self) -> Tuple[str, str]:
+        told = some(sorted(self._forbidden))
+        sentence = f"{self._config.alias}: not allowed to commit offsets of {told} for group {self._group}"
+        return sentence, "grant Read on these topics to this principal"

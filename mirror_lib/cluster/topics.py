@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import lru_cache, partial
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kafka.admin import ConfigResource, ConfigSourceType
 from kafka.errors import AuthorizationError, KafkaError, RequestTimedOutError, for_code
@@ -26,6 +26,8 @@ Send = Callable[[Sequence[str]], ErrorCodes]
 # A KRaft controller refuses requests for more than 10 000 partitions; a response on 200 topics' configs is about 2 MB.
 PARTITIONS_PER_REQUEST = 5000
 TOPICS_PER_REQUEST = 200
+# How long brokers may disagree on a topic that is new to them, and how often they are asked meanwhile.
+AGREED_SECONDS, ASKED_AGAIN_SECONDS = 10.0, 0.1
 
 TOPIC = 2  # Kafka's number for this kind of resource
 OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
@@ -54,20 +56,37 @@ class ClusterTopics(ClusterOffsets):
     def topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]] = None) -> Mapping[str, TopicConfigs]:
         """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out.
 
-        Raises ClusterError where the configs of an existing topic may not be read.
+        Raises ClusterError where the configs of an existing topic may not be read, or brokers keep disagreeing on
+        whether it is there.
         """
         found: Dict[str, TopicConfigs] = {}
-        for start in range(0, len(names), TOPICS_PER_REQUEST):
-            found.update(self._topic_configs(names[start : start + TOPICS_PER_REQUEST], keys))
-        # A topic without any entry was refused, or is not there any more.
-        silent = sorted(set(names) - found.keys())
-        refused = [each.name for each in self._describe_topics(silent) if each.error_code == OK] if silent else []
-        if refused:
-            raise ClusterError(
-                f"{self.alias}: not allowed to read the configs of {some(refused)}",
-                hint="grant DescribeConfigs on these topics",
-            )
+        silent, patient_until = list(names), time.monotonic() + AGREED_SECONDS
+        while silent:
+            unknown: List[str] = []
+            for start in range(0, len(silent), TOPICS_PER_REQUEST):
+                known, strange = self._topic_configs(silent[start : start + TOPICS_PER_REQUEST], keys)
+                found.update(known)
+                unknown += strange
+            # Of those without any entry.
+            there = self._present(sorted(set(silent) - found.keys()))
+            refused = sorted(there - set(unknown))
+            if refused:
+                raise ClusterError(
+                    f"{self.alias}: not allowed to read the configs of {some(refused)}",
+                    hint="grant DescribeConfigs on these topics",
+                )
+            # Each broker learns of a new topic in its own time, and the one that was asked may be behind.
+            silent = sorted(there)
+            if silent and time.monotonic() > patient_until:
+                raise ClusterError(
+                    f"{self.alias}: one broker knows {some(silent)} and another does not", "is the cluster healthy?"
+                )
+            time.sleep(ASKED_AGAIN_SECONDS if silent else 0)
         return found
+
+    def _present(self, names: Sequence[str]) -> Set[str]:
+        """Those of `names` that are topics."""
+        return {each.name for each in self._describe_topics(names) if each.error_code == OK} if names else set()
 
     def topic_config_keys(self) -> FrozenSet[str]:
         """The topic configs that the brokers know, read off a topic, or off one that is validated but not created.
@@ -122,7 +141,10 @@ class ClusterTopics(ClusterOffsets):
         answer = self._ask("alter topic configs", "AlterConfigs on the topics", alter)
         return {name: None if outcome == "OK" else outcome for name, outcome in answer.get("topic", {}).items()}
 
-    def _topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]]) -> Mapping[str, TopicConfigs]:
+    def _topic_configs(
+        self, names: Sequence[str], keys: Optional[Sequence[str]]
+    ) -> Tuple[Mapping[str, TopicConfigs], Sequence[str]]:
+        """Of one request; and the topics that the broker does not know."""
         kind = DescribeConfigsRequest.DescribeConfigsResource
         wanted = keys and list(keys)
         resources = [kind(resource_type=TOPIC, resource_name=name, configuration_keys=wanted) for name in names]
@@ -135,7 +157,7 @@ class ClusterTopics(ClusterOffsets):
             return answer
 
         answer = self._ask("read topic configs", "DescribeConfigs on the topics", describe)
-        return {
+        found = {
             each.resource_name: {
                 entry.name: _config_entry(entry.value, entry.config_source, entry.is_sensitive, entry.read_only)
                 for entry in each.configs
@@ -143,6 +165,7 @@ class ClusterTopics(ClusterOffsets):
             for each in answer.results
             if each.configs
         }
+        return found, [each.resource_name for each in answer.results if each.error_code == UNKNOWN_TOPIC]
 
     def _order(
         self, asked: str, right: str, sizes: Mapping[str, int], send: Send, already: int

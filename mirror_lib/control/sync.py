@@ -12,6 +12,7 @@ from typing import FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.control.topic_configs import config_changes
+from mirror_lib.errors import MirrorError
 from mirror_lib.facts import AclBinding, AclCluster, Cluster
 from mirror_lib.topics.plan import TopicFacts, plan_topics, select_topics
 
@@ -116,15 +117,21 @@ def sync_topic_acls(
         book.created(flow.name, created)
     if changes.delete:
         book.given_up(flow.name, changes.delete)
-    deleted, kept = _carried_out(target.delete_topic_acls(changes.delete))
+    try:
+        deleted, kept = _carried_out(target.delete_topic_acls(changes.delete))
+    except MirrorError:
+        # Nobody knows which of them are gone. Those that are not there are not missed in the book.
+        book.created(flow.name, changes.delete)
+        raise
     if kept:
         book.created(flow.name, list(kept))
     for acl in created:
         log.info("%s: created %s", flow.name, acl)
     for acl in deleted:
         log.info("%s: deleted %s", flow.name, acl)
-    sentences = (f"{target.alias} refuses an ACL of {acl.topic}: {why}" for acl, why in {**refused, **kept}.items())
-    return Synced(len(created), len(deleted), tuple(sentences))
+    sentences = [f"{target.alias} refuses an ACL of {acl.topic}: {why}" for acl, why in {**refused, **kept}.items()]
+    sentences += [f"an ACL of {each.acl.topic} is not copied: {each.reason}" for each in changes.failed]
+    return Synced(len(created), len(deleted), tuple(dict.fromkeys(sentences)))
 
 
 def _carried_out(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, TopicDescription
 from mirror_lib.topics.filters import PatternFilter, topic_filter_for
 from mirror_lib.topics.naming import remote_topic
@@ -31,11 +32,13 @@ class SkippedAcl:
 
 @dataclass(frozen=True)
 class AclChanges:
-    """What to create and delete on the target, each in order; nothing of it is there already, or gone already."""
+    """What to create and delete on the target, each in order; nothing of it is there already, or gone already. `failed`
+    are those of `skipped` that a class of the user's cannot translate."""
 
     create: Tuple[AclBinding, ...]
     delete: Tuple[AclBinding, ...]
     skipped: Tuple[SkippedAcl, ...]
+    failed: Tuple[SkippedAcl, ...] = ()
 
 
 def acl_changes(
@@ -56,8 +59,13 @@ def acl_changes(
     translator = _Translator(flow, selected, flows)
     wanted: Dict[AclBinding, None] = {}
     skipped: List[SkippedAcl] = []
+    failed: List[SkippedAcl] = []
     for acl in sorted(source, key=_order):
-        translated, reason = translator.translate(acl)
+        try:
+            translated, reason = translator.translate(acl)
+        except CustomClassError as error:
+            translated, reason = (), error.message
+            failed.append(SkippedAcl(acl, reason))
         for each in translated:
             wanted[each] = None
             reason = reason or why_closed(each.topic, flow, target_topics) or ""
@@ -65,12 +73,14 @@ def acl_changes(
             skipped.append(SkippedAcl(acl, reason))
     there = frozenset(remote)
     opened = (acl for acl in wanted.keys() - there if why_closed(acl.topic, flow, target_topics) is None)
-    # A source that shows no topic at all has more likely lost a right than its topics.
-    deleting = flow.sync_topic_acls_delete and bool(selected)
+    # A source that shows no topic at all has more likely lost a right than its topics; and what could not be translated
+    # may be the original of any ACL.
+    deleting = flow.sync_topic_acls_delete and bool(selected) and not failed
     return AclChanges(
         create=tuple(sorted(opened, key=_order)),
         delete=tuple(sorted((made & there) - wanted.keys(), key=_order)) if deleting else (),
         skipped=tuple(skipped),
+        failed=tuple(failed),
     )
 
 

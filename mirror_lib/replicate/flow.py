@@ -6,7 +6,6 @@ take while the next pass copies. Killed anywhere, the next driver finds the trut
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from dataclasses import replace
@@ -26,8 +25,7 @@ from mirror_lib.replicate.known_ends import KnownEnds
 from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lane_state import LaneState
 from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
-from mirror_lib.replicate.not_begun import not_begun
-from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, judged_by_topics, outcome_of, snapshot_of
+from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, judged_by_topics, outcome_of, snapshot_of, unsure
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
@@ -36,14 +34,21 @@ from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replicate.stage import listening, run_tasks, task_slots
 from mirror_lib.replicate.starts import SourceCluster
-from mirror_lib.replicate.tailing import LEFT_OUT_SECONDS, BatchClock, Beside, Every, Tail, falls_behind, tailed
+from mirror_lib.replicate.stopped import StoppedPartitions
+from mirror_lib.replicate.tailing import (
+    LEFT_OUT_SECONDS,
+    BatchClock,
+    Beside,
+    Every,
+    Tail,
+    falls_behind,
+    tailed,
+    wait_for_left_out,
+)
 from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.state.records import PartitionKey
 from mirror_lib.topics.ways import Ways
-
-log = logging.getLogger(__name__)
 
 STUCK_PASSES = 3
 
@@ -93,7 +98,7 @@ class FlowMirror:
         self._lanes: Dict[int, LaneState] = {}
         self._shares = LaneShares()
         self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
-        self._stopped: Dict[PartitionKey, PartitionReport] = {}
+        self._stopped = StoppedPartitions(flow.name)
         self._rejections = Rejections(flow.on_error)
         self._known_ends = KnownEnds()
         self._rates = rates or FlowRates(flow)
@@ -112,7 +117,7 @@ class FlowMirror:
 
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that cannot go on, as of the last batch."""
-        return list(self._stopped.values())
+        return list(self._stopped.parts.values())
 
     def not_copied(self) -> Sequence[str]:
         """What `--until` names and the flow does not copy, as `topic-partition`."""
@@ -135,8 +140,14 @@ class FlowMirror:
             self._journal.written()  # nothing may come for long
             return
         clock = BatchClock(tail)
-        while not self._ends(clock) and tailed(ranges, self._stopped, self._positions.ahead):
-            self._tail(spark, partitions, ranges, batch, clock)
+        while not self._ends(clock):
+            if tailed(ranges, self._stopped.parts, self._positions.ahead):
+                self._tail(spark, partitions, ranges, batch, clock)
+            elif self._stopped.try_again():
+                self._journal.written()
+                wait_for_left_out(lambda: self._ends(clock))
+            else:
+                break
             if not self._ends(clock):
                 partitions, ranges = self._catch_up(spark, batch)
 
@@ -148,15 +159,11 @@ class FlowMirror:
         partitions = self._topics.refresh()
         ranges = self._positions.ranges(partitions, batch)
         self._progress.begun(partitions, ranges)
-        # Refused is refused until somebody looked and started again: trying on would fence its lane in every batch.
-        refused = {key: part for key, part in self._stopped.items() if part.refused and key in partitions}
-        self._stopped = {**not_begun(partitions, ranges), **refused}
-        for part in self._stopped.values():
-            log.error("%s: %s", self.flow.name, part.stopped)
+        self._stopped.begin(partitions, ranges)
         idle_passes = passes = 0
         while not self._stop.is_set():
             left = map(self._positions.ahead, ranges)
-            todo = [each for each in left if each.behind and each.key not in self._stopped]
+            todo = [each for each in left if each.behind and each.key not in self._stopped.parts]
             if not todo:
                 break
             passes += 1
@@ -165,7 +172,7 @@ class FlowMirror:
             if idle_passes >= STUCK_PASSES:
                 raise ClusterError(f"{self.flow.name}: no progress in {idle_passes} passes", "see the executors' logs")
         if not self._stop.is_set():
-            self._reached = self._positions.reached(partitions, self._stopped, passed)
+            self._reached = self._positions.reached(partitions, self._stopped.parts, passed)
         if not passes:
             self._watch([], {}, batch, 0.0)
         return partitions, ranges
@@ -178,7 +185,7 @@ class FlowMirror:
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch, beside=self._beside)
         self._remember(outcome, reports, began)
-        going = [self._positions.ahead(each) for each in todo if each.key not in self._stopped]
+        going = [self._positions.ahead(each) for each in todo if each.key not in self._stopped.parts]
         self._watch(reports, {each.source: each.behind for each in going}, batch, time.monotonic() - started)
         end_if_lost(self.flow.name, outcome)
         # Who had to wait is not stuck.
@@ -192,12 +199,11 @@ class FlowMirror:
         Its tasks report while they go on, so the ledger is little behind the remote logs. A crash may leave it further
         back: reconciling covers any distance.
         """
-        began, todo = time.time(), tailed(ranges, self._stopped, self._positions.ahead)
+        began, todo = time.time(), tailed(ranges, self._stopped.parts, self._positions.ahead)
         self._known_ends = KnownEnds(ranges)
         flow, commits = replace(self.flow, tasks_max=clock.tail.tasks), Every(clock.tail.commit_seconds)
-        left_out = any(not part.refused for part in self._stopped.values())
-        until = time.monotonic() + LEFT_OUT_SECONDS if left_out else math.inf
-        with listening(spark, clock.tail) as listener:
+        until = time.monotonic() + LEFT_OUT_SECONDS if self._stopped.try_again() else math.inf
+        with listening(spark, self.flow.name, clock.tail) as listener:
 
             def turn() -> None:
                 slow = commits.due() and not self._hear(listener.take(), partitions, batch, clock)
@@ -234,18 +240,16 @@ class FlowMirror:
     def _tailed(self, outcome: PassOutcome, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
         """Tell of what was tailed; how much it was, and how much more had come by then where something was reported."""
         records, parts = sum(report.records for report in outcome.reports), outcome.parts.values()
-        left = self._known_ends.left(parts, self._stopped, self._positions.ahead)
+        left = self._known_ends.left(parts, self._stopped.parts, self._positions.ahead)
         self._watch(outcome.reports, left, batch, clock.copied(records))
         return records, sum(max(0, part.source_end - part.position) for part in parts)
 
     def _let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
         """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
-        tasks = [task for plan in plans for task in plan.tasks]
-        parts = [part for report in reports for part in report.partitions]
-        for lane in {task.lane for task in tasks} - {lane_of(*part.remote) for part in parts}:
+        lanes, sources = unsure(plans, reports)
+        for lane in lanes:
             self._lanes.pop(lane, None)
-        unsure = {task.source for task in tasks} - {part.source for part in parts if part.sequence is not None}
-        self._positions.doubt(key for key, each in partitions.items() if each.source in unsure)
+        self._positions.doubt(key for key, each in partitions.items() if each.source in sources)
 
     def _plans(
         self, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
@@ -286,11 +290,11 @@ class FlowMirror:
         self._positions.trust(key for key, part in outcome.parts.items() if part.sequence is not None)
         for key, part in outcome.parts.items():
             if part.stopped is not None and not self._rejections.goes_on(key, part):
-                self._stopped[key] = part
-                log.error("%s: %s", self.flow.name, part.stopped)
+                self._stopped.stop(key, part)
 
     def _watch(
         self, reports: Sequence[TaskReport], left: Mapping[TopicPartition, int], batch: BatchRef, seconds: float
     ) -> None:
         held = self._rates.word(reports, seconds)
-        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(self._stopped), held))
+        stopped = len(self._stopped.parts)
+        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, stopped, held))

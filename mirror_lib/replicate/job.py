@@ -94,7 +94,7 @@ class FlowRun(FlowLife):
         self._group: Optional[GroupMember] = None
         self._journal: Optional[Journal] = None
         self._storage = StorageTrust()
-        self._note = ""
+        self._note = self._matchless = ""
         self.outcome: Optional[FlowOutcome] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
@@ -155,6 +155,8 @@ class FlowRun(FlowLife):
         mirrors = Mirrors(self._spark, self._config, self._hours)
         mirror = mirrors.of(flow, journal, source, target, self._watcher, self._totals, self._until, self._group)
         self._check_history(mirror)
+        if not self._ends_when_caught_up():
+            self._warn_of_names(source)
         # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
         checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
@@ -176,6 +178,13 @@ class FlowRun(FlowLife):
         if error is None and not (self._totals.records or self._stop.is_set()):
             self._note = _note(flow, source)
         return error
+
+    def _warn_of_names(self, source: KafkaCluster) -> None:
+        """Tell what matches no topic now: a run that goes on has no end soon at which it could be told."""
+        before, self._matchless = self._matchless, _note(self._flow, source)
+        if self._matchless not in ("", before):
+            later = "" if self._flow.refresh_topics_interval is None else "; once there is one, it is copied"
+            log.warning("%s: %s%s", self._name, self._matchless, later)
 
     def _check_history(self, mirror: Mirror) -> None:
         """Raise `StateError` where rows of the flow were there before, in this process, and are not: copying would
@@ -224,8 +233,9 @@ class FlowRun(FlowLife):
             raise failure
         if failure is not None:
             raise ClusterError(f"{self._flow.name}: the query failed: {cause_of(failure)}")
-        if self._lost_turn():
-            raise FencedError(f"{self._flow.name}: another process of its group copies by now")
+        if self._group is not None and not self._group.has_turn():
+            other = FencedError(f"{self._flow.name}: another process of its group copies by now")
+            raise self._group.refusal() or other
 
     def _folder(self, checkpoint: str) -> str:
         return f"{self._config.state.rstrip('/')}/checkpoints/{self._flow.name.replace('->', '-')}/{checkpoint}"

@@ -12,7 +12,7 @@ from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.progress import ProgressSnapshot, farthest_back
 from mirror_lib.replicate.journal import position_row
-from mirror_lib.replicate.lanes import PartitionReport, TaskReport
+from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.topics import CopiedPartition
@@ -55,6 +55,14 @@ def judged_by_topics(
         return replace(part, stopped=None, refused=False, lost_tail=False, incidents=lost, sequence=None)
 
     return [replace(report, partitions=tuple(map(judged, report.partitions))) for report in reports]
+
+
+def unsure(plans: Sequence[TaskPlan], reports: Sequence[TaskReport]) -> Tuple[Set[int], Set[TopicPartition]]:
+    """The lanes, and the partitions of the source, of which a task that died may still write something."""
+    tasks = [task for plan in plans for task in plan.tasks]
+    parts = [part for report in reports for part in report.partitions]
+    lanes = {task.lane for task in tasks} - {lane_of(*part.remote) for part in parts}
+    return lanes, {task.source for task in tasks} - {part.source for part in parts if part.sequence is not None}
 
 
 def outcome_of(

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from mirror_lib.errors import ClusterError
 from mirror_lib.replicate.lane import copy_lanes
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
 from mirror_lib.replicate.report_text import from_text, to_text
@@ -23,11 +24,16 @@ from mirror_lib.spark_end import stage_error
 REPORT = "report"
 
 
-def listening(spark: SparkSession, tail: Tail) -> Listener:
-    """Where the tasks of a stage that tails can tell of their passes: a port of the driver."""
+def listening(spark: SparkSession, flow: str, tail: Tail) -> Listener:
+    """Where the tasks of a stage that tails can tell of their passes: a port of the driver. Raises `ClusterError`."""
     host = str(spark.conf.get("spark.driver.host"))
     bind_to = str(spark.conf.get("spark.driver.bindAddress", host))
-    return Listener(bind_to, host, tail.pass_seconds, tail.batch_seconds)
+    try:
+        return Listener(bind_to, host, tail.pass_seconds, tail.batch_seconds)
+    except OSError as error:
+        # A name that is not resolved for a while, or too many open files: the next life may have better luck.
+        hint = "see spark.driver.bindAddress and spark.driver.host"
+        raise ClusterError(f"{flow}: no port of {bind_to} for reports can be opened: {error}", hint) from error
 
 
 def task_slots(spark: SparkSession) -> int:

@@ -96,7 +96,8 @@ def select_topics(
     for name in sorted(source_topics):
         try:
             unwanted = _why_unwanted(source_topics[name], flow, known_flows)
-            remote = remote_topic(flow, name)
+            # A policy of the user's is not asked about topics that the flow has nothing to do with.
+            remote = remote_topic(flow, name) if unwanted is None else ""
         except CustomClassError as error:
             skipped.append(SkippedTopic(name, error.message, wanted=True))
             continue

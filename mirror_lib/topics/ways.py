@@ -44,8 +44,11 @@ class Ways:
         placed = self._placed.get(_pair(topic))
         if placed is None or placed == (topic.keyed_over is not None):
             return topic
-        # Where counts are equal by now the remote topic has as many partitions as the source.
-        return replace(topic, keyed_over=topic.partitions if placed else None)
+        if placed:
+            # Counts are equal by now: the remote topic has as many partitions as the source.
+            return replace(topic, keyed_over=topic.partitions)
+        grows = topic.create is None and topic.keyed_over is not None and topic.keyed_over < topic.partitions
+        return replace(topic, keyed_over=None, grow_to=topic.partitions if grows else None)
 
 
 def _pair(topic: CopiedTopic) -> TopicPair:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator
+from typing import TYPE_CHECKING, Callable, Iterator, List
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -12,6 +13,8 @@ from confluent_kafka.cimpl import NewTopic
 from mirror_lib.cli import main
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
+from mirror_lib.replicate import tailing
+from mirror_lib.replicate.job import FlowOutcome
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.second_broker import second_broker
@@ -78,6 +81,45 @@ def test_remote_partition_without_a_leader_is_named(
     until(lambda: leaders() == [1, 1, 2])
     assert flow.run(spark).error is None
     assert flow.copies() == flow.written * flow.partitions
+
+
+def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_new_comes(
+    source_cluster: KafkaBroker,
+    target: KafkaBroker,
+    second: KafkaBroker,
+    spark: SparkSession,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tailing, "LEFT_OUT_SECONDS", 2.0)
+    flow = OneFlow(source_cluster, target, topic_name("quiet"), tmp_path, trigger="1 second")
+    flow.fill(20)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    placed = [NewTopic(flow.remote_topic, 3, replica_assignment=[[2]] * 3)]
+    admin.create_topics(placed)[flow.remote_topic].result(30)
+    second.kill()
+
+    def leaders() -> List[int]:
+        found = admin.list_topics(flow.remote_topic, timeout=10).topics[flow.remote_topic].partitions
+        return [each.leader for each in found.values()]
+
+    until(lambda: leaders() == [-1] * 3)
+    stop = threading.Event()
+    ends: List[FlowOutcome] = []
+    running = threading.Thread(target=lambda: ends.append(flow.run(spark, stop)))
+    running.start()
+    try:
+        # At the start, in the first batch, and when that looked again.
+        until(lambda: caplog.text.count(f"{flow.topic}-2: one of its clusters tells no offsets of it") >= 3, 120)
+        second.restart()
+        until(lambda: leaders() == [2] * 3)
+        until(lambda: flow.copies() == flow.written * flow.partitions)
+    finally:
+        stop.set()
+        running.join(60)
+    assert [end.error for end in ends] == [None]
 
 
 def test_end_of_a_log_is_sure_where_all_brokers_that_live_tell_who_leads_it(

@@ -297,3 +297,23 @@ def test_a_missing_right_is_named(
     take(admin, right.acl("mirror"))
     admin.close()
     until(lambda: sentence in told(), 20)
+
+
+def test_progress_of_other_topics_is_committed_where_one_may_not_be_read(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    with KafkaCluster(login_config(pair.a, "admin")) as admin:
+        admin.create_topics([NewTopic("orders", 1, 1), NewTopic("closed", 1, 1)])
+    described, readable = (Right("", "A", "Topic", "closed", operation) for operation in ("Describe", "Read"))
+    own = [each for each in of("mirror mm1") if each.name in ("orders", "KafkaMirror")]
+    pair.exactly([*own, described])
+    with GroupMember(config_of(pair, "A"), "KafkaMirror", "orders|closed", 0.5) as member:
+        assert member.wait_for_turn(threading.Event(), patient=True)
+        member.offer({("closed", 0): CommittedOffset(5), ("orders", 0): CommittedOffset(7)})
+        until(lambda: pair.committed("A", "KafkaMirror") == 7)
+        until(lambda: "not allowed to commit offsets of closed" in caplog.text)
+        member.offer({("orders", 0): CommittedOffset(9)})
+        until(lambda: pair.committed("A", "KafkaMirror") == 9)
+        assert member.has_turn() and caplog.text.count("not allowed to commit offsets of closed") == 1
+        pair.exactly([*own, described, readable])
+        member.commit({("closed", 0): CommittedOffset(6)})

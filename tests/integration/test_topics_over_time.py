@@ -43,6 +43,23 @@ def test_running_flow_follows_new_topics_and_new_partitions(lab: FlowLab) -> Non
     assert lab.incidents() == []
 
 
+def test_running_flow_tells_which_names_match_no_topic_yet_and_copies_them_once_they_do(
+    lab: FlowLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.trigger = "1 second"
+    lab.settings["topics"] = f'["{lab.name}.order"]'
+    lab.create("orders")
+    name = f"{lab.name}.order"
+    with lab.running() as outcomes:
+        until(lambda: f"no topic of source matches `{name}` (did you mean {name}s?)" in caplog.text)
+        lab.create("order")
+        lab.write("order", values(5))
+        until(lambda: lab.remote("order") in {topic for topic, _ in lab.remote_ends()})
+        until(lambda: lab.remote_values("order") == values(5))
+    assert [outcome.error for outcome in outcomes] == [None]
+    assert caplog.text.count("no topic of source matches") == 1
+
+
 def test_running_flow_appends_a_source_topic_that_was_created_anew(lab: FlowLab) -> None:
     lab.trigger = "1 second"
     lab.settings["on.data.loss"] = "continue"
@@ -81,6 +98,20 @@ def test_remote_topic_with_fewer_partitions_is_grown(lab: FlowLab) -> None:
     for partition in range(3):
         lab.write("orders", values(30, f"of {partition}"), partition)
     lab.copy()
+    assert lab.differences("orders") == []
+
+
+def test_remote_topic_that_keeps_partitions_grows_with_its_source_where_other_counts_would_go_by_keys(
+    lab: FlowLab,
+) -> None:
+    lab.settings["partition.counts.differ"] = "key"
+    lab.create("orders", 2)
+    lab.write("orders", values(30), 1)
+    lab.copy()
+    lab.grow("orders", 4)
+    lab.write("orders", values(20, "new partition"), 3)
+    lab.copy()
+    assert lab.remote_values("orders", 3) == values(20, "new partition")
     assert lab.differences("orders") == []
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
@@ -10,8 +11,9 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.errors import ConfigError, CustomClassError
-from mirror_lib.facts import TopicConfigEntry, TopicDescription
+from mirror_lib.facts import LITERAL, PREFIXED, AclBinding, TopicConfigEntry, TopicDescription
 from mirror_lib.topics.custom_classes import (
     CONFIG_FILTER_KEY,
     GROUP_FILTER_KEY,
@@ -48,6 +50,11 @@ class Moody(Plain):
         if topic == "b":
             raise KeyError("no name for b")
         return {"c": None, "d": "not legal", "e": "__consumer_offsets"}.get(topic, alias + "." + topic)
+
+
+class Narrow(Plain):
+    def format_remote_topic(self, alias, topic):
+        return {"orders": "team.orders"}[topic]
 
 
 class Greedy(Plain):
@@ -129,6 +136,32 @@ def flow_with(tmp_path: Path) -> Callable[..., ReplicationFlow]:
 def planned(flow: ReplicationFlow, *names: str, target: Optional[Dict[str, TopicDescription]] = None) -> TopicPlan:
     topics = {name: TopicDescription(name, "", 1) for name in names}
     return plan_topics(flow, TopicFacts(topics, target or {}))
+
+
+def test_a_policy_is_not_asked_for_names_of_topics_that_the_flow_has_nothing_to_do_with(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    plan = planned(flow_with(replication_policy_class="mine:Narrow", topics="orders"), "orders", "payments", "__x")
+    assert [(each.source.name, each.remote_topic) for each in plan.copied] == [("orders", "team.orders")]
+    assert [each.name for each in plan.skipped] == ["__x", "payments"] and plan.blocked == ()
+    asked_for = planned(flow_with(replication_policy_class="mine:Narrow", topics="orders,payments"), "payments")
+    assert [each.name for each in asked_for.blocked] == ["payments"]
+
+
+def test_an_acl_that_a_policy_cannot_translate_is_told_and_the_others_go_on(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    flow = flow_with(replication_policy_class="mine:Narrow", topics="orders", sync_topic_acls_delete="true")
+    read = AclBinding("orders", LITERAL, "User:alice", "*", "READ", "ALLOW")
+    prefixed, ours = replace(read, topic="ord", pattern_type=PREFIXED), replace(read, topic="team.old")
+    selected = {"orders": "team.orders"}
+    changes = acl_changes(flow, [prefixed, read], [ours], selected, frozenset([ours]))
+    assert changes.create == (replace(read, topic="team.orders"),)
+    assert [each.acl for each in changes.failed] == [prefixed] == [each.acl for each in changes.skipped]
+    assert "format_remote_topic('A', 'ord') failed" in changes.failed[0].reason
+    # It may be the original of any of ours.
+    assert changes.delete == ()
+    assert acl_changes(flow, [read], [ours], selected, frozenset([ours])).delete == (ours,)
 
 
 # --- loading -----------------------------------------------------------------------------------------------------

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Iterable, List, Mapping, Tuple
+from typing import Any, FrozenSet, Iterable, List, Mapping, Optional, Tuple, cast
 
 import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
+from mirror_lib.control.sync import Synced, sync_topic_acls
 from mirror_lib.control.topic_acls import acl_changes
+from mirror_lib.errors import ClusterError
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, TopicDescription
 
 READ = AclBinding("orders", LITERAL, "User:alice", "*", "READ", "ALLOW")
@@ -143,3 +145,63 @@ def test_nothing_is_deleted_where_the_source_shows_no_topic_at_all() -> None:
     deleting = flow(sync_topic_acls_delete=True)
     assert acl_changes(deleting, [], [ours], {}, frozenset([ours])).delete == ()
     assert acl_changes(deleting, [], [ours], COPIED, frozenset([ours])).delete == (ours,)
+
+
+class Guarded:
+    """A cluster with topics and ACLs, which may be `away` when it is asked to delete some."""
+
+    alias = "B"
+
+    def __init__(self, topics: Iterable[str], acls: Iterable[AclBinding], away: bool = False) -> None:
+        self._topics, self.acls, self.away = list(topics), list(acls), away
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return {name: TopicDescription(name, f"id of {name}", 1) for name in self._topics}
+
+    def topic_acls(self) -> List[AclBinding]:
+        return self.acls
+
+    def create_topic_acls(self, acls: Iterable[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
+        self.acls += acls
+        return dict.fromkeys(acls)
+
+    def delete_topic_acls(self, acls: Iterable[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
+        if self.away:
+            raise ClusterError("B: no broker answers")
+        self.acls = [each for each in self.acls if each not in acls]
+        return dict.fromkeys(acls)
+
+
+class Book:
+    """Remembers what a flow created, as the table does."""
+
+    def __init__(self) -> None:
+        self._acls: List[AclBinding] = []
+
+    def made(self, flow: str) -> FrozenSet[AclBinding]:
+        return frozenset(self._acls)
+
+    def created(self, flow: str, acls: Iterable[AclBinding]) -> None:
+        self._acls += acls
+
+    def given_up(self, flow: str, acls: Iterable[AclBinding]) -> None:
+        self._acls = [each for each in self._acls if each not in acls]
+
+
+def test_acl_that_could_not_be_deleted_now_is_deleted_at_a_later_turn() -> None:
+    deleting, book = flow(sync_topic_acls_delete=True), Book()
+    source, target = Guarded(["orders"], [READ]), Guarded(["A.orders"], [])
+
+    def turn() -> Synced:
+        return sync_topic_acls(deleting, (deleting,), cast(Any, source), cast(Any, target), book)
+
+    assert turn().changed == 1 and target.acls == [replace(READ, topic="A.orders")]
+    source.acls, target.away = [], True
+    with pytest.raises(ClusterError):
+        turn()
+    assert len(target.acls) == 1
+    target.away = False
+    assert turn().deleted == 1 and target.acls == []
+    # What is gone is not the flow's any more: somebody else's, given later, stays.
+    target.acls = [replace(READ, topic="A.orders")]
+    assert turn().deleted == 0 and len(target.acls) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, List, Optional, Tuple, cast
+from typing import Any, List, Mapping, Optional, Sequence, Tuple, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from mirror_lib.replicate.journal import BatchRef
 from mirror_lib.state.records import PartitionKey
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, PlannedByAnother, RowPass
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
+from mirror_lib.topics.remote_topics import apply_plan
 from mirror_lib.topics.ways import Ways
 
 FLOW = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), replication_factor=1, counts_differ="key")
@@ -62,6 +63,37 @@ def decided(ways: Ways, planned: TopicPlan) -> Tuple[Optional[int], int]:
 @pytest.mark.parametrize(("upstream", "downstream"), [(4, 4), (8, 4), (4, 8)])
 def test_partitions_that_were_kept_are_kept_and_the_remote_topic_grows(upstream: int, downstream: int) -> None:
     assert decided(ways_of(FLOW, KEPT, None), plan(upstream, downstream)) == (None, upstream)
+
+
+class Growing:
+    """A target that grows its one topic when it is told to."""
+
+    alias = "B"
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+
+    def create_topics(self, specs: Sequence[object]) -> Mapping[str, Optional[str]]:
+        assert not specs
+        return {}
+
+    def create_partitions(self, counts: Mapping[str, int]) -> Mapping[str, Optional[str]]:
+        self._partitions = counts["A.orders"]
+        return {"A.orders": None}
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return {"A.orders": TopicDescription("A.orders", "r1", self._partitions)}
+
+
+@pytest.mark.parametrize(("upstream", "downstream", "becomes"), [(4, 4, 4), (8, 4, 8), (4, 8, 8)])
+def test_a_remote_topic_whose_partitions_are_kept_is_grown_where_its_source_has_grown(
+    upstream: int, downstream: int, becomes: int
+) -> None:
+    target = Growing(downstream)
+    begun = ways_of(FLOW, KEPT, None).as_begun(plan(upstream, downstream))
+    assert [each.grow_to for each in begun.copied] == [upstream if upstream > downstream else None]
+    (topic,) = apply_plan(begun, cast(Any, target)).copied
+    assert (topic.partitions, topic.grow_to, target.topics()["A.orders"].partitions) == (upstream, None, becomes)
 
 
 @pytest.mark.parametrize(("upstream", "downstream"), [(4, 4), (8, 4), (4, 8)])

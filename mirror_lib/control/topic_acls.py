@@ -51,7 +51,6 @@ def acl_changes(
     target_topics: Mapping[str, TopicDescription] = NO_TOPICS,
 ) -> AclChanges:
     """Compare all ACLs of topics on both clusters. `selected` has the remote name of each topic that is copied now.
-
     `made` are the ACLs on the target that this flow created: only they are ever deleted, and only if the flow has
     `sync.topic.acls.delete` and still copies something. `flows` are all flows of the file. Of `target_topics` those
     that the flow must not write to keep the ACLs that they have.

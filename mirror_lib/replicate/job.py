@@ -173,8 +173,7 @@ class FlowRun(FlowLife):
             # No later run goes on with it. But who took this one over may have begun with the same.
             if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
                 drop_folder(self._spark, self._folder(checkpoint))
-        if not self._stop.is_set():
-            journal.await_upkeep(UPKEEP_SECONDS)
+        journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
         if error is None and not (self._totals.records or self._stop.is_set()):
             self._note = _note(flow, source)
         return error

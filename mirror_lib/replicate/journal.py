@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import FrozenSet, Mapping, Optional, Sequence, Tuple
+from typing import Callable, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -102,10 +102,11 @@ class Journal:
         self.wrote = True
         self._upkeep.committed()
 
-    def await_upkeep(self, seconds: float) -> None:
-        """Let the upkeep of tables, where it is at work, come to its end, for so long each."""
-        self._upkeep.wait(seconds)
-        self._pass_upkeep.wait(seconds)
+    def await_upkeep(self, seconds: float, ended: Callable[[], bool]) -> None:
+        """Let the upkeep of tables, where it is at work, come to its end, for so long each, and not where all has
+        `ended`."""
+        self._upkeep.wait(seconds, ended)
+        self._pass_upkeep.wait(seconds, ended)
 
     def passed(self) -> None:
         """A pass that places records anew was written down."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Optional, Protocol
+from typing import Callable, Optional, Protocol
 
 from mirror_lib.errors import MirrorError
 from mirror_lib.state.compaction import FILES_TO_MERGE
@@ -21,6 +21,8 @@ COMMITS_TO_A_LOOK = 100
 # With so many the first commit of a life has them merged, however short it is.
 OVERDUE_FILES = 500
 SECONDS_TO_A_CLEANING = 24 * 3600.0
+# How soon a stop is heard.
+LOOK_SECONDS = 0.2
 
 
 def files_to_merge(commits: int) -> Optional[int]:
@@ -66,10 +68,11 @@ class Upkeep:
         self._thread = threading.Thread(target=self._look, args=(enough,), name=f"upkeep of {self._flow}", daemon=True)
         self._thread.start()
 
-    def wait(self, seconds: float) -> None:
-        """Let what was begun come to its end, for `seconds` at most."""
-        if self._thread is not None:
-            self._thread.join(seconds)
+    def wait(self, seconds: float, ended: Callable[[], bool] = lambda: False) -> None:
+        """Let what was begun come to its end, for `seconds` at most, and not where all has `ended`."""
+        until = time.monotonic() + seconds
+        while self._thread is not None and self._thread.is_alive() and time.monotonic() < until and not ended():
+            self._thread.join(LOOK_SECONDS)
 
     def _look(self, enough: int) -> None:
         try:

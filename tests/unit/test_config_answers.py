@@ -21,12 +21,12 @@ class Brokers(ClusterTopics):
 
     def __init__(self, answers: List[Sequence[str]], there: Sequence[str], closed: Sequence[str] = ()) -> None:
         self.alias = "B"
-        self._answers, self._there, self._closed = answers, there, closed
+        self._known, self._there, self._closed = answers, there, closed
 
     def _topic_configs(
         self, names: Sequence[str], keys: Optional[Sequence[str]]
     ) -> Tuple[Mapping[str, TopicConfigs], Sequence[str]]:
-        known = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        known = self._known.pop(0) if len(self._known) > 1 else self._known[0]
         found = {name: CONFIGS for name in names if name in known and name not in self._closed}
         return found, [name for name in names if name not in known]
 

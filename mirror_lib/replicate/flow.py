@@ -143,7 +143,7 @@ class FlowMirror:
         while not self._ends(clock):
             if tailed(ranges, self._stopped.parts, self._positions.ahead):
                 self._tail(spark, partitions, ranges, batch, clock)
-            elif self._stopped.try_again():
+            elif self._stopped.some_may_go_on():
                 self._journal.written()
                 wait_for_left_out(lambda: self._ends(clock))
             else:
@@ -202,7 +202,7 @@ class FlowMirror:
         began, todo = time.time(), tailed(ranges, self._stopped.parts, self._positions.ahead)
         self._known_ends = KnownEnds(ranges)
         flow, commits = replace(self.flow, tasks_max=clock.tail.tasks), Every(clock.tail.commit_seconds)
-        until = time.monotonic() + LEFT_OUT_SECONDS if self._stopped.try_again() else math.inf
+        until = time.monotonic() + LEFT_OUT_SECONDS if self._stopped.some_may_go_on() else math.inf
         with listening(spark, self.flow.name, clock.tail) as listener:
 
             def turn() -> None:

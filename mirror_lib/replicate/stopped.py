@@ -34,6 +34,6 @@ class StoppedPartitions:
         self.parts[key] = part
         log.error("%s: %s", self._flow, part.stopped)
 
-    def try_again(self) -> bool:
-        """Whether there are some that may go on later."""
+    def some_may_go_on(self) -> bool:
+        """Whether it is worth looking at them again later."""
         return any(not part.refused for part in self.parts.values())

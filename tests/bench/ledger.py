@@ -68,7 +68,8 @@ def run() -> int:
     cores = f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}."
     if reads:
         growth = chart_points(reads[: len(GROWTH)], "rows")
-        keep("ledger-reads", "Reading the ledger, by a new process", "rows", growth, cores)
+        first = {name: points for name, points in growth.items() if name.endswith("first")}
+        keep("ledger-reads", "Reading the ledger, by a new process", "rows", first, cores)
     if made:
         keep("ledger-commits", "A commit to the ledger", "commits before", chart_points(made, "commits"), cores)
     show([reads, made])

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
 
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import EXIT_OK
 from mirror_lib.facts import AclBinding
 
 if TYPE_CHECKING:
-    from mirror_lib.preview.engine import EngineNote
+    from pyspark.sql import SparkSession
 
-    MadeAcls = Mapping[str, FrozenSet[AclBinding]]
-    Notes = Mapping[str, Optional[EngineNote]]
+    from mirror_lib.preview.engine import EngineNote
+    from mirror_lib.topics.ways import Ways
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -25,10 +26,11 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.preview.look import preview
 
     flows = chosen_flows(arguments, config)
-    made, notes = _spark_knows(config, flows)
+    known = _spark_knows(config, flows)
     for flow in flows:
+        made, note, ways = known.get(flow.name, _Known())
         with clusters_of(flow) as (source, target):
-            found = preview(flow, source, target, config, made.get(flow.name, frozenset()), notes.get(flow.name))
+            found = preview(flow, source, target, config, made, note, ways)
         if arguments.json:
             print_json(preview_json(found))
         else:
@@ -36,22 +38,47 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     return EXIT_OK
 
 
-def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Tuple[MadeAcls, Notes]:
-    """What each flow may delete, which only the state tells, and how what changes records is copied. Spark is started
-    where there is either. Raises ConfigError where a change cannot be made."""
-    deleting = [flow for flow in flows if flow.sync_topic_acls_delete and flow.sync_topic_acls_interval is not None]
-    changing = [flow for flow in flows if flow.change is not None]
-    if not deleting and not changing:
-        return {}, {}
-    from mirror_lib.changes.check import check_change
-    from mirror_lib.preview.engine import engine_note
+class _Known(NamedTuple):
+    """Of a flow: the ACLs that it created and may delete, how what changes records is copied, and which of its topics
+    were begun by keys, where that is not the same for all."""
+
+    made_acls: FrozenSet[AclBinding] = frozenset()
+    engine: Optional[EngineNote] = None
+    ways: Optional[Ways] = None
+
+
+def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, _Known]:
+    """What only the state tells of each flow, or Spark itself, which is started for the flows that need it.
+
+    Raises ConfigError where a change cannot be made.
+    """
+    asking = [flow for flow in flows if _deletes(flow) or flow.change is not None or flow.counts_differ == KEY]
+    if not asking:
+        return {}
     from mirror_lib.session import running_session
-    from mirror_lib.state.topic_acls import TopicAclTable
 
     with running_session("mirror plan") as spark:
-        table = TopicAclTable(spark, config.state)
-        made = {flow.name: table.made(flow.name) for flow in deleting}
-        return made, {flow.name: engine_note(flow, *check_change(spark, flow), _refused(flow)) for flow in changing}
+        return {flow.name: _known(config, flow, spark) for flow in asking}
+
+
+def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
+    from mirror_lib.changes.check import check_change
+    from mirror_lib.preview.engine import engine_note
+    from mirror_lib.records.two_ways import ways_of
+    from mirror_lib.state.offset_syncs import OffsetSyncTable
+    from mirror_lib.state.row_passes import RowPassTable
+    from mirror_lib.state.topic_acls import TopicAclTable
+
+    made = TopicAclTable(spark, config.state).made(flow.name) if _deletes(flow) else frozenset()
+    engine = None if flow.change is None else engine_note(flow, *check_change(spark, flow), _refused(flow))
+    if flow.counts_differ != KEY:
+        return _Known(made, engine)
+    positions = OffsetSyncTable(spark, config.state).positions(flow.name)
+    return _Known(made, engine, ways_of(flow, positions, RowPassTable(spark, config.state).latest(flow.name)))
+
+
+def _deletes(flow: ReplicationFlow) -> bool:
+    return flow.sync_topic_acls_delete and flow.sync_topic_acls_interval is not None
 
 
 def _refused(flow: ReplicationFlow) -> Optional[str]:

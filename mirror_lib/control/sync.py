@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 # Who may read one of several topics may not read them all in one.
 NOT_ONE_TO_ONE = "no ACLs are copied: rename brings topics together, or gives one several remote topics"
+# A request to a cluster that is away takes nothing back of those before it, so each is told of by itself.
+BOOKED_AT_ONCE = 1000
 
 Changes = Mapping[str, Mapping[str, Optional[str]]]
 
@@ -111,10 +113,15 @@ def sync_topic_acls(
     selected, _ = select_topics(flow, source.topics(), flows)
     made = book.made(flow.name) if flow.sync_topic_acls_delete else frozenset()
     changes = acl_changes(flow, theirs, ours, selected, made, flows, target.topics())
-    # Told after they are there and before they are gone: killed in between, an ACL stays that nobody will delete.
-    created, refused = _carried_out(target.create_topic_acls(changes.create))
-    if created:
-        book.created(flow.name, created)
+    created: List[AclBinding] = []
+    refused: Dict[AclBinding, str] = {}
+    for first in range(0, len(changes.create), BOOKED_AT_ONCE):
+        # Told after they are there and before they are gone: killed in between, an ACL stays that nobody will delete.
+        done, why = _carried_out(target.create_topic_acls(changes.create[first : first + BOOKED_AT_ONCE]))
+        if done:
+            book.created(flow.name, done)
+        created += done
+        refused.update(why)
     if changes.delete:
         book.given_up(flow.name, changes.delete)
     try:

@@ -1,7 +1,8 @@
 """Records on which an expression failed in, each of them once on the dead letter topic, from the driver, out.
 
 Order: after a pass's rows, before its positions are written down. Killed in between, the next life reads the topic and
-leaves out what is there: a dead letter says where it came from, and is the record as it came.
+leaves out what is there: a dead letter says where it came from, and is the record as it came. A life that falls back
+behind its positions reads it again.
 """
 
 from __future__ import annotations
@@ -9,10 +10,8 @@ from __future__ import annotations
 import base64
 import logging
 import time
-from hashlib import blake2b
-from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mirror_lib.changes.changed import ERROR_HEADER
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.log.batch import Record, read_header
 from mirror_lib.log.connection import Disconnected, LogClient, name_of
@@ -21,11 +20,11 @@ from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import build_batches, cut
 from mirror_lib.log.tail import log_entries
-from mirror_lib.log.varint import encode_varint
 from mirror_lib.progress import counted
+from mirror_lib.records.known_letters import KnownLetters, Letter, letter_of
 from mirror_lib.records.ready import PATIENCE_SECONDS, RETRY_SECONDS, target_of
 from mirror_lib.records.row_partition import BATCH_BYTES, NO_CODEC
-from mirror_lib.records.rows import Partition, headers_of
+from mirror_lib.records.rows import Partition
 from mirror_lib.records.sending import Sending
 from mirror_lib.replicate.encode import Outgoing
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan
@@ -40,8 +39,6 @@ MAX_BYTES = 2**31 - 1
 
 # Source topic, partition and offset.
 Origin = Tuple[str, int, int]
-# What tells a letter from any other: a digest, and its time, None where the broker has set it.
-Identity = Tuple[bytes, Optional[int]]
 
 
 class DeadLetter(NamedTuple):
@@ -51,6 +48,13 @@ class DeadLetter(NamedTuple):
     partition: int
     timestamp: int
     body: bytes
+
+    def told_by(self) -> Letter:
+        """What it is told by among the records of its topic."""
+        told = letter_of(self.body, self.timestamp)
+        if told is None:
+            raise ValueError(f"no dead letter was made of {self.origin}")
+        return told
 
     def as_json(self) -> List[object]:
         """For a task's report."""
@@ -64,54 +68,47 @@ class DeadLetter(NamedTuple):
         return DeadLetter(origin, int(str(partition)), int(str(timestamp)), base64.b64decode(str(body)))
 
 
-def identity(body: bytes, timestamp: Optional[int]) -> Optional[Identity]:
-    """What a record of a dead letter topic is told by; `None` where it is no dead letter.
-
-    An offset comes again where a topic is created anew, or its log is cut off: so the record counts as well as where it
-    came from. Why it failed does not, as another version may say that otherwise.
-    """
-    name, reason = next(reversed(list(headers_of(body))), (b"", None))
-    if name != ERROR_HEADER.encode() or reason is None:
-        return None
-    # The reason is the last header, and so the end of the body.
-    length = sum(len(encode_varint(len(each))) + len(each) for each in (name, reason))
-    return blake2b(body[:-length], digest_size=16).digest(), timestamp
-
-
-def is_there(letter: DeadLetter, there: Collection[Identity]) -> bool:
-    """Whether a letter is among those that a topic holds."""
-    told = identity(letter.body, letter.timestamp)
-    return told is not None and (told in there or (told[0], None) in there)
-
-
 class DeadLetters:
     """One flow's dead letter topic in one driver's life."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
         # Behind a fence of all partitions: what the topic holds, wherever it lies, as it may have been grown.
-        self._there: Optional[Set[Identity]] = None
+        self._there: Optional[KnownLetters] = None
         self._held: Optional[Producer] = None
         self._alone = False
 
-    def append(self, plan: TaskPlan, letters: Sequence[DeadLetter]) -> None:
-        """Append those that are not there. Raises `FencedError`, `ClusterError`, and `MirrorError` where the topic does
-        not take one."""
-        deadline, done = time.monotonic() + PATIENCE_SECONDS, not letters
+    def append(self, plan: TaskPlan, letters: Sequence[DeadLetter], stands: Mapping[Partition, int]) -> None:
+        """Append those that are not there. `stands` is where the pass began in each of its source partitions.
+
+        Raises `FencedError`, `ClusterError`, and `MirrorError` where the topic does not take one.
+        """
+        if not letters:
+            return
+        if self._there is not None:
+            self._there.stands(stands)
+            self._there = self._there if self._there.tells_of(letter.told_by() for letter in letters) else None
+        deadline, done = time.monotonic() + PATIENCE_SECONDS, False
         while not done:
             try:
                 with target_of(plan, deadline, self._topic) as client:
-                    done = self._appended(client, plan, letters, deadline)
+                    done = self._appended(client, plan, letters, stands, deadline)
             except Disconnected as error:
                 self._there = None  # what was in flight may be there
                 if time.monotonic() > deadline:
                     raise ClusterError(f"{plan.flow}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
-        if letters:
-            told = counted(len(letters), "record")
-            log.warning("%s: %s could not be changed; dead letters are on %s", plan.flow, told, self._topic)
+        told = counted(len(letters), "record")
+        log.warning("%s: %s could not be changed; dead letters are on %s", plan.flow, told, self._topic)
 
-    def _appended(self, client: LogClient, plan: TaskPlan, letters: Sequence[DeadLetter], deadline: float) -> bool:
+    def _appended(
+        self,
+        client: LogClient,
+        plan: TaskPlan,
+        letters: Sequence[DeadLetter],
+        stands: Mapping[Partition, int],
+        deadline: float,
+    ) -> bool:
         """Whether all of them are there by now; else they are to go one by one."""
         by_partition: Dict[int, List[DeadLetter]] = {}
         for letter in letters:
@@ -119,7 +116,10 @@ class DeadLetters:
         fenced = by_partition if self._there is not None else client.partitions_of(self._topic)
         producer = self._held = self._fenced(client, plan, sorted(fenced), deadline)
         if self._there is None:
-            self._there = {each for number in fenced for each in self._read(client, (self._topic, number))}
+            found = KnownLetters(stands)
+            for number in fenced:
+                self._read(client, (self._topic, number), found)
+            self._there = found
         copies = [self._queued(producer, number, own, self._there) for number, own in by_partition.items()]
         Sending(client).until(copies, 0)
         refused = [copy.report() for copy in copies if copy.stopped is not None]
@@ -129,8 +129,8 @@ class DeadLetters:
             return False
         for part in refused:
             raise MirrorError(f"the dead letter topic does not take a record: {part.stopped}")
-        told = (identity(letter.body, letter.timestamp) for letter in letters)
-        self._there |= {each for each in told if each is not None}
+        for letter in letters:
+            self._there.add(letter.told_by())
         return True
 
     def _fenced(self, client: LogClient, plan: TaskPlan, numbers: List[int], deadline: float) -> Producer:
@@ -141,9 +141,9 @@ class DeadLetters:
         return fence(client, f"{names[0]}.dead-letters", {self._topic: numbers}, deadline, self._held)
 
     def _queued(
-        self, producer: Producer, number: int, own: List[DeadLetter], there: Collection[Identity]
+        self, producer: Producer, number: int, own: List[DeadLetter], there: KnownLetters
     ) -> PartitionCopy:
-        new = [letter for letter in own if not is_there(letter, there)]
+        new = [letter for letter in own if not there.has(letter.told_by())]
         records = [Record(i, letter.timestamp, letter.body) for i, letter in enumerate(new)]
         copy = PartitionCopy(self._task(number))
         copy.start(producer)
@@ -155,16 +155,15 @@ class DeadLetters:
                 copy.put(Outgoing((built.data,), built.record_count, built.runs, sequence, newest, True))
         return copy
 
-    def _read(self, client: LogClient, partition: Partition) -> Set[Identity]:
-        """The dead letters that are there."""
+    def _read(self, client: LogClient, partition: Partition, found: KnownLetters) -> None:
+        """Add the dead letters that are there."""
         end = told_ends(client, [partition])[partition]
         records = Records(up_to(log_entries(client, partition, 0, READ_UNCOMMITTED), end, name_of(partition)), 0)
-        found: Set[Identity] = set()
         while True:
             record = records.record()
             if record is None:
-                return found
-            told = identity(record.body, None if records.log_append_time else record.timestamp)
+                return
+            told = letter_of(record.body, None if records.log_append_time else record.timestamp)
             if told is not None:
                 found.add(told)
 
@@ -181,3 +180,4 @@ class DeadLetters:
             max_message_bytes=MAX_BYTES,
             shared=True,
         )
+

@@ -150,7 +150,10 @@ class RecordEngine:
         if letters and self._dead_letters is None:
             raise MirrorError(f"{plan.flow}: {len(letters)} records failed, and there is no topic for them")
         if letters and not overtaken and self._dead_letters is not None:
-            self._dead_letters.append(plan, letters)
+            stands: Dict[Partition, int] = {}
+            for task in plan.tasks:
+                stands[task.source] = min(task.upstream_offset, stands.get(task.source, task.upstream_offset))
+            self._dead_letters.append(plan, letters, stands)
 
     def _report(
         self, ready: Ready, found: Sequence[RowsReport], more_behind: FrozenSet[Partition], seconds: float

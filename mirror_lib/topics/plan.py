@@ -225,7 +225,11 @@ def _copy_existing(
         remote_topic_id=existing.topic_id,
         partitions=topic.partitions,
         grow_to=topic.partitions if grows else None,
-        notes=(*_heartbeats_note(flow, topic.name), *_differ_note(flow, keyed_over), *notes),
+        notes=(
+            *_heartbeats_note(flow, topic.name),
+            *(differ_notes(keyed_over) if flow.counts_differ == KEY else ()),
+            *notes,
+        ),
         keyed_over=keyed_over,
     )
 
@@ -262,9 +266,11 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
     )
 
 
-def _differ_note(flow: ReplicationFlow, keyed_over: Optional[int]) -> Iterable[str]:
-    if flow.counts_differ == KEY and keyed_over is not None:
-        yield f"records go by their keys, as the remote topic has {keyed_over} partitions; a copy goes on as it began"
+def differ_notes(keyed_over: Optional[int]) -> Tuple[str, ...]:
+    """What is to be said of a topic where partition counts decide how its records go."""
+    if keyed_over is None:
+        return ()
+    return (f"records go by their keys, as the remote topic has {keyed_over} partitions; a copy goes on as it began",)
 
 
 def _heartbeats_note(flow: ReplicationFlow, topic: str) -> Iterable[str]:

@@ -5,9 +5,9 @@ with every topic going on in its way out. Pure but for memory.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Iterable, Tuple
+from typing import Dict, Iterable, Optional, Tuple
 
-from mirror_lib.topics.plan import CopiedTopic, TopicPlan
+from mirror_lib.topics.plan import CopiedTopic, TopicPlan, differ_notes
 
 # Source topic, its id, the remote topic's id.
 TopicPair = Tuple[str, str, str]
@@ -46,9 +46,15 @@ class Ways:
             return topic
         if placed:
             # Counts are equal by now: the remote topic has as many partitions as the source.
-            return replace(topic, keyed_over=topic.partitions)
+            return _going(topic, topic.partitions, None)
         grows = topic.create is None and topic.keyed_over is not None and topic.keyed_over < topic.partitions
-        return replace(topic, keyed_over=None, grow_to=topic.partitions if grows else None)
+        return _going(topic, None, topic.partitions if grows else None)
+
+
+def _going(topic: CopiedTopic, keyed_over: Optional[int], grow_to: Optional[int]) -> CopiedTopic:
+    before = differ_notes(topic.keyed_over)
+    notes = (*differ_notes(keyed_over), *(note for note in topic.notes if note not in before))
+    return replace(topic, keyed_over=keyed_over, grow_to=grow_to, notes=notes)
 
 
 def _pair(topic: CopiedTopic) -> TopicPair:

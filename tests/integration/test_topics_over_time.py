@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Callable, List
 
 import pytest
@@ -102,7 +103,7 @@ def test_remote_topic_with_fewer_partitions_is_grown(lab: FlowLab) -> None:
 
 
 def test_remote_topic_that_keeps_partitions_grows_with_its_source_where_other_counts_would_go_by_keys(
-    lab: FlowLab,
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab.settings["partition.counts.differ"] = "key"
     lab.create("orders", 2)
@@ -110,6 +111,9 @@ def test_remote_topic_that_keeps_partitions_grows_with_its_source_where_other_co
     lab.copy()
     lab.grow("orders", 4)
     lab.write("orders", values(20, "new partition"), 3)
+    assert main(["plan", str(lab.config)]) == 0
+    planned = capsys.readouterr().out
+    assert re.search(r"~ .*2 -> 4 +grow", planned) and "by their keys" not in planned
     lab.copy()
     assert lab.remote_values("orders", 3) == values(20, "new partition")
     assert lab.differences("orders") == []

@@ -148,12 +148,13 @@ def test_nothing_is_deleted_where_the_source_shows_no_topic_at_all() -> None:
 
 
 class Guarded:
-    """A cluster with topics and ACLs, which may be `away` when it is asked to delete some."""
+    """A cluster with topics and ACLs, which may be `away` when it is asked to delete some, or for more than `room`."""
 
     alias = "B"
 
     def __init__(self, topics: Iterable[str], acls: Iterable[AclBinding], away: bool = False) -> None:
         self._topics, self.acls, self.away = list(topics), list(acls), away
+        self.room = 1_000_000
 
     def topics(self) -> Mapping[str, TopicDescription]:
         return {name: TopicDescription(name, f"id of {name}", 1) for name in self._topics}
@@ -162,6 +163,8 @@ class Guarded:
         return self.acls
 
     def create_topic_acls(self, acls: Iterable[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
+        if len(self.acls) >= self.room:
+            raise ClusterError("B: no broker answers")
         self.acls += acls
         return dict.fromkeys(acls)
 
@@ -205,3 +208,15 @@ def test_acl_that_could_not_be_deleted_now_is_deleted_at_a_later_turn() -> None:
     # What is gone is not the flow's any more: somebody else's, given later, stays.
     target.acls = [replace(READ, topic="A.orders")]
     assert turn().deleted == 0 and len(target.acls) == 1
+
+
+def test_acls_that_were_created_before_the_target_went_away_are_the_flows_to_delete() -> None:
+    deleting, book = flow(sync_topic_acls_delete=True), Book()
+    source, target = Guarded(["orders"], []), Guarded(["A.orders"], [])
+    source.acls = [replace(READ, principal=f"User:{number}") for number in range(2500)]
+    target.room = 2000
+    with pytest.raises(ClusterError):
+        sync_topic_acls(deleting, (deleting,), cast(Any, source), cast(Any, target), book)
+    source.acls, target.room = [], 1_000_000
+    synced = sync_topic_acls(deleting, (deleting,), cast(Any, source), cast(Any, target), book)
+    assert (synced.deleted, target.acls) == (2000, [])

@@ -150,7 +150,7 @@ if [[ $deploy_mode == client ]]; then
     # Rows come and go by the megabyte and leave nothing behind, so throughput counts. Java does not start with two.
     chosen="${JAVA_TOOL_OPTIONS:-} ${JDK_JAVA_OPTIONS:-} ${_JAVA_OPTIONS:-} ${SPARK_SUBMIT_OPTS:-} ${options[*]-}"
     chosen+=" $(grep -hsE '^[[:space:]]*spark\.driver\.defaultJavaOptions' "$defaults" || true)"
-    chosen+=" $(grep -hsE '^[^#]*-XX:' "${SPARK_CONF_DIR:-$SPARK_HOME/conf}/spark-env.sh" || true)"
+    chosen+=" $(grep -hsE '^[^#]*-XX:' "${SPARK_CONF_DIR:-$SPARK_HOME/conf}"/{spark-env.sh,java-opts} || true)"
     [[ $chosen =~ -XX:\+Use[[:alnum:]]+GC([^[:alnum:]]|$) ]] || java_options+=" -XX:+UseParallelGC"
     if [[ -n $keep_classes ]]; then
         java_options+=" -XX:ArchiveClassesAtExit=\"$classes.part\" -Xlog:cds=off -Xlog:cds+dynamic=off"

@@ -84,16 +84,17 @@ def _default(name: str, environ: Mapping[str, str], spark_home: Path) -> str:
 
 def _lines(file: Path) -> List[str]:
     """Of a file that need not be there."""
-    return [line.strip() for line in file.read_text().splitlines()] if file.is_file() else []
+    return [line.strip() for line in file.read_text(errors="replace").splitlines()] if file.is_file() else []
 
 
 def _collector(environ: Mapping[str, str], spark_home: Path) -> str:
     """One more option, `COLLECTOR`, unless the user's own settings name one: Java does not start with two."""
-    names = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+    names = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
     own = [environ.get(name, "") for name in names]
     own.append(_default("spark.driver.defaultJavaOptions", environ, spark_home))
-    script = Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf", "spark-env.sh")
-    own += [line for line in _lines(script) if not line.startswith("#")]
+    for name in ("spark-env.sh", "java-opts"):
+        lines = _lines(Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf", name))
+        own += [line for line in lines if not line.startswith("#")]
     return "" if _COLLECTOR.search(" ".join(own)) else f" {COLLECTOR}"
 
 

@@ -128,14 +128,18 @@ class GroupMember:
         """Commit at once. Raises `ClusterError` where that cannot be done."""
         self.offer(offsets)
         with self._changed:
-            self._commit_at = 0.0
-            done = self._changed.wait_for(lambda: not self._due(offsets) or self._error is not None, COMMIT_SECONDS)
+            self._commit_at, self._forbidden = 0.0, frozenset()
+            self._changed.wait_for(lambda: not self._due(offsets) or self._refused(offsets), COMMIT_SECONDS)
+            done = not self._due(offsets)
         if self._error is not None:
             raise self._error
-        if not done and self._forbidden:
+        if not done and self._refused(offsets):
             raise ClusterError(*self._may_not_commit())
         if not done:
             raise ClusterError(f"{self._config.alias}: cannot commit for group {self._group}", "is its coordinator up?")
+
+    def _refused(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
+        return self._error is not None or any(topic in self._forbidden for topic, _ in self._due(offsets))
 
     def _run(self) -> None:
         while not self._closing.is_set() and self._error is None:

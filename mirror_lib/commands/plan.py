@@ -50,7 +50,7 @@ class _Known(NamedTuple):
 def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, _Known]:
     """What only the state tells of each flow, or Spark itself, which is started for the flows that need it.
 
-    Raises ConfigError where a change cannot be made.
+    Raises ConfigError where a change cannot be made, StateError where the state cannot be read.
     """
     asking = [flow for flow in flows if _deletes(flow) or flow.change is not None or flow.counts_differ == KEY]
     if not asking:

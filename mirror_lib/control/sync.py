@@ -110,35 +110,52 @@ def sync_topic_acls(
     if theirs is None or ours is None:
         unguarded = source.alias if theirs is None else target.alias
         return Synced(notes=(f"no ACLs are copied: {unguarded} has no authorizer",))
-    selected, _ = select_topics(flow, source.topics(), flows)
+    selected, skipped = select_topics(flow, source.topics(), flows)
+    unnamed = [each for each in skipped if each.unnamed]
     made = book.made(flow.name) if flow.sync_topic_acls_delete else frozenset()
-    changes = acl_changes(flow, theirs, ours, selected, made, flows, target.topics())
+    changes = acl_changes(flow, theirs, ours, selected, made, flows, target.topics(), bool(unnamed))
+    created, refused = _created(flow, target, book, changes.create)
+    deleted, kept = _deleted(flow, target, book, changes.delete)
+    sentences = [f"{target.alias} refuses an ACL of {acl.topic}: {why}" for acl, why in {**refused, **kept}.items()]
+    kept_all = "; no ACL is deleted meanwhile" if flow.sync_topic_acls_delete else ""
+    sentences += [f"an ACL of {each.acl.topic} is not copied: {each.reason}{kept_all}" for each in changes.failed]
+    sentences += [f"the ACLs of {each.name} are not copied: {each.reason}{kept_all}" for each in unnamed]
+    return Synced(len(created), len(deleted), tuple(dict.fromkeys(sentences)))
+
+
+def _created(
+    flow: ReplicationFlow, target: AclCluster, book: MadeAcls, acls: Sequence[AclBinding]
+) -> Tuple[Sequence[AclBinding], Mapping[AclBinding, str]]:
     created: List[AclBinding] = []
     refused: Dict[AclBinding, str] = {}
-    for first in range(0, len(changes.create), BOOKED_AT_ONCE):
+    for first in range(0, len(acls), BOOKED_AT_ONCE):
         # Told after they are there and before they are gone: killed in between, an ACL stays that nobody will delete.
-        done, why = _carried_out(target.create_topic_acls(changes.create[first : first + BOOKED_AT_ONCE]))
+        done, why = _carried_out(target.create_topic_acls(acls[first : first + BOOKED_AT_ONCE]))
         if done:
             book.created(flow.name, done)
+        for acl in done:
+            log.info("%s: created %s", flow.name, acl)
         created += done
         refused.update(why)
-    if changes.delete:
-        book.given_up(flow.name, changes.delete)
+    return created, refused
+
+
+def _deleted(
+    flow: ReplicationFlow, target: AclCluster, book: MadeAcls, acls: Sequence[AclBinding]
+) -> Tuple[Sequence[AclBinding], Mapping[AclBinding, str]]:
+    if acls:
+        book.given_up(flow.name, acls)
     try:
-        deleted, kept = _carried_out(target.delete_topic_acls(changes.delete))
+        deleted, kept = _carried_out(target.delete_topic_acls(acls))
     except MirrorError:
         # Nobody knows which of them are gone. Those that are not there are not missed in the book.
-        book.created(flow.name, changes.delete)
+        book.created(flow.name, acls)
         raise
     if kept:
         book.created(flow.name, list(kept))
-    for acl in created:
-        log.info("%s: created %s", flow.name, acl)
     for acl in deleted:
         log.info("%s: deleted %s", flow.name, acl)
-    sentences = [f"{target.alias} refuses an ACL of {acl.topic}: {why}" for acl, why in {**refused, **kept}.items()]
-    sentences += [f"an ACL of {each.acl.topic} is not copied: {each.reason}" for each in changes.failed]
-    return Synced(len(created), len(deleted), tuple(dict.fromkeys(sentences)))
+    return deleted, kept
 
 
 def _carried_out(

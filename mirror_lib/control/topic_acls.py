@@ -15,7 +15,7 @@ from mirror_lib.topics.filters import PatternFilter, topic_filter_for
 from mirror_lib.topics.naming import remote_topic
 from mirror_lib.topics.plan import why_closed
 from mirror_lib.topics.policy import policy_for
-from mirror_lib.topics.selection import copied_back, why_skipped
+from mirror_lib.topics.selection import copied_back, may_be_wanted, why_skipped
 
 NO_TOPICS: Mapping[str, TopicDescription] = {}
 # What an ACL is for: a name or a prefix, and which of them it is.
@@ -49,13 +49,35 @@ def acl_changes(
     made: FrozenSet[AclBinding] = frozenset(),
     flows: Sequence[ReplicationFlow] = (),
     target_topics: Mapping[str, TopicDescription] = NO_TOPICS,
+    unnamed: bool = False,
 ) -> AclChanges:
     """Compare all ACLs of topics on both clusters. `selected` has the remote name of each topic that is copied now.
     `made` are the ACLs on the target that this flow created: only they are ever deleted, and only if the flow has
     `sync.topic.acls.delete` and still copies something. `flows` are all flows of the file. Of `target_topics` those
-    that the flow must not write to keep the ACLs that they have.
+    that the flow must not write to keep the ACLs that they have. `unnamed`: some are not in `selected`, as a class of
+    the user's failed on them; nothing is deleted then.
     """
-    translator = _Translator(flow, selected, flows)
+    wanted, skipped, failed = _wanted(flow, source, _Translator(flow, selected, flows), target_topics)
+    there = frozenset(remote)
+    opened = (acl for acl in wanted.keys() - there if why_closed(acl.topic, flow, target_topics) is None)
+    # A source that shows no topic at all has more likely lost a right than its topics; and what could not be translated
+    # may be the original of any ACL.
+    deleting = flow.sync_topic_acls_delete and bool(selected) and not (failed or unnamed)
+    return AclChanges(
+        create=tuple(sorted(opened, key=_order)),
+        delete=tuple(sorted((made & there) - wanted.keys(), key=_order)) if deleting else (),
+        skipped=tuple(skipped),
+        failed=tuple(failed),
+    )
+
+
+def _wanted(
+    flow: ReplicationFlow,
+    source: Iterable[AclBinding],
+    translator: _Translator,
+    target_topics: Mapping[str, TopicDescription],
+) -> Tuple[Mapping[AclBinding, None], Sequence[SkippedAcl], Sequence[SkippedAcl]]:
+    """The ACLs that belong on the target, those of the source without any, and which of them a class failed on."""
     wanted: Dict[AclBinding, None] = {}
     skipped: List[SkippedAcl] = []
     failed: List[SkippedAcl] = []
@@ -64,23 +86,14 @@ def acl_changes(
             translated, reason = translator.translate(acl)
         except CustomClassError as error:
             translated, reason = (), error.message
-            failed.append(SkippedAcl(acl, reason))
+            by_name = acl.pattern_type == LITERAL and acl.topic != EVERY_TOPIC
+            failed += [SkippedAcl(acl, reason)] if not by_name or may_be_wanted(acl.topic, flow) else []
         for each in translated:
             wanted[each] = None
             reason = reason or why_closed(each.topic, flow, target_topics) or ""
         if reason:
             skipped.append(SkippedAcl(acl, reason))
-    there = frozenset(remote)
-    opened = (acl for acl in wanted.keys() - there if why_closed(acl.topic, flow, target_topics) is None)
-    # A source that shows no topic at all has more likely lost a right than its topics; and what could not be translated
-    # may be the original of any ACL.
-    deleting = flow.sync_topic_acls_delete and bool(selected) and not failed
-    return AclChanges(
-        create=tuple(sorted(opened, key=_order)),
-        delete=tuple(sorted((made & there) - wanted.keys(), key=_order)) if deleting else (),
-        skipped=tuple(skipped),
-        failed=tuple(failed),
-    )
+    return wanted, skipped, failed
 
 
 def _order(acl: AclBinding) -> Tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from dataclasses import dataclass, replace
@@ -208,14 +209,20 @@ class Fetcher:
         """Whether a broker that has brought nothing yet is giving a large answer."""
         return any(self._client.hears(node) for node in self._in_flight if not self._brought.get(node))
 
-    def pump(self, partitions: Iterable[Fetchable]) -> None:
-        """Ask each free broker for what its partitions want. Raises `Disconnected` for a leaderless partition."""
+    def pump(self, partitions: Iterable[Fetchable]) -> float:
+        """Ask each free broker for what its partitions want. Returns the seconds until one that is not to be asked yet
+        may be, infinite where there is none. Raises `Disconnected` for a leaderless partition."""
+        rest = math.inf
         wanted: Dict[int, Dict[Partition, int]] = {}
         brief: Set[int] = set()
         now = time.monotonic()
         for partition in partitions:
             node = self._client.leader(partition.source)
-            if node in self._in_flight or (node is not None and not self._pace.due(node, now)):
+            if node in self._in_flight:
+                continue
+            wait = self._pace.wait(node, now) if node is not None else 0.0
+            if wait:
+                rest = min(rest, wait)
                 continue
             if not partition.hungry():
                 brief.update([node] if node is not None and partition.full() else [])
@@ -226,10 +233,7 @@ class Fetcher:
         brokers = len(wanted) + len(self._in_flight)
         for node in sorted(wanted, key=lambda each: self._asked_at.get(each, 0)):
             self._send(node, wanted[node], node in brief, brokers)
-
-    def rest(self) -> float:
-        """Seconds until a broker that `pump` passed over may be asked."""
-        return self._pace.rest(time.monotonic())
+        return rest
 
     def _send(self, node: int, wanted: Mapping[Partition, int], brief: bool, brokers: int) -> None:
         in_turn, max_wait_ms = self._turns.next(node, wanted, brief)

@@ -6,7 +6,6 @@ the records do.
 
 from __future__ import annotations
 
-import math
 from typing import Dict
 
 # Behind an answer that brought less, questions begin no sooner than so long after each other.
@@ -29,10 +28,6 @@ class FetchPace:
         """Its answer is there, with so many bytes of records."""
         self._due[node] = self._asked[node] + (PAUSE_SECONDS if brought < SMALL_BYTES else 0.0)
 
-    def due(self, node: int, now: float) -> bool:
-        """Whether the broker may be asked."""
-        return now >= self._due.get(node, now)
-
-    def rest(self, now: float) -> float:
-        """Seconds until the first that may not be asked now may be; infinite where there is none."""
-        return min((due - now for due in self._due.values() if due > now), default=math.inf)
+    def wait(self, node: int, now: float) -> float:
+        """Seconds until the broker may be asked; 0 where it may be now."""
+        return max(0.0, self._due.get(node, now) - now)

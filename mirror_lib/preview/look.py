@@ -88,14 +88,13 @@ def preview(
         return None
 
     topics = (facts.source_topics, facts.target_topics)
-    selected = {each.source.name: each.remote_topic for each in plan.copied}
     return FlowPreview(
         flow=flow,
         facts=facts,
         topics=plan,
         configs=part(CONFIGS, lambda: _configs(flow, plan, source, target)),
         acls=part(ACLS, lambda: _acls(flow, flows, facts, made_acls, source, target)),
-        groups=part(GROUPS, lambda: _groups(flow, selected, source, target)),
+        groups=part(GROUPS, lambda: _groups(flow, plan, source, target)),
         internal=part(INTERNAL, lambda: plan_internal_topics(flow, *topics, pairs)),
         silent=silent,
         engine=engine,
@@ -131,15 +130,17 @@ def _acls(
     if ours is None or theirs is None:
         raise _Silent(f"none: {flow.source.alias if ours is None else flow.target.alias} has no authorizer")
     # By name, as the sync has it: rights may be there before their topics are.
-    selected, _ = select_topics(flow, facts.source_topics, flows)
-    return acl_changes(flow, ours, theirs, selected, made, flows, facts.target_topics)
+    selected, skipped = select_topics(flow, facts.source_topics, flows)
+    unnamed = any(each.unnamed for each in skipped)
+    return acl_changes(flow, ours, theirs, selected, made, flows, facts.target_topics, unnamed)
 
 
 def _groups(
-    flow: ReplicationFlow, selected: Mapping[str, str], source: GroupCluster, target: GroupCluster
+    flow: ReplicationFlow, plan: TopicPlan, source: GroupCluster, target: GroupCluster
 ) -> Tuple[GroupPlan, ...]:
     if not flow.translates:
         raise _Silent("off: sync.group.offsets.enabled and emit.checkpoints.enabled are false")
+    selected = {each.source.name: each.remote_topic for each in plan.copied}
     names, chosen = source.group_names(), group_filter_for(flow)
     taken = [name for name in names if chosen.why_not(name) is None]
     committed = source.committed_offsets(taken)

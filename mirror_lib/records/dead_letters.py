@@ -116,7 +116,7 @@ class DeadLetters:
         fenced = by_partition if self._there is not None else client.partitions_of(self._topic)
         producer = self._held = self._fenced(client, plan, sorted(fenced), deadline)
         if self._there is None:
-            found = KnownLetters(stands)
+            found = KnownLetters(plan.source_alias, stands)
             for number in fenced:
                 self._read(client, (self._topic, number), found)
             self._there = found

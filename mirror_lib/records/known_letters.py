@@ -18,9 +18,10 @@ _REASON = ERROR_HEADER.encode()
 
 
 class Letter(NamedTuple):
-    """What a dead letter is told by: the source partition and offset of its record, a digest, and its time (ms), which
-    is None where the broker has set it."""
+    """What a dead letter is told by: the alias, source partition and offset of its record, a digest, and its time (ms),
+    which is None where the broker has set it."""
 
+    cluster: str
     source: Partition
     offset: int
     digest: bytes
@@ -36,13 +37,14 @@ def letter_of(body: bytes, timestamp: Optional[int]) -> Optional[Letter]:
     told = list(headers_of(body))[-len(_ORIGIN) - 1 :]
     if tuple(name for name, _ in told) != (*_ORIGIN, _REASON):
         return None
-    _, topic, number, offset, reason = (value for _, value in told)
-    if topic is None or reason is None or not (_is_number(number) and _is_number(offset)):
+    cluster, topic, number, offset, reason = (value for _, value in told)
+    if cluster is None or topic is None or reason is None or not (_is_number(number) and _is_number(offset)):
         return None
     # The reason is the last header, and so the end of the body.
     length = sum(len(encode_varint(len(each))) + len(each) for each in (_REASON, reason))
     digest = blake2b(body[:-length], digest_size=16).digest()
-    return Letter((topic.decode("utf-8", "replace"), int(number or 0)), int(offset or 0), digest, timestamp)
+    source = (topic.decode("utf-8", "replace"), int(number or 0))
+    return Letter(cluster.decode("utf-8", "replace"), source, int(offset or 0), digest, timestamp)
 
 
 def _is_number(value: Optional[bytes]) -> bool:
@@ -50,12 +52,16 @@ def _is_number(value: Optional[bytes]) -> bool:
 
 
 class KnownLetters:
-    """All that a dead letter topic held, and was given since, of records from where each source partition stood on."""
+    """All that a dead letter topic held, and was given since, of one cluster's records from where each of its
+    partitions stood on. Of a partition that is not said to stand anywhere, from behind the last letter on: there is
+    none."""
 
-    def __init__(self, stands: Mapping[Partition, int]) -> None:
-        self._from = dict(stands)
-        # Offsets of their records by source partition.
+    def __init__(self, cluster: str, stands: Mapping[Partition, int]) -> None:
+        self._cluster = cluster
+        self._from: Dict[Partition, int] = {}
+        # Offsets of their records by source partition that was said to stand somewhere.
         self._known: Dict[Partition, Dict[Tuple[bytes, Optional[int]], int]] = {}
+        self.stands(stands)
 
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))
@@ -74,8 +80,13 @@ class KnownLetters:
 
     def add(self, letter: Letter) -> None:
         """Remember one that is on the topic."""
-        if self.tells_of([letter]):
-            self._known.setdefault(letter.source, {})[(letter.digest, letter.timestamp)] = letter.offset
+        if letter.cluster != self._cluster:
+            return
+        first = self._from.get(letter.source, 0)
+        if letter.source not in self._known:
+            self._from[letter.source] = max(first, letter.offset + 1)
+        elif letter.offset >= first:
+            self._known[letter.source][(letter.digest, letter.timestamp)] = letter.offset
 
     def has(self, letter: Letter) -> bool:
         """Whether it is there, as far as this tells of it."""

@@ -92,7 +92,7 @@ class MixedPass:
         ends = self._ends_of_silent(ready.plan, found, changed.repeatable)
         letters = [letter for each in found for letter in each.dead]
         if letters and self._dead_letters is not None:
-            self._dead_letters.append(ready.plan, letters, {row.place: row.from_offset for row in ranges})
+            self._dead_letters.append(ready.plan, letters, {row.place: row.from_offset for row in planned.of(SOURCE)})
         parts = self._settled(ready.plan, found, ends, lanes, began)
         at = {(part.remote_topic, part.partition): part.downstream_offset for part in parts}
         offsets = sum((row.until_offset or 0) - row.from_offset for row in ranges)

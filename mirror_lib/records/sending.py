@@ -31,6 +31,10 @@ class Sending:
         by_remote = {copy.remote: copy for copy in copies}
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
+            # First of all: what came while somebody waited for another answer would not end the wait below.
+            for ack in self._appender.acknowledgements():
+                by_remote[ack.remote].acknowledge(ack)
+                deadline = time.monotonic() + PATIENCE_SECONDS
             self._appender.pump(list(copies))
             waiting = sum(copy.queued_bytes for copy in copies if copy.stopped is None)
             if waiting <= most_bytes and (most_bytes or self._appender.idle()) and not waits():
@@ -38,6 +42,3 @@ class Sending:
             if time.monotonic() > deadline:
                 raise Disconnected(f"{self._client.alias}: no answer to what was appended in {PATIENCE_SECONDS:.0f} s")
             self._client.network.poll(100)
-            for ack in self._appender.acknowledgements():
-                by_remote[ack.remote].acknowledge(ack)
-                deadline = time.monotonic() + PATIENCE_SECONDS

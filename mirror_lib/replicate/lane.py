@@ -7,6 +7,7 @@ die between any two: whoever takes it over fences first and finds on the remote 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import replace
 from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
@@ -202,19 +203,20 @@ class LaneCopier:
         copies = list(self._copies.values())
         self._gate.begin_pass()
         while True:
-            now = time.monotonic()
+            # First of all: what came while somebody waited for another answer would not end the wait below.
+            runs += self._take(fetcher)
+            for ack in appender.acknowledgements():
+                self._by_remote[ack.remote].acknowledge(ack)
+            now, rest = time.monotonic(), math.inf
             full = self._gate.pass_is_full() or runs >= self._plan.most_syncs
             no_more = now >= stop_at or full or self._teller.shall_end()
             queue_bytes = THROTTLED_QUEUE_BYTES if self._target.is_throttled() else LANE_QUEUE_BYTES
             if not no_more and sum(copy.queued_bytes for copy in copies) < queue_bytes:
-                fetcher.pump(copies)
+                rest = fetcher.pump(copies)
             appender.pump(copies)
             if all(copy.finished(no_more) for copy in copies) and appender.idle() and not self._hears_first(fetcher):
                 return
-            self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000, fetcher.rest() * 1000))
-            runs += self._take(fetcher)
-            for ack in appender.acknowledgements():
-                self._by_remote[ack.remote].acknowledge(ack)
+            self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000, rest * 1000))
 
     def _hears_first(self, fetcher: Fetcher) -> bool:
         # Over a narrow line no pass would bring anything: the next one asks over connections of its own.

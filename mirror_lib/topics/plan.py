@@ -16,7 +16,7 @@ from mirror_lib.progress import counted
 from mirror_lib.topics.filters import topic_filter_for
 from mirror_lib.topics.naming import remote_topic, remote_topics
 from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
-from mirror_lib.topics.selection import copied_back, name_fault, why_skipped
+from mirror_lib.topics.selection import copied_back, may_be_wanted, name_fault, why_skipped
 from mirror_lib.topics.shared_copies import agreed, whole_or_not
 
 
@@ -61,11 +61,13 @@ class CopiedTopic:
 
 @dataclass(frozen=True)
 class SkippedTopic:
-    """A source topic that is not copied. `wanted`: the flow asks for it, but it cannot be copied as things are."""
+    """A source topic that is not copied. `wanted`: the flow asks for it, but it cannot be copied as things are;
+    `unnamed`: since a class of the user's failed on its name."""
 
     name: str
     reason: str
     wanted: bool = False
+    unnamed: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ def select_topics(
             # A policy of the user's is not asked about topics that the flow has nothing to do with.
             remote = remote_topic(flow, name) if unwanted is None else ""
         except CustomClassError as error:
-            skipped.append(SkippedTopic(name, error.message, wanted=True))
+            wanted = may_be_wanted(name, flow)
+            skipped.append(SkippedTopic(name, error.message, wanted=wanted, unnamed=wanted))
             continue
         if unwanted is not None:
             skipped.append(SkippedTopic(name, unwanted))

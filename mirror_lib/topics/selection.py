@@ -6,6 +6,7 @@ import re
 from typing import Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import CustomClassError
 from mirror_lib.topics.filters import topic_filter_for
 from mirror_lib.topics.naming import remote_topics
 from mirror_lib.topics.policy import copied_through, policy_for
@@ -24,6 +25,14 @@ def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
     if filtered is not None and not (flow.heartbeats_replication and policy.is_heartbeats_topic(topic)):
         return filtered
     return why_cycle(topic, flow)
+
+
+def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:
+    """Whether the filter of `flow` takes `topic`, or cannot tell: a question about names that the policy failed on."""
+    try:
+        return topic_filter_for(flow).why_not(topic) is None
+    except CustomClassError:
+        return True
 
 
 def why_cycle(topic: str, flow: ReplicationFlow) -> Optional[str]:

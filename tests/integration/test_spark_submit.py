@@ -147,6 +147,9 @@ def test_javas_collector_is_the_callers_if_there_is_one(tmp_path: Path, name: st
     assert COLLECTOR not in value_of(dry_run(env, "--conf", "spark.driver.defaultJavaOptions=-XX:+UseZGC"), given)
     (tmp_path / "spark-env.sh").write_text('# -XX:+UseG1GC\nexport SPARK_SUBMIT_OPTS="-XX:+UseG1GC"\n')
     assert COLLECTOR not in value_of(dry_run({**env, "SPARK_CONF_DIR": str(tmp_path)}), given)
+    (tmp_path / "opts").mkdir()
+    (tmp_path / "opts" / "java-opts").write_text("-XX:+UseSerialGC\n")
+    assert COLLECTOR not in value_of(dry_run({**env, "SPARK_CONF_DIR": str(tmp_path / "opts")}), given)
     (tmp_path / "p").write_text("spark.driver.defaultJavaOptions -Xss4m -XX:+UseSerialGC\n")
     assert COLLECTOR not in value_of(dry_run(env, "--properties-file", str(tmp_path / "p")), given)
 

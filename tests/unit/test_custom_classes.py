@@ -57,6 +57,11 @@ class Narrow(Plain):
         return {"orders": "team.orders"}[topic]
 
 
+class Splitting(Plain):
+    def is_internal_topic(self, topic):
+        return topic.split(".")[1] == "internal"
+
+
 class Greedy(Plain):
     def is_internal_topic(self, topic):
         return False
@@ -162,6 +167,33 @@ def test_an_acl_that_a_policy_cannot_translate_is_told_and_the_others_go_on(
     # It may be the original of any of ours.
     assert changes.delete == ()
     assert acl_changes(flow, [read], [ours], selected, frozenset([ours])).delete == (ours,)
+
+
+def test_a_topic_that_only_the_policy_fails_on_is_no_fault_where_the_flow_does_not_ask_for_it(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    flow = flow_with(replication_policy_class="mine:Splitting", topics="team.orders", sync_topic_acls_delete="true")
+    plan = planned(flow, "team.orders", "foo")
+    assert [each.source.name for each in plan.copied] == ["team.orders"] and plan.blocked == ()
+    assert [(each.name, each.unnamed) for each in plan.skipped] == [("foo", False)]
+    foreign = AclBinding("foo", LITERAL, "User:alice", "*", "READ", "ALLOW")
+    ours = replace(foreign, topic="A.team.old")
+    changes = acl_changes(flow, [foreign], [ours], {"team.orders": "A.team.orders"}, frozenset([ours]))
+    assert changes.failed == () and changes.delete == (ours,)
+
+
+def test_no_acl_is_deleted_while_a_class_fails_on_a_topic_that_the_flow_asks_for(
+    flow_with: Callable[..., ReplicationFlow],
+) -> None:
+    topics = "team.orders,foo"
+    asked = flow_with(replication_policy_class="mine:Splitting", topics=topics, sync_topic_acls_delete="true")
+    (skipped,) = planned(asked, "team.orders", "foo").skipped
+    assert (skipped.name, skipped.wanted, skipped.unnamed) == ("foo", True, True)
+    ours = AclBinding("A.fo", PREFIXED, "User:alice", "*", "READ", "ALLOW")
+    for unnamed in (True, False):
+        selected = {"team.orders": "A.team.orders"}
+        changes = acl_changes(asked, [], [ours], selected, frozenset([ours]), unnamed=unnamed)
+        assert changes.delete == (() if unnamed else (ours,))
 
 
 # --- loading -----------------------------------------------------------------------------------------------------

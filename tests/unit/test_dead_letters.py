@@ -40,7 +40,7 @@ def letter(made: bytes, timestamp: Optional[int] = NOON) -> Letter:
 
 
 def there(*found: Letter) -> KnownLetters:
-    known = KnownLetters({})
+    known = KnownLetters("A", {("orders", 0): 0})
     for each in found:
         known.add(each)
     return known
@@ -106,7 +106,7 @@ def test_letters_are_there_once_wherever_a_life_falls_back_to(
             known.stands(stands)
             known = known if known.tells_of(given_again) else None
         if known is None:
-            known = KnownLetters(stands)
+            known = KnownLetters("A", stands)
             for each in topic:
                 known.add(each)
         for each in given_again:
@@ -118,9 +118,19 @@ def test_letters_are_there_once_wherever_a_life_falls_back_to(
 
 
 def test_life_remembers_no_more_letters_than_one_pass_gave() -> None:
-    known = KnownLetters({("orders", 0): 0})
+    known = KnownLetters("A", {("orders", 0): 0})
     for start in range(0, 1000, 10):
         known.stands({("orders", 0): start})
         for offset in range(start, start + 10):
             known.add(letter(body(offset=offset)))
     assert len(known) == 10
+
+
+def test_letters_of_partitions_that_have_nothing_to_copy_and_of_other_clusters_take_no_memory() -> None:
+    known = KnownLetters("A", {("payments", 0): 0})
+    for offset in range(1000):
+        known.add(letter(body(offset=offset)))
+        known.add(letter(body(offset=offset, alias=b"C")))
+    assert len(known) == 0
+    assert known.tells_of([letter(body(offset=1000))]) and not known.has(letter(body(offset=1000)))
+    assert not known.tells_of([letter(body(offset=999))])

@@ -82,7 +82,11 @@ def test_javas_collector_is_the_users_if_there_is_one(tmp_path: Path) -> None:
     assert COLLECTOR in java_settings("4.0.0", environ, tmp_path)[options]
     (tmp_path / "conf" / "spark-env.sh").write_text('export SPARK_SUBMIT_OPTS="-XX:+UseG1GC"\n')
     assert COLLECTOR not in java_settings("4.0.0", environ, tmp_path)[options]
-    (tmp_path / "conf" / "spark-env.sh").unlink()
+    (tmp_path / "conf" / "spark-env.sh").write_bytes("# für alle".encode("latin-1"))
+    assert COLLECTOR in java_settings("4.0.0", environ, tmp_path)[options]
+    (tmp_path / "conf" / "java-opts").write_text("-XX:+UseSerialGC")
+    assert COLLECTOR not in java_settings("4.0.0", environ, tmp_path)[options]
+    (tmp_path / "conf" / "java-opts").unlink()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions=-Xss4m -XX:+UseZGC\n")
     assert COLLECTOR not in java_settings("4.0.0", environ, tmp_path)[options]
 

@@ -9,13 +9,14 @@ def asked_of(pace: FetchPace, brought: int, answer_seconds: float, until: float 
     """How often a broker is asked until then, whose answers take so long and bring so much."""
     now, count = 0.0, 0
     while now < until:
-        if pace.due(1, now):
+        wait = pace.wait(1, now)
+        if not wait:
             pace.asked(1, now)
             count += 1
             now += answer_seconds
             pace.answered(1, brought)
         else:
-            now += pace.rest(now)
+            now += wait
     return count
 
 
@@ -33,13 +34,12 @@ def test_long_poll_that_ends_is_followed_by_the_next_at_once() -> None:
     pace.answered(1, 200)
     pace.asked(1, 10.0)
     pace.answered(1, 0)
-    assert pace.due(1, 10.5)
+    assert pace.wait(1, 10.5) == 0
 
 
 def test_broker_that_waits_holds_up_no_other() -> None:
     pace = FetchPace()
     pace.asked(1, 0.0)
     pace.answered(1, 200)
-    assert not pace.due(1, 0.001)
-    assert pace.due(2, 0.001)
-    assert pace.rest(PAUSE_SECONDS) == float("inf")
+    assert pace.wait(1, 0.001) == PAUSE_SECONDS - 0.001
+    assert pace.wait(2, 0.001) == 0

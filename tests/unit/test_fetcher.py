@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import List, Tuple
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mirror_lib.log.connection import Disconnected
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, Fetcher
 from mirror_lib.log.fetch_answer import KNOWS_NEAREST, FetchAnswer
+from mirror_lib.log.fetch_pace import PAUSE_SECONDS
 from mirror_lib.log.gaps import EMPTY_ANSWERS
 from mirror_lib.replicate.gate import Gate
 from mirror_lib.replicate.rates import NO_RATES
@@ -70,3 +72,15 @@ def test_a_log_that_ends_with_offsets_that_hold_nothing_is_read_to_its_end() -> 
     fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 4))), Wanting()
     gaps = [gap for _ in range(EMPTY_ANSWERS) for gap, _ in told(fetcher, partition)]
     assert gaps == [False] * (EMPTY_ANSWERS - 1) + [True]
+
+
+def test_a_broker_is_asked_or_it_is_told_how_soon_it_may_be() -> None:
+    """Who waits for a broker that nobody asked waits in vain."""
+    fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 2, DATA))), Wanting()
+    passed_over = 0
+    for _ in range(200):
+        rest = fetcher.pump([partition])
+        assert (0 < rest <= PAUSE_SECONDS) if fetcher.idle() else rest == math.inf
+        passed_over += fetcher.idle()
+        list(fetcher.answers())
+    assert passed_over

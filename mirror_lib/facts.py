@@ -193,7 +193,8 @@ class GroupCluster(Protocol):
         """State and members by group. Absent groups are left out."""
 
     def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        """Every committed offset by group. A group without any, or absent, has an empty mapping."""
+        """Every committed offset by group. A group without any, or absent, has an empty mapping; one of which nobody
+        told is left out."""
 
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Callable[[], bool] = lambda: True

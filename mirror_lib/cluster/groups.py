@@ -48,6 +48,7 @@ class ClusterGroups(GroupCoordinators):
     """What can be asked and ordered about consumer groups. Every method raises ClusterError where no broker answers."""
 
     _unlisted: Mapping[str, Failure] = {}
+    _undescribed: Mapping[str, Failure] = {}
 
     def group_names(self) -> Sequence[str]:
         """Consumer groups, sorted: classic, KIP-848 and simple ones; no share, streams or Connect groups."""
@@ -85,11 +86,17 @@ class ClusterGroups(GroupCoordinators):
                 "describe groups", DESCRIBE, absent, newer, lambda answer, _: described(answer, consumer_group)
             )
             found, failed = {**found, **more}, {**failed, **failed_too}
+        self._undescribed = failed
         self._name("groups not described", failed)
         return {group: each for group, each in found.items() if each is not None}
 
+    def undescribed_groups(self) -> Sequence[str]:
+        """The groups of which nobody told at the last `describe_groups` whether there are such, sorted."""
+        return sorted(self._undescribed)
+
     def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        """Every committed offset by group. A group without any, or absent, has an empty mapping.
+        """Every committed offset by group. A group without any, or absent, has an empty mapping; one of which nobody
+        told is left out.
 
         Not what a transaction committed that is still open, nor offsets of topics this principal may not describe.
         """

@@ -13,7 +13,8 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import BatchError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.log.connection import Disconnected, LogClient, is_retriable
-from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, fetch_request, fetched
+from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, fetched
+from mirror_lib.log.fetch_request import fetch_request
 from mirror_lib.log.reencode import read_records
 from mirror_lib.log.visible import entries
 

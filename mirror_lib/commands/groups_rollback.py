@@ -12,6 +12,8 @@ from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 from mirror_lib.progress import counted
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from mirror_lib.cluster import KafkaCluster
     from mirror_lib.state.group_offsets import GroupOffsetTable
     from mirror_lib.state.records import GroupOffset, MoveKey
@@ -21,17 +23,19 @@ if TYPE_CHECKING:
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror groups rollback`: put back what a run moved; without `--execute` only show it."""
     from mirror_lib.session import running_session
-    from mirror_lib.state.group_offsets import GroupOffsetTable
 
     with running_session("mirror groups rollback") as spark:
-        table = GroupOffsetTable(spark, config.state)
-        return roll_back(arguments, config, table)
+        return roll_back(arguments, config, spark)
 
 
-def roll_back(arguments: argparse.Namespace, config: MirrorConfig, table: GroupOffsetTable) -> int:
-    """Put back, or show, what run `arguments.run` moved; an exit code. ConfigError where there is no such run."""
+def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSession) -> int:
+    """Put back, or show, what run `arguments.run` moved; an exit code. ConfigError where there is no such run,
+    RefusedError where another cluster stands where it moved groups."""
     from mirror_lib.cluster import KafkaCluster
+    from mirror_lib.state.group_offsets import GroupOffsetTable
+    from mirror_lib.state.runs import RunTable
 
+    table = GroupOffsetTable(spark, config.state)
     by_side: Dict[Tuple[str, str], List[GroupOffset]] = {}
     for flow_name, move in table.of_run(arguments.run):
         by_side.setdefault((flow_name, move.cluster), []).append(move)
@@ -45,6 +49,7 @@ def roll_back(arguments: argparse.Namespace, config: MirrorConfig, table: GroupO
     failed = 0
     for (flow_name, alias), moves in by_side.items():
         with KafkaCluster(named_cluster(config, alias)) as cluster:
+            RunTable(spark, config.state).same_cluster(flow_name, alias, cluster.cluster_id())
             undone = _undone(arguments, flow_name, moves, cluster, table)
         _show(arguments, flow_name, alias, undone)
         failed += undone.failed

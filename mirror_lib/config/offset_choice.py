@@ -49,7 +49,8 @@ def until(text: str) -> OffsetChoice:
 
 def _choice(value: Value, words: Tuple[str, ...]) -> Optional[OffsetChoice]:
     parts = items(value)
-    text = ", ".join(parts)
+    # As it stands where it is a text: a group's name may have commas.
+    text = value.strip() if isinstance(value, str) else ", ".join(parts)
     label = _LABEL.fullmatch(text)
     kind, rest = label.groups() if label else ("", text)
     if kind == "group":

@@ -48,6 +48,9 @@ class Appender:
     def __init__(self, client: LogClient) -> None:
         self._client = client
         self._in_flight: Dict[int, Deque[Tuple[Future, List[Partition]]]] = {}
+        # When each partition had a batch in a request, the last time: one with large batches must not go first always.
+        self._sent_at: Dict[Partition, int] = {}
+        self._sent = 0
 
     def idle(self) -> bool:
         """True when nothing is in flight."""
@@ -65,7 +68,9 @@ class Appender:
         for node, ready in by_node.items():
             requests = self._in_flight.setdefault(node, deque())
             while len(requests) < IN_FLIGHT and any(partition.ready_bytes() for partition in ready):
-                chosen = _choose(ready)
+                chosen = _choose(sorted(ready, key=lambda each: self._sent_at.get(each.remote, 0)))
+                self._sent += 1
+                self._sent_at.update(dict.fromkeys((each.remote for each in chosen), self._sent))
                 future = self._client.send(node, _produce_request(chosen))
                 requests.append((future, [p.remote for p in chosen]))
 

@@ -100,9 +100,12 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         if reason:
             raise LoginRefused(reason)
 
-    def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
-        """As the library's."""
-        connection = super().get_connection(node_id, *arguments, **options)
+    def get_connection(self, node_id: Any, timeout_ms: Optional[float] = None, **options: Any) -> Any:
+        """As the library's, which gives a first connection all the time that there is: a server that never answers
+        would leave none for the others."""
+        if timeout_ms is not None:
+            timeout_ms = min(timeout_ms, self.socket_connection_setup_timeout_ms(node_id))
+        connection = super().get_connection(node_id, timeout_ms, **options)
         if type(connection) is KafkaConnection:
             connection.__class__ = BrokerConnection
             connection.throttle = self.throttle

@@ -155,14 +155,17 @@ class LogClient:
         known = {topic: self._topic_ids[topic] for topic in topics if topic in self._topic_ids}
         return known if len(known) == len(topics) else {}
 
-    def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
-        """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`.
+    def refresh_leaders(
+        self, topics: Iterable[str], deadline: float, partitions: Optional[Collection[Partition]] = None
+    ) -> None:
+        """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`, where `partitions` are
+        given for theirs alone.
 
         A topic that does not exist simply has no leader afterwards. Raises `ClusterError` when no broker answers.
         """
         wanted = sorted(set(topics))
         while True:
-            if self._learn_leaders(wanted) or time.monotonic() >= deadline:
+            if self._learn_leaders(wanted, partitions) or time.monotonic() >= deadline:
                 return
             time.sleep(0.1)
 
@@ -175,7 +178,7 @@ class LogClient:
         answer = self.answer(asked)
         return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}
 
-    def _learn_leaders(self, topics: List[str]) -> bool:
+    def _learn_leaders(self, topics: List[str], wanted: Optional[Collection[Partition]]) -> bool:
         try:
             answer = self.call(None, _metadata_request(topics))
         except Disconnected as error:
@@ -195,7 +198,7 @@ class LogClient:
                     self._leaders[key] = partition.leader_id
                 else:
                     self._leaders.pop(key, None)
-                    complete = False
+                    complete = complete and wanted is not None and key not in wanted
         known = {broker.node_id for broker in self._manager.cluster.brokers()}
         if not set(self._leaders.values()) <= known:
             self._manager.cluster.request_update()

@@ -7,14 +7,15 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from mirror_lib.log.batch import Buffer
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, by_topic, error_name, name_of
-from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST, NO_REPLICA, FetchAnswer, FetchRequestOfViews
+from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, error_name, name_of
+from mirror_lib.log.fetch_answer import NO_REPLICA, FetchAnswer
 from mirror_lib.log.fetch_pace import FetchPace
+from mirror_lib.log.fetch_request import fetch_request
 from mirror_lib.log.fetch_session import Asked, FetchSession
-from mirror_lib.log.fetch_turns import MAX_WAIT_MS, FetchTurns
+from mirror_lib.log.fetch_turns import BRIEF_WAIT_MS, FetchTurns
 from mirror_lib.log.gaps import Gaps
 from mirror_lib.log.offsets import local_start
 
@@ -38,63 +39,6 @@ class Fetched:
     log_start: int
     aborted: Tuple[Tuple[int, int], ...]
     data: Buffer
-
-
-def fetch_request(
-    positions: Mapping[Partition, int],
-    isolation: int,
-    max_bytes: int,
-    partition_max_bytes: int,
-    max_wait_ms: int = MAX_WAIT_MS,
-    asked: Optional[Asked] = None,
-    limits: Mapping[Partition, int] = {},
-    ids: Mapping[str, uuid.UUID] = {},
-) -> FetchRequestOfViews:
-    """One request for several partitions. The broker sends at least one whole batch of the first that has data.
-
-    `asked` says it within a session, `limits` beats `partition_max_bytes`. With `ids` of all topics it asks by id where
-    the broker can (KIP-516): another topic that was given the name gives then an error, and none of its records.
-    Without them it asks so that no broker names another replica to read from instead (KIP-392).
-    """
-    asked = asked or Asked(positions=positions)
-    topics: Dict[str, List[Any]] = {}
-    for (topic, number), position in asked.positions.items():
-        part = _part(number, position, limits.get((topic, number), partition_max_bytes))
-        topics.setdefault(topic, []).append(part)
-    return FetchRequestOfViews(
-        replica_id=-1,
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=isolation,
-        session_id=asked.session_id,
-        session_epoch=asked.epoch,
-        topics=[
-            FetchRequestOfViews.FetchTopic(topic=name, topic_id=ids.get(name), partitions=parts)
-            for name, parts in topics.items()
-        ],
-        forgotten_topics_data=_forgotten(asked.forgotten, ids),
-        rack_id="",
-        min_version=4,
-        max_version=BY_TOPIC_ID if ids else KNOWS_NEAREST - 1,
-    )
-
-
-def _part(number: int, position: int, max_bytes: int) -> Any:
-    return FetchRequestOfViews.FetchTopic.FetchPartition(
-        partition=number,
-        fetch_offset=position,
-        partition_max_bytes=max_bytes,
-        log_start_offset=-1,
-        current_leader_epoch=-1,
-        last_fetched_epoch=-1,
-    )
-
-
-def _forgotten(partitions: Iterable[Partition], ids: Mapping[str, uuid.UUID]) -> List[Any]:
-    kind = FetchRequestOfViews.ForgottenTopic
-    topics = by_topic(partitions).items()
-    return [kind(topic=name, topic_id=ids.get(name), partitions=numbers) for name, numbers in topics]
 
 
 def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = {}) -> Dict[Partition, Fetched]:
@@ -212,17 +156,17 @@ class Fetcher:
     def pump(self, partitions: Iterable[Fetchable]) -> float:
         """Ask each free broker for what its partitions want. Returns the seconds until one that is not to be asked yet
         may be, infinite where there is none. Raises `Disconnected` for a leaderless partition."""
-        rest = math.inf
         wanted: Dict[int, Dict[Partition, int]] = {}
         brief: Set[int] = set()
+        waits: Dict[int, float] = {}
         now = time.monotonic()
         for partition in partitions:
             node = self._client.leader(partition.source)
             if node in self._in_flight:
                 continue
             wait = self._pace.wait(node, now) if node is not None else 0.0
-            if wait:
-                rest = min(rest, wait)
+            if node is not None and wait:
+                waits[node] = wait
                 continue
             if not partition.hungry():
                 brief.update([node] if node is not None and partition.full() else [])
@@ -230,14 +174,19 @@ class Fetcher:
             if node is None:
                 raise Disconnected(f"{self._client.alias}: {name_of(partition.source)} has no leader")
             wanted.setdefault(node, {})[partition.source] = partition.fetch_position
-        brokers = len(wanted) + len(self._in_flight)
+        # Those that will be asked in a moment have their share of what may be brought, too.
+        brokers = len({*wanted, *self._in_flight, *waits, *brief})
         for node in sorted(wanted, key=lambda each: self._asked_at.get(each, 0)):
             self._send(node, wanted[node], node in brief, brokers)
-        return rest
+        return min(waits.values(), default=math.inf)
 
     def _send(self, node: int, wanted: Mapping[Partition, int], brief: bool, brokers: int) -> None:
         in_turn, max_wait_ms = self._turns.next(node, wanted, brief)
         granted = self._gate.grant(in_turn, brokers)
+        if not granted.each and len(in_turn) < len(wanted):
+            # A bound holds back the one that is asked for alone, and not the others.
+            in_turn, max_wait_ms = [each for each in wanted if each not in in_turn], BRIEF_WAIT_MS
+            granted = self._gate.grant(in_turn, brokers)
         if not granted.each:
             return
         self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
@@ -253,7 +202,7 @@ class Fetcher:
 
     def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
         """What has come: (partition, position asked for, whether nothing lies between it and the end, answer)."""
-        for node in [node for node, question in self._in_flight.items() if question.future.is_done]:
+        for node in iter(self._answered, None):
             future, positions, asked, granted, ids = self._in_flight.pop(node)
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
@@ -271,6 +220,10 @@ class Fetcher:
                 del self._sessions[node]  # what was told in it is dropped here
             elif known and not says_nothing(future.value):
                 yield from self._told(positions, found, granted)
+
+    def _answered(self) -> Optional[int]:
+        # Asked again behind each answer: to take one may wait for another broker's word, and more may come then.
+        return next((node for node, question in self._in_flight.items() if question.future.is_done), None)
 
     def _told(
         self, positions: Mapping[Partition, int], found: Mapping[Partition, Fetched], granted: Grant

@@ -29,10 +29,12 @@ def log_ends(
         node = client.leader(partition)
         if node is not None:
             by_node.setdefault(node, []).append(partition)
+    # All at once: brokers may be far, and there may be many.
+    asked = [client.send(node, list_offsets_request(of_node, LATEST, isolation)) for node, of_node in by_node.items()]
     return {
         (topic.name, part.partition_index): part.offset
-        for node, asked in by_node.items()
-        for topic in client.call(node, list_offsets_request(asked, LATEST, isolation)).topics
+        for answer in map(client.answer, asked)
+        for topic in answer.topics
         for part in topic.partitions
         if not part.error_code
     }

@@ -26,6 +26,7 @@ from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.old_brokers import check_brokers
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.stage import run_tasks
+from mirror_lib.replicate.starts import committed_by
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.replicate.totals import Totals
 from mirror_lib.state.incidents import IncidentTable
@@ -144,7 +145,7 @@ class Mirrors:
 
 def _last_pass(flow: ReplicationFlow, life: _Life, passes: RowPassTable) -> Optional[RowPass]:
     own, group = passes.latest(flow.name), flow.commit_source_group
-    return last_pass(own, life.clusters[0].committed_offsets([group]).get(group, {}), group) if group else own
+    return last_pass(own, committed_by(group, life.clusters[0]), group) if group else own
 
 
 def _left_out(incidents: IncidentTable, flow: ReplicationFlow, last: Optional[RowPass]) -> Sequence[Origin]:

@@ -86,7 +86,9 @@ def target_of(plan: TaskPlan, deadline: float, *topics: str) -> Iterator[LogClie
     client = LogClient(network, plan.target_alias, plan.target_options)
     try:
         client.connect(deadline)
-        client.refresh_leaders(topics or {task.remote[0] for task in plan.tasks}, deadline)
+        remotes = None if topics else {task.remote for task in plan.tasks}
+        # Half of what is left, as there is more to be done than to wait for elections.
+        client.refresh_leaders(topics or by_topic(remotes or ()), (time.monotonic() + deadline) / 2, remotes)
         yield client
     finally:
         client.close()

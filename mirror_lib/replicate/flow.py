@@ -35,16 +35,7 @@ from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replicate.stage import listening, run_tasks, task_slots
 from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.stopped import StoppedPartitions
-from mirror_lib.replicate.tailing import (
-    LEFT_OUT_SECONDS,
-    BatchClock,
-    Beside,
-    Every,
-    Tail,
-    falls_behind,
-    tailed,
-    wait_for_left_out,
-)
+from mirror_lib.replicate.tailing import LEFT_OUT_SECONDS, BatchClock, Beside, Every, Tail, falls_behind, tailed
 from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
@@ -145,7 +136,7 @@ class FlowMirror:
                 self._tail(spark, partitions, ranges, batch, clock)
             elif self._stopped.some_may_go_on():
                 self._journal.written()
-                wait_for_left_out(lambda: self._ends(clock))
+                self._stopped.wait(lambda: self._ends(clock))
             else:
                 break
             if not self._ends(clock):
@@ -211,7 +202,9 @@ class FlowMirror:
                     listener.end_all()
 
             def often() -> None:
-                if self._ends(clock) or time.monotonic() > until or not listener.whole(len(plans)):
+                # Tasks that must tell often, as they may bring little at once, are heard before they have to wait.
+                slow = listener.crowded() and not self._hear(listener.take(), partitions, batch, clock)
+                if slow or self._ends(clock) or time.monotonic() > until or not listener.whole(len(plans)):
                     listener.end_all()
 
             plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]

@@ -7,32 +7,27 @@ die between any two: whoever takes it over fences first and finds on the remote 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from dataclasses import replace
 from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.log.append import Appender
 from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
-from mirror_lib.log.fetch import ISOLATION, Fetcher
+from mirror_lib.log.fetch import ISOLATION
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.replicate.gate import Gate
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
+from mirror_lib.replicate.pump import Pump
 from mirror_lib.replicate.recovery import Recovery, stop_at_lost_tails
 from mirror_lib.replicate.reporting import Teller
 from mirror_lib.replicate.sync_runs import gathered
 
 log = logging.getLogger(__name__)
 
-# However many partitions a lane has and however long their backlog is, its worker stays small.
-LANE_QUEUE_BYTES = 32 * 1024 * 1024
-# Behind a target that throttles the lane: what is queued must be appended before a pass can end.
-THROTTLED_QUEUE_BYTES = 1024 * 1024
 # Kafka's default delivery.timeout.ms: how long a lane fights for a cluster before its task fails.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
@@ -49,7 +44,6 @@ class LaneCopier:
         self._source = LogClient(self._network, plan.source_alias, plan.source_options)
         self._target = LogClient(self._network, plan.target_alias, plan.target_options)
         self._copies: Dict[Tuple[str, int], PartitionCopy] = {task.source: PartitionCopy(task) for task in plan.tasks}
-        self._by_remote = {copy.remote: copy for copy in self._copies.values()}
         # What the pass before handed over is only good for the first attempt: a dead one used some of the sequences.
         # Nor is it where the task had to wait so long that brokers may have forgotten who fenced it meanwhile.
         waited = time.time() - plan.confirmed_at >= plan.epoch_kept_seconds
@@ -58,7 +52,7 @@ class LaneCopier:
         self._held: Dict[int, Producer] = {} if retried else dict(plan.producers)
         self._recovery = Recovery(self._source, self._target, self._isolation, plan.on_data_loss)
         self._done = 0
-        self._fetcher: Optional[Fetcher] = None
+        self._pump: Optional[Pump] = None
         self._tailing = plan.report_to is not None
         self._teller = Teller(plan.report_to)
         self._gate = Gate(plan.rates, retried)
@@ -99,7 +93,7 @@ class LaneCopier:
                 # What was in flight may have been written or not: fence and look, as after a crash.
                 log.warning("%s task %d: %s; trying again", self._plan.flow, self._plan.task, error)
                 self._producers.clear()
-                self._fetcher = None
+                self._pump = None
                 if self._progressed():
                     deadline = time.monotonic() + patience
                 elif time.monotonic() > deadline or self._teller.shall_end():
@@ -141,12 +135,13 @@ class LaneCopier:
             time.sleep(CROWDED_SECONDS)
 
     def _connect(self, deadline: float) -> None:
-        for client, topics in (
-            (self._source, {copy.source[0] for copy in self._copies.values()}),
-            (self._target, {copy.remote[0] for copy in self._copies.values()}),
+        for client, partitions in (
+            (self._source, {copy.source for copy in self._copies.values()}),
+            (self._target, {copy.remote for copy in self._copies.values()}),
         ):
             client.connect(deadline)
-            client.refresh_leaders(topics, deadline)
+            # Half of what is left, as there is more to be done than to wait for elections.
+            client.refresh_leaders(by_topic(partitions), (time.monotonic() + deadline) / 2, partitions)
         # A topic that was deleted and created anew answers to the old name, and what it holds is something else.
         for copy in self._copies.values():
             task = copy.task
@@ -197,34 +192,9 @@ class LaneCopier:
         return self._plan.ids_of(copy.task.lane) | {self._producers[copy.task.lane].producer_id}
 
     def _copy(self, stop_at: float) -> None:
-        if self._fetcher is None:
-            self._fetcher = Fetcher(self._source, self._isolation, self._gate)
-        fetcher, appender, runs = self._fetcher, Appender(self._target), 0
-        copies = list(self._copies.values())
-        self._gate.begin_pass()
-        while True:
-            # First of all: what came while somebody waited for another answer would not end the wait below.
-            runs += self._take(fetcher)
-            for ack in appender.acknowledgements():
-                self._by_remote[ack.remote].acknowledge(ack)
-            now, rest = time.monotonic(), math.inf
-            full = self._gate.pass_is_full() or runs >= self._plan.most_syncs
-            no_more = now >= stop_at or full or self._teller.shall_end()
-            queue_bytes = THROTTLED_QUEUE_BYTES if self._target.is_throttled() else LANE_QUEUE_BYTES
-            if not no_more and sum(copy.queued_bytes for copy in copies) < queue_bytes:
-                rest = fetcher.pump(copies)
-            appender.pump(copies)
-            if all(copy.finished(no_more) for copy in copies) and appender.idle() and not self._hears_first(fetcher):
-                return
-            self._network.poll(100 if no_more else min(100.0, (stop_at - now) * 1000, rest * 1000))
-
-    def _hears_first(self, fetcher: Fetcher) -> bool:
-        # Over a narrow line no pass would bring anything: the next one asks over connections of its own.
-        return not self._tailing and fetcher.hears_first()
-
-    def _take(self, fetcher: Fetcher) -> int:
-        # A function of its own: when it is left nothing looks at the answer, and its memory takes the next one.
-        return sum(self._copies[of].take(at, gap, found) for of, at, gap, found in fetcher.answers())
+        if self._pump is None:
+            self._pump = Pump(self._plan, self._source, self._target, self._gate)
+        self._pump.run(list(self._copies.values()), stop_at, self._teller.shall_end)
 
     def _refresh(self) -> List[PartitionCopy]:
         """Fence again where the last records are so old that the target would soon forget the lane's epoch.

@@ -71,6 +71,7 @@ class Positions:
         """
         unknown = [each for key, each in partitions.items() if key not in self._now and key not in self._in_ledger]
         starts = self._starts.of(unknown)
+        untold = self._starts.untold(unknown, starts)
         sources = self._source_ranges(list(partitions.values()), starts)
         self._look_anew(partitions, sources)
         bounds = self.bounds.of([each.source for each in partitions.values()])
@@ -79,7 +80,7 @@ class Positions:
         ranges: List[Range] = []
         known = self._by_name() if new else {}
         for key, each in partitions.items():
-            if each.source not in sources:
+            if each.source not in sources or each.source in untold:
                 continue
             if key in self._now:
                 ranges.append(next_range(self._flow, key, self._now[key], sources[each.source]))

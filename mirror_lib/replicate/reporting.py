@@ -138,6 +138,10 @@ class Listener:
                 self._say(line, TAKEN)
         return reports
 
+    def crowded(self) -> bool:
+        """Whether so much waits to be taken that a task may have to wait soon."""
+        return self._reports.qsize() >= UNTOLD_REPORTS // 2
+
     def whole(self, tasks: int) -> bool:
         """False where one of so many tasks has gone already, or cannot reach us: its partitions wait for the others."""
         return not self._hung_up and (self._came >= tasks or time.monotonic() < self._complete_by)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Dict, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import AbstractSet, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import Cluster, GroupCluster, TopicPartition
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import Cluster, CommittedOffset, GroupCluster, TopicPartition
 from mirror_lib.replicate.topics import CopiedPartition
 
 _NOTE = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w.-]+), id ([\w-]*)")
@@ -33,6 +34,18 @@ class Start:
     recreated: bool = False
 
 
+def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, CommittedOffset]:
+    """What a group has committed; nothing where it never did. Raises `ClusterError` where nobody tells: who took that
+    for nothing would begin elsewhere, for good."""
+    answers = cluster.committed_offsets([group])
+    if group not in answers:
+        raise ClusterError(
+            f"{cluster.alias}: nobody tells where group {group} stands",
+            "grant Describe on the group to this principal; its coordinator may be away for a while",
+        )
+    return answers[group]
+
+
 class Starts:
     """Answers for one flow."""
 
@@ -52,8 +65,16 @@ class Starts:
         wanted = {each.source for each in partitions}
         return {each: Start(offset, "start.position") for each, offset in choice.offsets if each in wanted}
 
+    def untold(
+        self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
+    ) -> AbstractSet[TopicPartition]:
+        """Those of `partitions` that begin at a time of which their leaders did not tell where it is: they wait."""
+        choice = self._flow.start_position
+        by_time = choice is not None and choice.timestamp is not None
+        return {each.source for each in partitions} - starts.keys() if by_time else frozenset()
+
     def _of_group(self, group: str, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
-        committed = self._source.committed_offsets([group]).get(group, {})
+        committed = committed_by(group, self._source)
         starts: Dict[TopicPartition, Start] = {}
         for each in partitions:
             if each.source in committed:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Dict, Sequence
+import time
+from typing import Callable, Dict, Sequence
 
 from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.not_begun import not_begun
 from mirror_lib.replicate.positions import Partitions
 from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.tailing import LEFT_OUT_SECONDS, LOOK_SECONDS
 from mirror_lib.state.records import PartitionKey
 
 log = logging.getLogger(__name__)
@@ -37,3 +39,9 @@ class StoppedPartitions:
     def some_may_go_on(self) -> bool:
         """Whether it is worth looking at them again later."""
         return any(not part.refused for part in self.parts.values())
+
+    def wait(self, ended: Callable[[], bool]) -> None:
+        """Return when another look is worth it, or the batch has `ended`."""
+        until = time.monotonic() + LEFT_OUT_SECONDS
+        while not ended() and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)

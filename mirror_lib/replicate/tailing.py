@@ -52,13 +52,6 @@ def tailed(ranges: Iterable[Range], stopped: Collection[PartitionKey], ahead: Ca
     return [replace(ahead(each), end=NO_END) for each in going]
 
 
-def wait_for_left_out(ended: Callable[[], bool]) -> None:
-    """Return when what was left out is worth another look, or the batch has `ended`."""
-    until = time.monotonic() + LEFT_OUT_SECONDS
-    while not ended() and time.monotonic() < until:
-        time.sleep(LOOK_SECONDS)
-
-
 class BatchClock:
     """Says when Spark is to have its batch back. Never before something was copied: Spark calls again only for records
     that are newer than the batch's beginning, and what comes first must not wait for its trigger."""

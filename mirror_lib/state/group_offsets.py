@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Mapping, Sequence, Tuple
+from typing import Callable, Mapping, Sequence, Tuple
 
 from pyspark.sql import Column as Condition
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.local_rows import local_rows
 from mirror_lib.state.records import GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
 
@@ -40,6 +41,7 @@ GROUP_OFFSETS = TableSchema(
     stamp="at",
 )
 _WHERE = ("cluster", "group", "topic", "partition")
+_STANDING = (*((name, "int" if name == "partition" else "string") for name in _WHERE), ("stands", "bigint"))
 _MOVE = tuple(GroupOffset.__dataclass_fields__)
 _REST = tuple(name for name in _MOVE if name not in _WHERE)
 
@@ -83,12 +85,28 @@ class GroupOffsetTable:
         """The same of all other flows together."""
         return self._latest(F.col("flow") != flow)
 
+    def latest_to(self, flow: str, stands: Mapping[MoveKey, int]) -> Mapping[MoveKey, GroupOffset]:
+        """The last move of each of these that is not one away from the offset at which it `stands`: where those that
+        are were not made, the one that put it there, or somebody else did."""
+        asked = [(*key, offset) for key, offset in sorted(stands.items())]
+        away = F.col("previous_offset").eqNullSafe(F.col("stands")) & ~F.col("new_offset").eqNullSafe(F.col("stands"))
+        of_flow = F.col("flow") == flow
+
+        def chosen(rows: DataFrame) -> DataFrame:
+            given = F.broadcast(local_rows(rows.sparkSession, _STANDING, asked))
+            return rows.where(of_flow).join(given, list(_WHERE)).where(~away)
+
+        return self._last_of(chosen)
+
     def _latest(self, chosen: Condition) -> Mapping[MoveKey, GroupOffset]:
+        return self._last_of(lambda rows: rows.where(chosen))
+
+    def _last_of(self, chosen: Callable[[DataFrame], DataFrame]) -> Mapping[MoveKey, GroupOffset]:
         rows = self._table.rows()
         if rows is None:
             return {}
         with self._table.explained("read"):
-            found = _last_moves(rows.where(chosen)).collect()
+            found = _last_moves(chosen(rows)).collect()
         moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
         return {move.key: move for move in moves}
 

@@ -7,7 +7,7 @@ from typing import Optional, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.state.cluster_ids import same_clusters
+from mirror_lib.state.cluster_ids import same_cluster, same_clusters
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.state.tables import Column, StateTable, TableSchema
 
@@ -53,6 +53,10 @@ class RunTable:
     def same_clusters(self, flow: str, clusters: Tuple[str, str]) -> None:
         """Raise `RefusedError` where the ids of source and target are not those of the last run of `flow`."""
         same_clusters(flow, clusters, self.latest(flow))
+
+    def same_cluster(self, flow: str, alias: str, cluster_id: str) -> None:
+        """The same of the one that is called `alias` in `flow`."""
+        same_cluster(flow, "source" if flow.startswith(f"{alias}->") else "target", cluster_id, self.latest(flow))
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
         """`latest`, and whether that run wrote down that it ended, and with nothing left over."""

@@ -1,7 +1,8 @@
 """One flow's take-over: what the other tool left and both clusters in, a decision for each partition and rows out.
 
-Order of effects: the run's row, the take-overs, the ledger's rows in one commit, the run's end. Before the ledger's
-commit nothing is believed, so after a crash the take-over is simply made again.
+Order of effects: the run's row, the take-overs, the ledger's rows in one commit, the old tool's group where the flow
+commits to it, the run's end. Before the ledger's commit nothing is believed, so after a crash the take-over is simply
+made again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.connection import ANSWER_SECONDS, log_client, some
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.log.connection import Disconnected, LogClient
+from mirror_lib.replicate.starts import Note, note_of
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
 from mirror_lib.state.runs import RunTable
@@ -39,6 +41,7 @@ SETTLE_SECONDS = 2.0
 # Partitions whose leaders move while they are read are read again, so often in all.
 TIMES_MORE, AGAIN_SECONDS = 60, 1.0
 
+KEYED = Verdict(REFUSED, "its records go by their keys: `mirror mm1` goes on from where the old tool's group stands")
 UNLISTED = Verdict(REFUSED, "one of its clusters tells no offsets of it; has it lost its leader?")
 
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -50,6 +53,7 @@ class _Partition:
 
     key: PartitionKey
     remote_topic: str
+    keyed: bool
 
     @property
     def source(self) -> TopicPartition:
@@ -98,8 +102,9 @@ class FlowTakeover:
         in_ledger = self._ledger.positions(self.flow.name)
         partitions = list(self._partitions())
         self._name_uncopied(left, partitions)
-        ranges = self._ranges([each for each in partitions if each.key not in in_ledger])
-        verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger}
+        verdicts = {each.key: KEYED for each in partitions if each.keyed}
+        verdicts.update({each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger})
+        ranges = self._ranges([each for each in partitions if each.key not in verdicts])
         verdicts.update(self._decided(partitions, left, ranges))
         time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
         verdicts = self._still_true(partitions, verdicts, ranges, left)
@@ -123,8 +128,21 @@ class FlowTakeover:
             query_id="",
             batch_id=-1,
         )
+        self._tell_group(going)
         self._runs.ended(run, outcome="ok", records=0, bytes=0)
         return len(going)
+
+    def _tell_group(self, going: Sequence[PartitionTakeover]) -> None:
+        """A process with another ledger goes by the group alone, and would copy what lies behind its offsets again."""
+        group = self.flow.commit_source_group
+        if not group or not self._origin.is_group or group != self._origin.name:
+            return
+        offsets = {(each.key.source_topic, each.key.partition): _goes_on(each) for each in going}
+        reasons = self._source.commit_offsets(group, offsets)
+        for (topic, number), reason in reasons.items():
+            if reason is not None:
+                text = "%s: group %s is not told where %s-%d goes on: %s; let no process with another ledger go first"
+                log.error(text, self.flow.name, group, topic, number, reason)
 
     def _left(self) -> Left:
         return read_left(self._origin, self.flow, self._source, self._target)
@@ -235,7 +253,7 @@ class FlowTakeover:
 def _of_topic(topic: CopiedTopic, remote_partitions: int) -> Iterator[_Partition]:
     for number in range(min(topic.partitions, remote_partitions)):
         key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, number)
-        yield _Partition(key, topic.remote_topic)
+        yield _Partition(key, topic.remote_topic, topic.keyed_over is not None)
 
 
 def _taken_over(each: PartitionTakeover) -> TakenOver:
@@ -251,6 +269,13 @@ def _taken_over(each: PartitionTakeover) -> TakenOver:
         verdict.doubled,
         verdict.older,
     )
+
+
+def _goes_on(each: PartitionTakeover) -> CommittedOffset:
+    at = each.verdict.goes_on_at
+    assert at is not None
+    note = note_of(Note(each.remote_topic, each.key.remote_topic_id, at.downstream_offset))
+    return CommittedOffset(at.upstream_offset, note)
 
 
 def _ledger_rows(each: PartitionTakeover) -> Iterator[LedgerRow]:

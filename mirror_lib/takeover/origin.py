@@ -11,6 +11,7 @@ from mirror_lib.cluster.whole_topic import whole_topic
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import GroupMember, TopicPartition
+from mirror_lib.replicate.starts import committed_by
 from mirror_lib.takeover.positions import (
     DEDICATED_CONNECTOR,
     KeptPosition,
@@ -78,9 +79,15 @@ def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, tar
     """
     name = origin.members_group(flow)
     if name is None:
+        log.warning("%s: nobody is asked whether the other tool still runs: name its workers' group", flow.name)
         return
     cluster = source if origin.is_group else target
     found = cluster.describe_groups([name]).get(name)
+    if name in cluster.undescribed_groups():
+        raise RefusedError(
+            f"{flow.name}: nobody tells whether the other tool still runs: group {name} on {cluster.alias}",
+            "grant Describe on it to this principal; its coordinator may be away for a while",
+        )
     working = [each for each in found.members if _runs(origin, each)] if found is not None else []
     if working or (found is not None and found.has_members and not found.members):
         hosts = ", ".join(sorted({member.host for member in working})) or "somebody who is about to join"
@@ -99,7 +106,7 @@ def _runs(origin: Origin, member: GroupMember) -> bool:
 def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Left:
     """Read positions and offset syncs. Raises RefusedError where there are no positions at all."""
     if origin.is_group:
-        offsets = source.committed_offsets([origin.name]).get(origin.name, {})
+        offsets = committed_by(origin.name, source)
         if not offsets:
             raise RefusedError(f"{flow.name}: group {origin.name} has no committed offsets on {source.alias}")
         return Left(group_positions({at: each.offset for at, each in offsets.items()}))

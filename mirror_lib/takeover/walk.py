@@ -77,12 +77,15 @@ def walk(open_source: OpenSource, remote: Records, anchor: Anchor, restarts: Res
             break
         missing = copy.offset - expected - remote.not_data
         original = _taken(source, copy, missing, remote.log_append_time)
-        if original is None:
+        if original is not None:
+            _refuse_another(open_source, restarts, original, copy, remote.log_append_time)
+        else:
             restarted = _restarted(open_source, restarts.at(copy.offset), copy, remote.log_append_time)
             if restarted is None:
                 upstream_offset = _end(lives[-1][-1]) if lives[-1] else anchor.upstream_offset
                 raise Unproven(copy.offset, _why_not(open_source(upstream_offset).record(), copy))
             source, original = restarted
+            _refuse_hole(open_source, lives, original, copy, missing)
             lives.append([])
         if not any(lives) and original.offset != anchor.upstream_offset:
             raise Unproven(copy.offset, f"is not the one at offset {anchor.upstream_offset} of the source")
@@ -137,6 +140,39 @@ def _restarted(
         if record is not None and is_copy(record, copy, log_append_time):
             return source, record
     return None
+
+
+def _refuse_another(
+    open_source: OpenSource, restarts: Restarts, original: Record, copy: Record, log_append_time: bool
+) -> None:
+    """Raise `Unproven` where the writer said that it began again at another record, which is as much like the copy."""
+    told = restarts.told.get(copy.offset, frozenset())
+    if original.offset in told:
+        return
+    other = _restarted(open_source, sorted(told), copy, log_append_time)
+    if other is not None and other[1].offset != original.offset:
+        both = f"{original.offset} or {other[1].offset}"
+        raise Unproven(copy.offset, f"may be the source's at offset {both}, which are alike: the writer began again")
+
+
+def _refuse_hole(
+    open_source: OpenSource, lives: Sequence[Sequence[Match]], original: Record, copy: Record, missing: int
+) -> None:
+    """Raise `Unproven` where the source has more records between all earlier lives and `original`, where another one
+    begins, than are `missing` on the remote log before `copy`: it lost them, and the writer went on behind them."""
+    ends = [_end(life[-1]) for life in lives if life]
+    if not ends or max(ends) >= original.offset:
+        return
+    between, source = 0, open_source(max(ends))
+    record = source.record()
+    while record is not None and record.offset < original.offset and between <= missing:
+        between, record = between + 1, source.record()
+    if between > max(missing, 0):
+        raise Unproven(
+            copy.offset,
+            f"is the one at offset {original.offset} of the source, and what the source has from {max(ends)} on is not "
+            "before it",
+        )
 
 
 def _why_not(original: Optional[Record], copy: Record) -> str:

@@ -13,6 +13,7 @@ from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.partition_map import PartitionMap
 from mirror_lib.translate.survey import Pair, Survey
 from mirror_lib.translate.verdicts import (
+    BACKWARDS,
     BEFORE_FIRST,
     CLAMPED,
     EXACT,
@@ -47,6 +48,10 @@ class Decision:
         """Whether nothing has to be written, because the group stands there or where it means the same."""
         return not self.translation.commit and self.translation.verdict in (EXACT, CLAMPED, BEFORE_FIRST)
 
+    def key(self, cluster: str) -> MoveKey:
+        """Where it is made, on the cluster that is written to."""
+        return (cluster, self.group, *self.there)
+
     def move(self, cluster: str) -> GroupOffset:
         """The audit row of this decision, for the cluster that is written to."""
         return GroupOffset(
@@ -68,7 +73,8 @@ class Decision:
 @dataclass(frozen=True)
 class Known:
     """What decisions are made by besides the survey: maps, the last moves of the cluster that is written to, rules.
-    `others`: the last moves of flows that share remote topics with this one.
+    `others`: the last moves of flows that share remote topics with this one. `put`: of groups whose last move may not
+    have been made, the one before it that was.
     """
 
     maps: FlowMaps
@@ -77,6 +83,7 @@ class Known:
     direction: str = TO_DOWNSTREAM
     rules: TranslationRules = field(default_factory=TranslationRules)
     others: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
+    put: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
 
 
 def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
@@ -130,17 +137,33 @@ def facts_of(
         group=found.groups.get(group),
         ours=None if last is None else last.new_offset,
         ours_before=None if last is None else last.previous_offset,
-        only_ours=only_we_moved(position.offset, stands, last),
+        only_ours=only_we_moved(position.offset, stands, last, known.put.get(where)),
         others=stands is not None and is_put_there(stands, other) and not is_put_there(stands, last),
     )
 
 
-def only_we_moved(position: int, stands: Optional[int], last: Optional[GroupOffset]) -> bool:
-    """Whether a group whose last move is `last` stands as it left it, or found it where it was to go back and that was
-    not made, and has not gone back here since."""
+def only_we_moved(
+    position: int, stands: Optional[int], last: Optional[GroupOffset], put: Optional[GroupOffset] = None
+) -> bool:
+    """Whether a group whose last move is `last` stands as a move of ours left it, and has not gone back here since.
+
+    A move that was written down and not made found it so, where it was to go back, or where `put` put it there.
+    """
     if last is None or last.action != COMMIT or stands is None or position < last.from_offset:
         return False
-    return stands == last.new_offset or (last.verdict == MENDED and stands == last.previous_offset)
+    if stands == last.new_offset:
+        return True
+    ours = put is not None and put.action == COMMIT and put.new_offset == stands and (last.new_offset or 0) > stands
+    return stands == last.previous_offset and (last.verdict == MENDED or ours)
+
+
+def stuck_before_a_move(
+    decisions: Iterable[Decision], last: Mapping[MoveKey, GroupOffset], cluster: str
+) -> Dict[MoveKey, int]:
+    """Where groups stand that are left as they would move backwards, and were to be moved on from there."""
+    stuck = (each for each in decisions if each.translation.verdict == BACKWARDS)
+    stands = {each.key(cluster): each.present.offset for each in stuck if each.present is not None}
+    return {key: at for key, at in stands.items() if key in last and last[key].previous_offset == at}
 
 
 def is_put_there(stands: int, move: Optional[GroupOffset]) -> bool:

@@ -21,13 +21,13 @@ from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.move_compaction import MoveCompaction
 from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import GROUP_LOST_RECORDS, Incident, LedgerRow, PartitionKey
+from mirror_lib.state.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
 from mirror_lib.state.runs import RunTable
 from mirror_lib.state.takeovers import TakeoverTable
 from mirror_lib.state.upkeep import Upkeep
 from mirror_lib.topics.plan import select_topics
 from mirror_lib.translate.ahead import PositionsAhead
-from mirror_lib.translate.decisions import Decision, Known, decide
+from mirror_lib.translate.decisions import Decision, Known, decide, stuck_before_a_move
 from mirror_lib.translate.maps import FlowMaps, Reads
 from mirror_lib.translate.mm2_format import Checkpoint
 from mirror_lib.translate.mm2_topics import CheckpointWriter, OffsetSyncWriter
@@ -180,19 +180,22 @@ class FlowTranslation:
             self._mover.read_last()
             decisions = self._decide(found, rules)
         self._strangers = strangers
-        return decisions
+        # Whose records lie lower by now may have been put there by the move before the last.
+        learned = self._mover.read_put(stuck_before_a_move(decisions, self._mover.last, self._there.alias))
+        return self._decide(found, rules) if learned else decisions
 
     def _may_be_moved_by_others(self, decision: Decision) -> bool:
         if decision.translation.verdict == ACTIVE:
             return True
         if not self.flow.shared_remote_topics or not decision.translation.commit or decision.present is None:
             return False
-        last = self._mover.last.get((self._there.alias, decision.group, *decision.there))
+        last = self._mover.last.get(decision.key(self._there.alias))
         return last is None or decision.present.offset not in (last.new_offset, last.previous_offset)
 
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         mover = self._mover
-        known = Known(self._ledger_maps(), mover.last, self._there.alias, self._direction, rules, mover.others)
+        moves = (mover.others, mover.put)
+        known = Known(self._ledger_maps(), mover.last, self._there.alias, self._direction, rules, *moves)
         decided = decide if self._placed is None else self._placed.decide
         return decided(found, known, self._ahead)
 
@@ -266,10 +269,10 @@ def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[Committ
     return decision.group, decision.there, decision.present
 
 
-def _done(decision: Decision, reasons: Mapping[Tuple[str, str, str, int], Optional[str]], cluster: str) -> str:
+def _done(decision: Decision, reasons: Mapping[MoveKey, Optional[str]], cluster: str) -> str:
     if not decision.translation.commit:
         return "stands there already" if decision.stands_there else "left alone"
-    reason = reasons[cluster, decision.group, decision.there[0], decision.there[1]]
+    reason = reasons[decision.key(cluster)]
     return "committed" if reason is None else f"refused: {reason}"
 
 

@@ -54,6 +54,9 @@ class GroupMover:
         self._upkeep = upkeep
         self.last: Dict[MoveKey, GroupOffset] = {}
         self.others: Mapping[MoveKey, GroupOffset] = {}
+        # Of groups whose last move was not made, the one that put them where they stand; and for what it was read.
+        self.put: Dict[MoveKey, GroupOffset] = {}
+        self._put_read: Dict[MoveKey, Tuple[Optional[GroupOffset], int]] = {}
         self._made: Set[MoveKey] = set()
         self.read_last()
 
@@ -62,6 +65,15 @@ class GroupMover:
         self.last = dict(self._table.latest(self._flow))
         if self._shared:
             self.others = self._table.latest_of_others(self._flow)
+
+    def read_put(self, stands: Mapping[MoveKey, int]) -> bool:
+        """Read which moves put groups where they stand, their last one not being made. False if all is known."""
+        asked = {key: (self.last.get(key), offset) for key, offset in stands.items()}
+        asked = {key: each for key, each in asked.items() if self._put_read.get(key) != each}
+        if asked:
+            self.put.update(self._table.latest_to(self._flow, {key: offset for key, (_, offset) in asked.items()}))
+            self._put_read.update(asked)
+        return bool(asked)
 
     def is_written(self, move: GroupOffset) -> bool:
         """Whether the last row says this very move, and it may not have been made yet."""
@@ -105,8 +117,9 @@ class GroupMover:
         until, looked = 0, 0.0
         for at, group in enumerate(waiting):
             if at >= until or time.monotonic() - looked >= FRESH_SECONDS:
-                until, looked = at + LOOKED_AT_ONCE, time.monotonic()
-                stands, anew = cluster.committed_offsets(waiting[at:until]), changed()
+                # The topics first: to list them may take longer than what is known of a group stays fresh.
+                until, anew = at + LOOKED_AT_ONCE, changed()
+                looked, stands = time.monotonic(), cluster.committed_offsets(waiting[at:until])
             own = {(move.topic, move.partition): move for move in moves[group]}
             settled = _settled(own, stands.get(group), anew)
             going = {where: move for where, move in own.items() if where not in settled}
@@ -141,7 +154,8 @@ def _make(
     def worth_repeating() -> bool:
         # An order without an answer may be carried out, now or later, and the group may have gone on since.
         nonlocal seen
-        seen = _settled(moves, cluster.committed_offsets([group]).get(group), changed())
+        anew = changed()
+        seen = _settled(moves, cluster.committed_offsets([group]).get(group), anew)
         return len(seen) < len(moves) and not any(seen.values())
 
     offsets = {

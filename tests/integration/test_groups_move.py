@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -15,6 +15,7 @@ from kafka.protocol.consumer import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
+from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from tests.lab import dataset
@@ -485,7 +486,10 @@ def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_wa
 # --- remote logs that are not what they were ----------------------------------------------------------------------
 
 
-def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next_record(lab: GroupLab) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["", "its next move written down and not made"])
+def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next_record(
+    lab: GroupLab, killed: bool
+) -> None:
     """Of two lives' markers one is left when the lost tail is copied again, so its records lie an offset earlier."""
     group = ordered(lab, 50)
     lab.copy()
@@ -495,6 +499,11 @@ def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next
         lab.copy()
     first = of_topic(read_on(lab.source, group, [lab.topic("orders")], 62), lab.topic("orders"))
     assert lab.translate() == {(group, "orders", 0): "exact"}
+    if killed:
+        table = GroupOffsetTable(lab.spark, str(lab.directory / "state"))
+        made = table.latest("source->target")[("target", group, lab.remote("orders"), 0)]
+        on = replace(made, previous_offset=made.new_offset, new_offset=(made.new_offset or 0) + 1)
+        table.append("source->target", [on], run_id="killed", append_number=0)
     lab.target.kill()
     segment = last_segment(lab.target, lab.remote("orders"), 0)
     cut_tail(segment, len(batch_starts(segment)) - kept)

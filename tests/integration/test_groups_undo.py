@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
@@ -13,8 +14,10 @@ from pyspark.sql import SparkSession
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.commands.groups_rollback import roll_back
 from mirror_lib.config.loader import load
-from mirror_lib.errors import ConfigError
+from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.state.group_offsets import GroupOffsetTable
+from mirror_lib.state.records import GroupOffset, MirrorRun
+from mirror_lib.state.runs import RunTable
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, commit_with_note, member
@@ -45,7 +48,7 @@ def undo(lab: GroupLab, run_id: str, printed: Printed, execute: bool = True) -> 
     code = roll_back(
         Namespace(config=[str(lab.config)], run=run_id, execute=execute, json=True),
         load(str(lab.config)),
-        GroupOffsetTable(lab.spark, str(lab.directory / "state")),
+        lab.spark,
     )
     told = json.loads(printed.readouterr().out)
     assert code == 0 and (told["flow"], told["cluster"], told["run_id"]) == ("source->target", "target", run_id)
@@ -146,7 +149,21 @@ def test_run_that_moved_nothing_is_named_and_those_that_did_are_listed(lab: Grou
     group = topic_name("listed")
     commit(lab.source, group, lab.topic("orders"), 40)
     lab.translate(group=group)
-    table = GroupOffsetTable(lab.spark, str(Path(lab.directory) / "state"))
     with pytest.raises(ConfigError, match=f"no run nonsense moved a group; the last that did: {lab.run_id} ") as told:
-        roll_back(Namespace(run="nonsense", execute=True, json=True), load(str(lab.config)), table)
+        roll_back(Namespace(run="nonsense", execute=True, json=True), load(str(lab.config)), lab.spark)
     assert told.value.exit_code == 2
+
+
+def test_undo_leaves_a_cluster_alone_that_is_not_the_one_where_the_run_moved_groups(
+    lab: GroupLab, topic_name: Groups, tmp_path: Path
+) -> None:
+    config, group = replace(load(str(lab.config)), state=str(tmp_path / "state")), topic_name("rebuilt")
+    place = ("target", group, lab.remote("orders"), 0)
+    move = GroupOffset(*place, None, "", 100, "", lab.topic("orders"), 100, "exact", "commit")
+    commit(lab.target, group, lab.remote("orders"), 100)
+    GroupOffsetTable(lab.spark, config.state).append("source->target", [move], run_id="old", append_number=0)
+    of_old = MirrorRun("old", "source->target", 1, "exactly-once", "the source", "before it was rebuilt", "")
+    RunTable(lab.spark, config.state).started(of_old)
+    with pytest.raises(RefusedError, match="the ledger was written for before it was rebuilt"):
+        roll_back(Namespace(run="old", execute=True, json=True), config, lab.spark)
+    assert lab.at_target(group, "orders") == {0: (100, "")}

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from mirror_lib.cli import main
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.replicate import tailing
+from mirror_lib.replicate import stopped
 from mirror_lib.replicate.job import FlowOutcome
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
@@ -83,6 +83,37 @@ def test_remote_partition_without_a_leader_is_named(
     assert flow.copies() == flow.written * flow.partitions
 
 
+@pytest.mark.parametrize("engine", ["kafka", "records"])
+def test_partitions_beside_one_without_a_leader_are_copied(
+    source_cluster: KafkaBroker,
+    target: KafkaBroker,
+    second: KafkaBroker,
+    spark: SparkSession,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    engine: str,
+) -> None:
+    settings = {} if engine == "kafka" else {"engine": engine}
+    flow = OneFlow(source_cluster, target, topic_name("beside"), tmp_path, settings=settings)
+    flow.fill(20)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    placed = [NewTopic(flow.remote_topic, 3, replica_assignment=[[1], [1], [2]])]
+    admin.create_topics(placed)[flow.remote_topic].result(30)
+    second.kill()
+
+    def leaders() -> List[int]:
+        found = admin.list_topics(flow.remote_topic, timeout=10).topics[flow.remote_topic].partitions
+        return [found[number].leader for number in sorted(found)]
+
+    until(lambda: leaders() == [1, 1, -1])
+    assert f"{flow.topic}-2" in str(flow.run(spark).error)
+    second.restart()
+    until(lambda: leaders() == [1, 1, 2])
+    assert flow.copies() == flow.written * 2
+    assert flow.run(spark).error is None
+    assert flow.copies() == flow.written * 3
+
+
 def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_new_comes(
     source_cluster: KafkaBroker,
     target: KafkaBroker,
@@ -93,7 +124,7 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tailing, "LEFT_OUT_SECONDS", 2.0)
+    monkeypatch.setattr(stopped, "LEFT_OUT_SECONDS", 2.0)
     flow = OneFlow(source_cluster, target, topic_name("quiet"), tmp_path, trigger="1 second")
     flow.fill(20)
     admin = AdminClient({"bootstrap.servers": target.bootstrap})

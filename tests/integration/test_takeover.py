@@ -17,7 +17,9 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.loader import load
+from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
+from mirror_lib.replicate.starts import read_note
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.state.takeovers import TakeoverTable
@@ -287,7 +289,13 @@ def test_group_of_a_mirrormaker_1_is_taken_over(pair: List[KafkaBroker], spark: 
             write_one(lab.target, lab.topic(stem), number, value, number // run % 2)
         for number in (0, 1):
             commit(lab.source, group, lab.topic(stem), 20, number)
+    lab.settings.update({"start.position": f"group {group}", "commit.source.group": group})
     taken = Takeover(lab, origin=f"group={group}", execute=True)
+    # A process with another ledger would go by the group alone.
+    with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap})) as source:
+        told = source.committed_offsets([group])[group][lab.topic("mm1.same"), 0]
+    note = read_note(told.metadata)
+    assert note is not None and (told.offset, note.downstream_offset) == (27, 27)
     assert taken.actions() == {
         **{f"mm1.same-{number}": "take over" for number in (0, 1)},
         **{f"mm1.other-{number}": "refused" for number in (0, 1)},

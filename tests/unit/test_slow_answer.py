@@ -15,7 +15,8 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchResponse
 
 from mirror_lib.log.brokers import BrokerConnection
-from mirror_lib.log.fetch import READ_UNCOMMITTED, fetch_request
+from mirror_lib.log.fetch import READ_UNCOMMITTED
+from mirror_lib.log.fetch_request import fetch_request
 from mirror_lib.log.throttling import Throttle
 from mirror_lib.log.transports import BrokerLoop, BulkTransport
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Mapping, Sequence
+from typing import List, Mapping, Sequence, Set
 
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice, until
+from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.replicate.bounds import Bounds
 from mirror_lib.replicate.ranges import Range
@@ -30,15 +31,18 @@ class Source:
         self.committed = committed
         self.at = at
         self.asked: List[Sequence[TopicPartition]] = []
+        self.silent: Set[str] = set()
+
+    alias = "A"
 
     def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        return {group: self.committed for group in groups}
+        return {group: self.committed for group in groups if group not in self.silent}
 
     def offsets_at(
         self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
     ) -> Mapping[TopicPartition, int]:
         self.asked.append(partitions)
-        return {each: self.at[each] for each in partitions}
+        return {each: self.at[each] for each in partitions if each in self.at}
 
 
 def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition, Start]:
@@ -74,6 +78,23 @@ def test_group_that_is_not_committed_to_is_compared_from_the_start_of_the_remote
 def test_time_without_a_later_record_is_the_end() -> None:
     found = starts(replace(FLOW, start_position=OffsetChoice(timestamp=1)))
     assert {each: start.upstream_offset for each, start in found.items()} == {("orders", 0): 17, ("orders", 1): -1}
+
+
+def test_partition_whose_leader_does_not_tell_where_a_time_is_waits_and_begins_nowhere_else() -> None:
+    flow, source = replace(FLOW, start_position=OffsetChoice(timestamp=1)), Source({}, {("orders", 0): 17})
+    by_time = Starts(flow, source)  # type: ignore[arg-type]
+    found = by_time.of([ORDERS, MORE])
+    assert by_time.untold([ORDERS, MORE], found) == {MORE.source}
+    by_group = Starts(SHARED, Source({}, {}))  # type: ignore[arg-type]
+    assert by_group.untold([ORDERS, MORE], by_group.of([ORDERS, MORE])) == frozenset()
+
+
+def test_group_of_which_nobody_tells_where_it_stands_is_not_taken_for_one_without_an_offset() -> None:
+    source = Source({}, {})
+    assert Starts(SHARED, source).of([ORDERS]) == {}  # type: ignore[arg-type]
+    source.silent = {"g"}
+    with pytest.raises(ClusterError, match="A: nobody tells where group g stands"):
+        Starts(SHARED, source).of([ORDERS])  # type: ignore[arg-type]
 
 
 def test_bound_of_a_time_is_kept_once_it_is_found() -> None:

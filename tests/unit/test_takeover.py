@@ -28,7 +28,7 @@ from mirror_lib.takeover.positions import (
 )
 from mirror_lib.takeover.report import PartitionTakeover, takeover_json, takeover_lines
 from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, moved, told_anchors
-from mirror_lib.takeover.walk import Anchor, Proven, Restarts, is_copy, walk
+from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, is_copy, walk
 from mirror_lib.translate.mm2_format import PointSync, encode_offset_sync
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
@@ -235,6 +235,27 @@ def test_target_that_stamps_its_records_keeps_only_their_bytes() -> None:
     stamped = [replace(batch, attributes=LOG_APPEND_TIME, appended_at=NOON + 77) for batch in case.remote]
     case.remote = stamped
     assert_true(case, decide(case.known(85, compare=20), case))
+
+
+def test_nothing_is_said_of_what_lies_before_a_hole_in_the_remote_log_and_compaction_makes_none() -> None:
+    case = Copied(source_of(200), [(0, 80), (100, 200)])
+    with pytest.raises(Unproven, match="what the source has from 80 on is not before it"):
+        case.walk(Anchor(0, 0), Restarts({}, frozenset([100])))
+    verdict = decide(case.known(200, earlier=[100], compare=1000), case)
+    assert (verdict.action, verdict.older) == (TAKE_OVER, True) and verdict.runs[0].upstream_offset >= 100
+    compacted = Copied(source_of(200), [(0, 200)])
+    compacted.remote = compacted.remote[:80] + compacted.remote[100:]
+    assert compacted.walk(Anchor(0, 0), Restarts({100: frozenset([100])})).upstream_end == 200
+
+
+def test_records_that_are_alike_are_not_guessed_at_where_the_writer_began_again() -> None:
+    alike = [batch_of(offset, [Rec(b"ping", None)]) for offset in range(150)]
+    case = Copied(alike, [(0, 100), (60, 100)])
+    case.remote = [replace(batch, attributes=LOG_APPEND_TIME, appended_at=NOON + 77) for batch in case.remote]
+    with pytest.raises(Unproven, match="may be the source's at offset 100 or 60, which are alike"):
+        case.walk(Anchor(0, 0), Restarts({100: frozenset([60])}))
+    # From the restart on there is nothing to guess.
+    assert_true(case, decide(case.known(100, earlier=[60], compare=1000), case))
 
 
 def test_what_lies_before_the_comparison_is_said_to_be_there() -> None:

@@ -1,0 +1,135 @@
+"""Nobody is passed over for long: partitions that are large, bounded, or led by a slow broker take their turns."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, Dict, List, Mapping, Sequence
+
+from kafka.future import Future
+
+from mirror_lib.log.append import IN_FLIGHT, Appender
+from mirror_lib.log.connection import Partition
+from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetcher, Grant
+from mirror_lib.log.fetch_answer import FetchAnswer, PartAnswer, TopicAnswer
+from mirror_lib.log.fetch_pace import PAUSE_SECONDS
+from mirror_lib.log.produce_request import Batch
+from tests.unit.logs import Rec, batch_of
+
+
+class Ready:
+    """A partition of the target that always has another batch of `size`."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.remote = ("orders", number)
+        self.taken = 0
+        self._size = size
+
+    def ready_bytes(self) -> int:
+        return self._size
+
+    def take_ready(self) -> Batch:
+        self.taken += 1
+        return (bytes(8),)
+
+
+class Target:
+    """Takes requests, and answers none."""
+
+    alias = "target"
+
+    def leader(self, partition: Partition) -> int:
+        return 1
+
+    def send(self, node: int, request: Any) -> Any:
+        return Future()
+
+
+def test_partitions_with_large_batches_take_turns_at_being_appended_to() -> None:
+    appender = Appender(Target())  # type: ignore[arg-type]
+    ready = [Ready(number, 900_000) for number in range(IN_FLIGHT)]
+    appender.pump(ready)
+    assert [each.taken for each in ready] == [1] * IN_FLIGHT
+
+
+class Wanting:
+    """A partition of the source that always wants more."""
+
+    def __init__(self, source: Partition) -> None:
+        self.source = source
+        self.fetch_position = 0
+
+    def hungry(self) -> bool:
+        return True
+
+    def full(self) -> bool:
+        return False
+
+
+class Source:
+    """Two brokers: `slow` leads the topic of that name and answers when it is told to, the other at once."""
+
+    alias = "source"
+
+    def __init__(self, brings: Mapping[str, bytes]) -> None:
+        self._brings = brings
+        self.asked: List[Sequence[Partition]] = []
+        self.open: Dict[int, Any] = {}
+
+    def leader(self, partition: Partition) -> int:
+        return 2 if partition[0] == "slow" else 1
+
+    def topic_ids(self, topics: object) -> Mapping[str, object]:
+        return {}
+
+    def call(self, node: int, request: Any) -> Any:
+        return SimpleNamespace(version=0)  # of before tiered storage
+
+    def send(self, node: int, request: Any) -> Any:
+        wanted = [(topic.topic, part.partition) for topic in request.topics for part in topic.partitions]
+        self.asked.append(wanted)
+        brings = [memoryview(self._brings.get(name, b"")) for name, _ in wanted]
+        parts = [PartAnswer(number, 0, 9, 9, 0, (), -1, data) for (_, number), data in zip(wanted, brings)]
+        topics = [TopicAnswer(name, None, [part]) for (name, _), part in zip(wanted, parts)]
+        future = self.open[node] = Future()
+        return future if node == 2 else future.success(FetchAnswer(0, 0, 0, topics))
+
+
+class Bounded:
+    """A gate that lets nothing through for the topic `big`, and takes down for how many brokers it is asked."""
+
+    def __init__(self) -> None:
+        self.brokers: List[int] = []
+
+    def grant(self, wanted: Sequence[Partition], brokers: int) -> Grant:
+        self.brokers.append(brokers)
+        each = {part: 1000 for part in wanted if part[0] != "big" or self.brokers == [brokers]}
+        return Grant(1_000_000 if each else 0, each)
+
+    def settle(self, granted: Grant, brought: Mapping[Partition, int]) -> None:
+        pass
+
+    def forget_asked(self) -> None:
+        pass
+
+
+def test_partition_at_its_bound_that_is_to_be_asked_for_alone_keeps_no_other_waiting() -> None:
+    source = Source({"small": batch_of(0, [Rec(b"1")]).raw()})
+    fetcher = Fetcher(source, READ_UNCOMMITTED, Bounded())  # type: ignore[arg-type]
+    wanting = [Wanting(("big", 0)), Wanting(("small", 0))]
+    for _ in range(5):
+        fetcher.pump(wanting)
+        list(fetcher.answers())
+        time.sleep(PAUSE_SECONDS)
+    # The first answer had nothing of `big` below its end, so it is asked for alone from then on, and is at its bound.
+    later = source.asked[1:]
+    assert later and all(asked == [("small", 0)] for asked in later)
+
+
+def test_broker_that_is_asked_again_in_a_moment_has_its_share_of_what_may_be_brought() -> None:
+    source, gate = Source({"small": batch_of(0, [Rec(b"1")]).raw()}), Bounded()
+    fetcher = Fetcher(source, READ_UNCOMMITTED, gate)  # type: ignore[arg-type]
+    assert fetcher.pump([Wanting(("small", 0))]) > PAUSE_SECONDS
+    list(fetcher.answers())
+    assert fetcher.pump([Wanting(("small", 0)), Wanting(("slow", 0))]) <= PAUSE_SECONDS
+    assert gate.brokers == [1, 2]

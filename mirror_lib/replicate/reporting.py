@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import BinaryIO, Deque, List, Optional, Tuple
+from typing import BinaryIO, Deque, Dict, List, Optional, Tuple
 
 from mirror_lib.replicate.lanes import ReportTo, TaskReport
 from mirror_lib.replicate.report_text import from_text, to_text
@@ -110,6 +110,7 @@ class Listener:
         self._reports: queue.Queue[Tuple[socket.socket, TaskReport]] = queue.Queue()
         self._lock = threading.Lock()
         self._lines: List[socket.socket] = []
+        self._untaken: Dict[socket.socket, int] = {}
         self._ending = self._hung_up = self._closed = False
         self._came, self._complete_by = 0, time.monotonic() + COMPLETE_SECONDS
         threading.Thread(target=self._accept, name="reports", daemon=True).start()
@@ -131,6 +132,8 @@ class Listener:
     def take(self) -> List[TaskReport]:
         """All reports that came since the last call, in each task's order. They are the caller's now."""
         reports: List[TaskReport] = []
+        with self._lock:
+            self._untaken.clear()
         with contextlib.suppress(queue.Empty):
             while True:
                 line, report = self._reports.get_nowait()
@@ -139,8 +142,9 @@ class Listener:
         return reports
 
     def crowded(self) -> bool:
-        """Whether so much waits to be taken that a task may have to wait soon."""
-        return self._reports.qsize() >= UNTOLD_REPORTS // 2
+        """Whether so much of one task waits to be taken that it may have to wait soon."""
+        with self._lock:
+            return max(self._untaken.values(), default=0) >= UNTOLD_REPORTS // 2
 
     def whole(self, tasks: int) -> bool:
         """False where one of so many tasks has gone already, or cannot reach us: its partitions wait for the others."""
@@ -172,6 +176,8 @@ class Listener:
                     # Cut off where the connection broke: it was not answered, so it comes again.
                     if report.endswith(b"\n"):
                         self._reports.put((line, from_text(report.decode())))
+                        with self._lock:
+                            self._untaken[line] = self._untaken.get(line, 0) + 1
             finally:
                 with self._lock:
                     self._lines.remove(line)

@@ -199,6 +199,28 @@ def test_stage_leaves_no_thread_and_no_port_behind() -> None:
     until(teller.shall_end)
 
 
+def test_a_task_that_tells_much_is_heard_before_it_waits_and_many_that_tell_little_are_not() -> None:
+    few = UNTOLD_REPORTS // 2 - 1
+    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        tellers = [Teller(listener.address) for _ in range(3)]
+        for teller in tellers * few:
+            teller.tell(report())
+        heard: List[TaskReport] = []
+
+        def all_heard() -> bool:
+            assert not listener.crowded()
+            heard.extend(listener.take())
+            return len(heard) == few * len(tellers)
+
+        until(all_heard)
+        for _ in range(few + 1):
+            tellers[0].tell(report())
+        until(listener.crowded)
+        assert not tellers[0].crowded() and len(listener.take()) == few + 1 and not listener.crowded()
+        for teller in tellers:
+            teller.close()
+
+
 def test_reports_that_nobody_answered_are_told_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         teller = Teller(ReportTo("127.0.0.1", deaf.getsockname()[1], "secret", 2.0, 600.0))

@@ -222,8 +222,10 @@ class GroupMember:
         """Commit what has changed. Any other failure costs nothing but that the group shows less than is copied."""
         with self._changed:
             due = self._due(self._offered) if self._copies_since else {}
-        if not due:
-            return
+            if not due:
+                return
+            # Before the order: who asks for another meanwhile does not wait for the next turn.
+            self._commit_at = time.monotonic() + self._interval
         orders = {KafkaPartition(*each): OffsetAndMetadata(at.offset, at.metadata, -1) for each, at in due.items()}
         seconds = CLOSING_SECONDS if self._closing.is_set() else COMMIT_SECONDS
         try:
@@ -245,7 +247,6 @@ class GroupMember:
     def _have_committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         with self._changed:
             self._committed.update(offsets)
-            self._commit_at = time.monotonic() + self._interval
             self._changed.notify_all()
 
     def _forbid(self, due: Mapping[TopicPartition, CommittedOffset], topics: FrozenSet[str]) -> None:

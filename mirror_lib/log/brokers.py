@@ -14,6 +14,7 @@ from kafka.errors import (
     IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
+    KafkaTimeoutError,
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
@@ -32,6 +33,10 @@ log = logging.getLogger(__name__)
 
 # The connection broke, which may be a broker that stops or starts.
 _BROKEN = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+# Behind the time that a new connection has: whoever notices itself says more.
+LATE_SECONDS = 0.5
 
 
 class LoginRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no types
@@ -103,9 +108,13 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
     def get_connection(self, node_id: Any, timeout_ms: Optional[float] = None, **options: Any) -> Any:
         """As the library's, which gives a first connection all the time that there is: a server that never answers
         would leave none for the others."""
-        if timeout_ms is not None:
-            timeout_ms = min(timeout_ms, self.socket_connection_setup_timeout_ms(node_id))
+        patience_ms = self.socket_connection_setup_timeout_ms(node_id)
+        timeout_ms = patience_ms if timeout_ms is None else min(timeout_ms, patience_ms)
+        is_new = node_id not in self._conns
         connection = super().get_connection(node_id, timeout_ms, **options)
+        if is_new:
+            # The library waits for an answer to TLS's first word without an end.
+            self._net.call_later(timeout_ms / 1000 + LATE_SECONDS, lambda: _give_up(connection))
         if type(connection) is KafkaConnection:
             connection.__class__ = BrokerConnection
             connection.throttle = self.throttle
@@ -128,6 +137,12 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         self.last_failure = reason or str(error)
         if reason is not None:
             self._refusals[node_id] = reason
+
+
+def _give_up(connection: Any) -> None:
+    # Once it has a transport the library minds its time, and a broker may ask for patience.
+    if connection.transport is None and not connection.init_future.is_done:
+        connection.close(KafkaTimeoutError("the server does not answer"))
 
 
 def admin_connections(**options: Any) -> Any:

@@ -86,9 +86,12 @@ def target_of(plan: TaskPlan, deadline: float, *topics: str) -> Iterator[LogClie
     client = LogClient(network, plan.target_alias, plan.target_options)
     try:
         client.connect(deadline)
-        remotes = None if topics else {task.remote for task in plan.tasks}
-        # Half of what is left, as there is more to be done than to wait for elections.
-        client.refresh_leaders(topics or by_topic(remotes or ()), (time.monotonic() + deadline) / 2, remotes)
+        if topics:  # all of their partitions count: what is known of some of them is not what they hold
+            client.refresh_leaders(topics, deadline)
+        else:
+            remotes = {task.remote for task in plan.tasks}
+            # Half of what is left, as there is more to be done than to wait for elections.
+            client.refresh_leaders(by_topic(remotes), (time.monotonic() + deadline) / 2, remotes)
         yield client
     finally:
         client.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Optional, Sequence
+from typing import AbstractSet, Dict, Mapping, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
@@ -21,8 +21,9 @@ class SourceEdges:
         self._source = source
         self._starts = Starts(flow, source)
         self._ends: Dict[TopicPartition, int] = {}
-        # Those whose logs the last look told nothing of.
+        # Those whose logs, or where they begin, the last look told nothing of.
         self.untold: Sequence[TopicPartition] = ()
+        self._waiting: AbstractSet[TopicPartition] = frozenset()
         self.bounds = Bounds(until, source, flow.isolation_level)
 
     def look_anew(self) -> None:
@@ -30,14 +31,20 @@ class SourceEdges:
         self._ends = {}
 
     def begins(self, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
-        """By source partition, for those of `partitions`, which were never copied, that `start.position` tells of."""
-        return self._starts.of(partitions)
+        """By source partition, for those of `partitions`, which were never copied, that `start.position` tells of.
+
+        Where it cannot tell yet, `logs` leaves them out.
+        """
+        starts = self._starts.of(partitions)
+        self._waiting = self._starts.untold(partitions, starts)
+        return starts
 
     def logs(
         self, partitions: Sequence[TopicPartition], stands: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, OffsetRange]:
         """What may be copied of each that tells it, as passes go; `stands` is where they stand."""
-        found = source_logs(self._source, partitions, stands, self._flow.isolation_level)
+        logs = source_logs(self._source, partitions, stands, self._flow.isolation_level)
+        found = {each: log for each, log in logs.items() if each not in self._waiting}
         self.untold = [each for each in partitions if each not in found]
         for each, log in found.items():
             self._ends.setdefault(each, log.end)

@@ -1,8 +1,8 @@
 """One flow's take-over: what the other tool left and both clusters in, a decision for each partition and rows out.
 
-Order of effects: the run's row, the take-overs, the ledger's rows in one commit, the old tool's group where the flow
-commits to it, the run's end. Before the ledger's commit nothing is believed, so after a crash the take-over is simply
-made again.
+Order of effects: the run's row, the take-overs, the old tool's group where the flow commits to it, the ledger's rows in
+one commit, the run's end. Before the ledger's commit nothing is believed, so after a crash the take-over is simply made
+again; a group that was told by then stands behind what is proven to be there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SETTLE_SECONDS = 2.0
 # Partitions whose leaders move while they are read are read again, so often in all.
 TIMES_MORE, AGAIN_SECONDS = 60, 1.0
 
-KEYED = Verdict(REFUSED, "its records go by their keys: `mirror mm1` goes on from where the old tool's group stands")
+KEYED = Verdict(REFUSED, "its records go by their keys; `mirror mm1` goes on with what a MirrorMaker 1 copied so")
 UNLISTED = Verdict(REFUSED, "one of its clusters tells no offsets of it; has it lost its leader?")
 
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -120,6 +120,7 @@ class FlowTakeover:
         )
         self._runs.started(run)
         self._takeovers.append(self.flow.name, [_taken_over(each) for each in going], run_id=self.run_id)
+        self._tell_group(going)
         self._ledger.append(
             self.flow.name,
             [row for each in going for row in _ledger_rows(each)],
@@ -128,7 +129,6 @@ class FlowTakeover:
             query_id="",
             batch_id=-1,
         )
-        self._tell_group(going)
         self._runs.ended(run, outcome="ok", records=0, bytes=0)
         return len(going)
 
@@ -138,11 +138,10 @@ class FlowTakeover:
         if not group or not self._origin.is_group or group != self._origin.name:
             return
         offsets = {(each.key.source_topic, each.key.partition): _goes_on(each) for each in going}
-        reasons = self._source.commit_offsets(group, offsets)
-        for (topic, number), reason in reasons.items():
+        for (topic, number), reason in self._source.commit_offsets(group, offsets).items():
             if reason is not None:
-                text = "%s: group %s is not told where %s-%d goes on: %s; let no process with another ledger go first"
-                log.error(text, self.flow.name, group, topic, number, reason)
+                told = f"{self.flow.name}: group {group} cannot be told where {topic}-{number} goes on: {reason}"
+                raise RefusedError(told, "a process with another ledger would copy its tail again")
 
     def _left(self) -> Left:
         return read_left(self._origin, self.flow, self._source, self._target)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import socket
 import time
 
+import pytest
+
+from mirror_lib.errors import ClusterError
 from mirror_lib.log.connection import LogClient, Network
 from tests.lab.brokers import KafkaBroker
 
@@ -20,3 +23,19 @@ def test_a_server_that_never_answers_keeps_no_task_from_the_others(source_cluste
             client.connect(time.monotonic() + 20)
             client.close()
             network.close()
+
+
+def test_a_server_that_never_answers_to_tls_ends_no_patience_but_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {
+            "bootstrap_servers": [f"127.0.0.1:{silent.getsockname()[1]}"],
+            "socket_connection_setup_timeout_ms": 500,
+            "security_protocol": "SSL",
+            "ssl_check_hostname": False,
+        }
+        network = Network()
+        client = LogClient(network, "source", options)
+        with pytest.raises(ClusterError, match="source: no broker answers"):
+            client.connect(time.monotonic() + 3)
+        client.close()
+        network.close()

@@ -7,6 +7,7 @@ from typing import Dict, Mapping, Optional, Sequence, cast
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
 from mirror_lib.records.source_edges import SourceEdges
 from mirror_lib.replicate.journal import BatchRef, Journal
@@ -29,6 +30,12 @@ class Logs:
         self.log = OffsetRange(log_start, end)
         self.stale: Optional[OffsetRange] = None
         self.silent = False
+        self.of_time: Dict[TopicPartition, int] = {}
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
+    ) -> Dict[TopicPartition, int]:
+        return self.of_time
 
     def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Dict[TopicPartition, OffsetRange]:
         return {each: self.stale or self.log for each in partitions}
@@ -116,3 +123,19 @@ def test_log_whose_end_is_not_believed_is_named_to_flows_that_place_records() ->
     assert not edges.logs([ORDERS.source], stands) and edges.untold == [ORDERS.source]
     source.stale = None
     assert edges.logs([ORDERS.source], stands) and edges.untold == []
+
+
+BY_TIME = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), start_position=OffsetChoice(timestamp=1))
+NEW = CopiedPartition("payments", "A.payments", 0, "source-2", "remote-2", 1_000_000)
+
+
+def test_partition_whose_leader_does_not_tell_where_a_time_is_begins_once_it_does_and_nowhere_else() -> None:
+    source, target = Logs(100, 500), Logs(0, 0)
+    positions = Positions(BY_TIME, cast(SourceCluster, source), cast(Cluster, target), cast(Journal, Rows()))
+    assert positions.ranges({NEW.key: NEW}, BATCH) == []
+    edges = SourceEdges(BY_TIME, cast(SourceCluster, source), None)
+    assert edges.begins([NEW]) == {} and not edges.logs([NEW.source], {}) and edges.untold == [NEW.source]
+    source.of_time = {NEW.source: 300}
+    (begun,) = positions.ranges({NEW.key: NEW}, BATCH)
+    assert begun.start.upstream_offset == 300
+    assert edges.begins([NEW])[NEW.source].upstream_offset == 300 and edges.logs([NEW.source], {}) and not edges.untold

@@ -28,7 +28,7 @@ _SOURCE_EXCUSED = """source_compacted and case when remote_digest is null then r
     else key_digest is null or last_upstream.offset > upstream or coalesce(last_downstream.tombstone, false) end"""
 _REMOTE_EXCUSED = """remote_compacted and case when source_digest is null then source_compacted
     else key_digest is null or last_downstream.offset > downstream
-         or coalesce(last_upstream.tombstone and last_upstream.offset < upstream_end, false) end"""
+         or coalesce(last_copied.tombstone, false) end"""
 _EXCUSED = f"""case when upstream is null or downstream is null then false
     else (source_digest is null or remote_digest is null)
          and (source_digest is not null or coalesce({_SOURCE_EXCUSED}, false))
@@ -82,7 +82,7 @@ def compare(
     bounds = _bounds(spark, ranges)
     with run_frame(spark, ranges) as runs:
         both = _joined(upstream, downstream, _pairs(runs.rows)).join(F.broadcast(bounds), "slot")
-        joined = _last_of_key(both, source, remote, slots)
+        joined = _last_of_key(both, source, remote, slots, bounds)
         judged = joined.withColumn("excused", F.expr(_EXCUSED)).withColumn("differs", F.expr(_DIFFERS))
         return {row["slot"]: _counts(row.asDict()) for row in judged.groupBy("slot").agg(*_aggregates()).collect()}
 
@@ -131,19 +131,24 @@ def _flags(copied: CopiedRange) -> Tuple[bool, bool, bool, bool]:
 
 
 def _last_of_key(
-    joined: DataFrame, source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange]
+    joined: DataFrame, source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange], bounds: DataFrame
 ) -> DataFrame:
-    """Add `key_digest` and, for compacted partitions, where each side has the last record of that key."""
+    """Add `key_digest` and, for compacted partitions, where each side has the last record of that key, and which of the
+    source's is the last that was copied."""
     compacted = {n: copied for n, copied in ranges.items() if copied.compacted}
     keyed = joined.withColumn("key_digest", F.coalesce("source_key", "remote_key"))
     if not compacted:
         nothing = F.expr("cast(null as struct<offset: bigint, tombstone: boolean>)")
-        return keyed.withColumn("last_upstream", nothing).withColumn("last_downstream", nothing)
+        return keyed.select("*", *(nothing.alias(name) for name in ("last_upstream", "last_copied", "last_downstream")))
     # Read for this by themselves: a second look at the other topics would double the work of the whole proof.
     upstream, downstream = source.digests(source_slices(compacted)), remote.digests(remote_slices(compacted))
-    for name, side in (("last_upstream", upstream), ("last_downstream", downstream)):
+    upstream = upstream.join(F.broadcast(bounds.select("slot", "upstream_end")), "slot")
+    place = F.struct("offset", "tombstone")
+    # A source is read beyond what was copied: what comes there took nothing from the remote log yet.
+    of_source = {"last_upstream": place, "last_copied": F.when(F.expr("offset < upstream_end"), place)}
+    for side, wanted in ((upstream, of_source), (downstream, {"last_downstream": place})):
         known = side.where(F.col("key_digest").isNotNull())
-        last = known.groupBy("slot", "key_digest").agg(F.max(F.struct("offset", "tombstone")).alias(name))
+        last = known.groupBy("slot", "key_digest").agg(*(F.max(each).alias(name) for name, each in wanted.items()))
         keyed = keyed.join(last, ["slot", "key_digest"], "left")
     return keyed
 

@@ -185,7 +185,8 @@ class Fetcher:
         granted = self._gate.grant(in_turn, brokers)
         if not granted.each and len(in_turn) < len(wanted):
             # A bound holds back the one that is asked for alone, and not the others.
-            in_turn, max_wait_ms = [each for each in wanted if each not in in_turn], BRIEF_WAIT_MS
+            rest = wanted.keys() - in_turn
+            in_turn, max_wait_ms = [each for each in wanted if each in rest], BRIEF_WAIT_MS
             granted = self._gate.grant(in_turn, brokers)
         if not granted.each:
             return

@@ -35,21 +35,21 @@ def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkS
     from mirror_lib.state.group_offsets import GroupOffsetTable
     from mirror_lib.state.runs import RunTable
 
-    table = GroupOffsetTable(spark, config.state)
+    table, runs = GroupOffsetTable(spark, config.state), RunTable(spark, config.state)
     by_side: Dict[Tuple[str, str], List[GroupOffset]] = {}
     for flow_name, move in table.of_run(arguments.run):
         by_side.setdefault((flow_name, move.cluster), []).append(move)
     if not by_side:
-        runs = (
+        listed = (
             f"{run.run_id} ({run.flow}, {counted(run.moves, 'move')}, {run.last_at:%Y-%m-%d %H:%M}Z)"
             for run in table.runs()[:5]
         )
-        known = ", ".join(runs)
+        known = ", ".join(listed)
         raise ConfigError(f"no run {arguments.run} moved a group; the last that did: {known or 'none'}")
     failed = 0
     for (flow_name, alias), moves in by_side.items():
         with KafkaCluster(named_cluster(config, alias)) as cluster:
-            RunTable(spark, config.state).same_cluster(flow_name, alias, cluster.cluster_id())
+            runs.same_cluster(flow_name, alias, cluster.cluster_id())
             undone = _undone(arguments, flow_name, moves, cluster, table)
         _show(arguments, flow_name, alias, undone)
         failed += undone.failed

@@ -155,18 +155,22 @@ class LogClient:
         known = {topic: self._topic_ids[topic] for topic in topics if topic in self._topic_ids}
         return known if len(known) == len(topics) else {}
 
-    def refresh_leaders(
-        self, topics: Iterable[str], deadline: float, partitions: Optional[Collection[Partition]] = None
-    ) -> None:
-        """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`, where `partitions` are
-        given for theirs alone.
+    def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
+        """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`.
 
         A topic that does not exist simply has no leader afterwards. Raises `ClusterError` when no broker answers.
         """
+        self._await_leaders(topics, deadline, None)
+
+    def refresh_leaders_of(self, partitions: Collection[Partition], deadline: float) -> None:
+        """The same for the topics of `partitions`, but no others' elections are waited for."""
+        self._await_leaders((topic for topic, _ in partitions), deadline, partitions)
+
+    def _await_leaders(
+        self, topics: Iterable[str], deadline: float, partitions: Optional[Collection[Partition]]
+    ) -> None:
         wanted = sorted(set(topics))
-        while True:
-            if self._learn_leaders(wanted, partitions) or time.monotonic() >= deadline:
-                return
+        while not self._learn_leaders(wanted, partitions) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def ask_ids(self, topics: Iterable[str]) -> Future:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import logging
 import time
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.log.batch import Record, read_header
@@ -41,7 +43,8 @@ MAX_BYTES = 2**31 - 1
 Origin = Tuple[str, int, int]
 
 
-class DeadLetter(NamedTuple):
+@dataclass(frozen=True)
+class DeadLetter:
     """A record for the dead letter topic's partition `partition`, and where it came from."""
 
     origin: Origin
@@ -49,6 +52,7 @@ class DeadLetter(NamedTuple):
     timestamp: int
     body: bytes
 
+    @cached_property
     def told_by(self) -> Letter:
         """What it is told by among the records of its topic."""
         told = letter_of(self.body, self.timestamp)
@@ -87,7 +91,7 @@ class DeadLetters:
             return
         if self._there is not None:
             self._there.stands(stands)
-            self._there = self._there if self._there.tells_of(letter.told_by() for letter in letters) else None
+            self._there = self._there if self._there.tells_of(letter.told_by for letter in letters) else None
         deadline, done = time.monotonic() + PATIENCE_SECONDS, False
         while not done:
             try:
@@ -130,7 +134,7 @@ class DeadLetters:
         for part in refused:
             raise MirrorError(f"the dead letter topic does not take a record: {part.stopped}")
         for letter in letters:
-            self._there.add(letter.told_by())
+            self._there.add(letter.told_by)
         return True
 
     def _fenced(self, client: LogClient, plan: TaskPlan, numbers: List[int], deadline: float) -> Producer:
@@ -143,7 +147,7 @@ class DeadLetters:
     def _queued(
         self, producer: Producer, number: int, own: List[DeadLetter], there: KnownLetters
     ) -> PartitionCopy:
-        new = [letter for letter in own if not there.has(letter.told_by())]
+        new = [letter for letter in own if not there.has(letter.told_by)]
         records = [Record(i, letter.timestamp, letter.body) for i, letter in enumerate(new)]
         copy = PartitionCopy(self._task(number))
         copy.start(producer)

@@ -89,9 +89,8 @@ def target_of(plan: TaskPlan, deadline: float, *topics: str) -> Iterator[LogClie
         if topics:  # all of their partitions count: what is known of some of them is not what they hold
             client.refresh_leaders(topics, deadline)
         else:
-            remotes = {task.remote for task in plan.tasks}
             # Half of what is left, as there is more to be done than to wait for elections.
-            client.refresh_leaders(by_topic(remotes), (time.monotonic() + deadline) / 2, remotes)
+            client.refresh_leaders_of({task.remote for task in plan.tasks}, (time.monotonic() + deadline) / 2)
         yield client
     finally:
         client.close()

@@ -28,7 +28,7 @@ class SourceEnds:
         log then was there for readers of the source before. Raises `Disconnected`, `ClusterError`."""
         deadline = time.monotonic() + CONNECT_SECONDS
         client = self._connected(deadline)
-        client.refresh_leaders([task.topic], deadline, [task.source])
+        client.refresh_leaders_of([task.source], deadline)
         return told_ends(client, [task.source], ISOLATION[self._plan.isolation_level])[task.source] > task.end
 
     def close(self) -> None:

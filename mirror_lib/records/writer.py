@@ -14,7 +14,7 @@ from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional,
 import pyarrow as pa
 
 from mirror_lib.errors import FencedError
-from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic
+from mirror_lib.log.connection import Disconnected, LogClient, Network
 from mirror_lib.records.dead_letters import DeadLetter
 from mirror_lib.records.large_rows import LargeRow, before_large
 from mirror_lib.records.narrow_rows import widened
@@ -216,8 +216,7 @@ class RowWriter:
         if not self._connected:
             deadline = time.monotonic() + PATIENCE_SECONDS
             self._client.connect(deadline)
-            remotes = {each.remote for each in self._plan.tasks}
-            self._client.refresh_leaders(by_topic(remotes), deadline, remotes)
+            self._client.refresh_leaders_of({each.remote for each in self._plan.tasks}, deadline)
             self._connected = True
         given = self._given
         opened = RowPartition(

@@ -141,7 +141,7 @@ class LaneCopier:
         ):
             client.connect(deadline)
             # Half of what is left, as there is more to be done than to wait for elections.
-            client.refresh_leaders(by_topic(partitions), (time.monotonic() + deadline) / 2, partitions)
+            client.refresh_leaders_of(partitions, (time.monotonic() + deadline) / 2)
         # A topic that was deleted and created anew answers to the old name, and what it holds is something else.
         for copy in self._copies.values():
             task = copy.task

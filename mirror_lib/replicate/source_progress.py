@@ -10,7 +10,7 @@ from typing import Dict, Mapping, Optional, Protocol, Sequence
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.replicate.ranges import Range
-from mirror_lib.replicate.starts import Note, note_of
+from mirror_lib.replicate.starts import noted
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey, Position
 
@@ -79,9 +79,7 @@ def _offsets(
     partitions: Mapping[PartitionKey, CopiedPartition], positions: Mapping[PartitionKey, Position]
 ) -> Dict[PartitionKey, CommittedOffset]:
     return {
-        key: CommittedOffset(
-            at.upstream_offset, note_of(Note(partitions[key].remote_topic, key.remote_topic_id, at.downstream_offset))
-        )
+        key: noted(partitions[key].remote_topic, key.remote_topic_id, at)
         for key, at in positions.items()
         if key in partitions
     }

@@ -10,6 +10,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, CommittedOffset, GroupCluster, TopicPartition
 from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.state.records import Position
 
 _NOTE = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w.-]+), id ([\w-]*)")
 BEHIND_REMOTE_LOG = -1
@@ -114,6 +115,11 @@ def note_of(note: Note) -> str:
     """What is committed beside an offset."""
     topic = f"{note.remote_topic}, id {note.remote_topic_id}"
     return f"mirror: goes on at offset {note.downstream_offset} of remote topic {topic}"
+
+
+def noted(remote_topic: str, remote_topic_id: str, at: Position) -> CommittedOffset:
+    """What is committed for a partition that goes on at `at`."""
+    return CommittedOffset(at.upstream_offset, note_of(Note(remote_topic, remote_topic_id, at.downstream_offset)))
 
 
 def read_note(metadata: str) -> Optional[Note]:

@@ -21,7 +21,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.log.connection import Disconnected, LogClient
-from mirror_lib.replicate.starts import Note, note_of
+from mirror_lib.replicate.starts import noted
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
 from mirror_lib.state.runs import RunTable
@@ -271,10 +271,8 @@ def _taken_over(each: PartitionTakeover) -> TakenOver:
 
 
 def _goes_on(each: PartitionTakeover) -> CommittedOffset:
-    at = each.verdict.goes_on_at
-    assert at is not None
-    note = note_of(Note(each.remote_topic, each.key.remote_topic_id, at.downstream_offset))
-    return CommittedOffset(at.upstream_offset, note)
+    assert each.verdict.goes_on_at is not None
+    return noted(each.remote_topic, each.key.remote_topic_id, each.verdict.goes_on_at)
 
 
 def _ledger_rows(each: PartitionTakeover) -> Iterator[LedgerRow]:

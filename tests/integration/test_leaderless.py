@@ -35,6 +35,19 @@ def second(target: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
         yield broker
 
 
+def placed(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[int]]:
+    """Create the remote topic on these brokers. What tells its partitions' leaders, -1 for none."""
+    admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
+    new = NewTopic(flow.remote_topic, len(replicas), replica_assignment=replicas)
+    admin.create_topics([new])[flow.remote_topic].result(30)
+
+    def leaders() -> List[int]:
+        found = admin.list_topics(flow.remote_topic, timeout=10).topics[flow.remote_topic].partitions
+        return [found[number].leader for number in sorted(found)]
+
+    return leaders
+
+
 def test_lag_names_a_broker_that_does_not_list_its_groups(
     source_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,15 +78,8 @@ def test_remote_partition_without_a_leader_is_named(
 ) -> None:
     flow = OneFlow(source_cluster, target, topic_name("led"), tmp_path, settings={"partitioner": "key"})
     flow.fill(20)
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
-    placed = [NewTopic(flow.remote_topic, 3, replica_assignment=[[1], [1], [2]])]
-    admin.create_topics(placed)[flow.remote_topic].result(30)
+    leaders = placed(flow, [[1], [1], [2]])
     second.kill()
-
-    def leaders() -> object:
-        found = admin.list_topics(flow.remote_topic, timeout=10).topics[flow.remote_topic].partitions
-        return [found[number].leader for number in sorted(found)]
-
     until(lambda: leaders() == [1, 1, -1])
     told = f"source->target: target tells no end of {flow.remote_topic}-2 (has it lost its leader?)"
     assert str(flow.run(spark).error) == told
@@ -96,15 +102,8 @@ def test_partitions_beside_one_without_a_leader_are_copied(
     settings = {} if engine == "kafka" else {"engine": engine}
     flow = OneFlow(source_cluster, target, topic_name("beside"), tmp_path, settings=settings)
     flow.fill(20)
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
-    placed = [NewTopic(flow.remote_topic, 3, replica_assignment=[[1], [1], [2]])]
-    admin.create_topics(placed)[flow.remote_topic].result(30)
+    leaders = placed(flow, [[1], [1], [2]])
     second.kill()
-
-    def leaders() -> List[int]:
-        found = admin.list_topics(flow.remote_topic, timeout=10).topics[flow.remote_topic].partitions
-        return [found[number].leader for number in sorted(found)]
-
     until(lambda: leaders() == [1, 1, -1])
     assert f"{flow.topic}-2" in str(flow.run(spark).error)
     second.restart()
@@ -127,15 +126,8 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
     monkeypatch.setattr(stopped, "LEFT_OUT_SECONDS", 2.0)
     flow = OneFlow(source_cluster, target, topic_name("quiet"), tmp_path, trigger="1 second")
     flow.fill(20)
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
-    placed = [NewTopic(flow.remote_topic, 3, replica_assignment=[[2]] * 3)]
-    admin.create_topics(placed)[flow.remote_topic].result(30)
+    leaders = placed(flow, [[2]] * 3)
     second.kill()
-
-    def leaders() -> List[int]:
-        found = admin.list_topics(flow.remote_topic, timeout=10).topics[flow.remote_topic].partitions
-        return [each.leader for each in found.values()]
-
     until(lambda: leaders() == [-1] * 3)
     stop = threading.Event()
     ends: List[FlowOutcome] = []

@@ -114,7 +114,7 @@ class LaneCopier:
             began = time.monotonic()
             self._copy(min(began + to.every, started + to.seconds))
             for copy in self._refresh():
-                copy.renew(self._producers[copy.task.lane])
+                copy.start(self._producers[copy.task.lane])
             ended = self._teller.shall_end() or time.monotonic() >= started + to.seconds
             # Before a report over the line: a loss is written down before the positions behind it are. And what stopped
             # is for the driver to judge.

@@ -1,6 +1,9 @@
 """One partition on its way through a lane: what was fetched, what is in flight, what the target acknowledged.
 
-Everything before `acknowledged` is on the remote log for certain; everything after it may or may not be.
+Every record of the source before `acknowledged` is on the remote log. Later ones may or may not be. Two things alone
+move `acknowledged`: an answer of the target that accepts a batch, and a gap of the source's log, once no batch before
+the gap waits for an answer. A batch whose answer is an error stays in flight: the error does not say whether the batch
+is on the remote log, so the position stays before it until recovery has read that log.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from mirror_lib.replicate.encode import Encoder, Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
 from mirror_lib.replicate.rejections import FOREIGN_WRITER, OF_THE_TOPIC, REJECTED, why_not_fetched, why_rejected
 from mirror_lib.replicate.sync_runs import SyncRuns
-from mirror_lib.state.records import DATA_LOST, PARTITION_STOPPED, Incident
+from mirror_lib.state.records import DATA_LOST, PARTITION_STOPPED, Incident, Position
 
 # Enough to keep five produce requests in flight, little enough that a lane of many partitions stays small.
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -51,34 +54,30 @@ class PartitionCopy:
         self._queue: Deque[Outgoing] = deque()
         self.queued_bytes = 0
         self._in_flight: Deque[Tuple[Outgoing, int]] = deque()
-        self._told: Tuple[Tuple[int, int], Optional[str]] = ((task.upstream_offset, task.downstream_offset), None)
-
-    def renew(self, producer: Producer) -> None:
-        """Go on as `producer` from where it stands, with nothing queued or in flight."""
-        # What was found on the remote log meanwhile is not to be copied again.
-        position = max(self.acknowledged, self.fetch_position)
-        self.start(producer)
-        self._encoder = Encoder(self.task, producer, position, self.sequence)
+        # The end of the last gap that was fetched: from the last record put before it up to here the source has none.
+        self._gap_end = task.upstream_offset
+        self._told: Tuple[Position, Optional[str]] = (self.position, None)
 
     def told(self) -> None:
         """All that was reported is the driver's now; from here on it is counted anew."""
-        self.acknowledged, _ = self.stands()  # where the driver's next pass would begin: behind a gap
         self.syncs.clear()
-        self._told = (self.stands(), self.stopped)
+        self._told = (self.position, self.stopped)
         self.records = self.bytes = self.re_encoded = 0
         self.seconds, self._started_at = 0.0, time.monotonic()
 
     def news(self) -> bool:
         """Whether there is something to report that was not told yet."""
-        return len(self.syncs) > 0 or (self.stands(), self.stopped) != self._told
+        return len(self.syncs) > 0 or (self.position, self.stopped) != self._told
 
-    def stands(self) -> Tuple[int, int]:
-        """Upstream and downstream offset of what is done. A gap counts only when all before it was acknowledged."""
-        drained = not self._queue and not self._in_flight and self.stopped is None
-        return max(self.acknowledged, self.fetch_position) if drained else self.acknowledged, self.downstream
+    @property
+    def position(self) -> Position:
+        """Where the next attempt may resume: every record of the source before it is on the remote log before it."""
+        return Position(self.acknowledged, self.downstream)
 
     def start(self, producer: Producer) -> None:
-        """Go on from what is acknowledged, forgetting whatever was fetched or in flight."""
+        """Resume as `producer` from what is acknowledged. Drops what was fetched or in flight: recovery has read the
+        remote log since, or nothing was."""
+        self._gap_end = self.acknowledged
         self._encoder = Encoder(self.task, producer, self.acknowledged, self.sequence)
         self._expected = self.downstream
         self._started_at = time.monotonic() - self.seconds
@@ -143,7 +142,15 @@ class PartitionCopy:
             self._drain_then_stop(str(error), encoder.position)
         if gap and encoder.position == position:
             encoder.position = max(position, min(found.end, self.task.end))
+        if self._last_words is None:
+            self._gap_end = encoder.position
+            self._pass_gap()
         return runs
+
+    def _pass_gap(self) -> None:
+        """Move over a gap, once no batch before it is queued or waits for the target to accept it."""
+        if not self._queue and not self._in_flight and self.stopped is None:
+            self.acknowledged = max(self.acknowledged, self._gap_end)
 
     def put(self, outgoing: Outgoing) -> None:
         """Queue a batch behind those that are queued; its sequence goes on from theirs."""
@@ -189,19 +196,20 @@ class PartitionCopy:
     def acknowledge(self, ack: Acknowledgement) -> None:
         """Take the answer for the oldest batch in flight.
 
-        Raises `FencedError` (the lane is lost) or `Disconnected` (fence, look and try again). A foreign writer in the
-        remote topic stops the partition.
+        Raises `FencedError` (the lane is lost) or `Disconnected` (fence, look and try again); the batch then counts as
+        in flight still. A foreign writer in the remote topic stops the partition.
         """
-        outgoing, expected = self._in_flight.popleft()
+        outgoing, expected = self._in_flight[0]
+        if self.stopped is None and ack.error_code in FENCED:
+            raise FencedError(f"{self.remote[0]}-{self.remote[1]} was fenced by another driver")
+        if self.stopped is None and ack.error_code and ack.error_code not in REJECTED:
+            raise Disconnected(f"{self.remote[0]}-{self.remote[1]}: {error_name(ack.error_code)}")
+        self._in_flight.popleft()
         if self.stopped is not None:
             return  # sent before the stop; the broker refuses it as out of sequence
-        if ack.error_code in FENCED:
-            raise FencedError(f"{self.remote[0]}-{self.remote[1]} was taken over by another driver")
-        if ack.error_code in REJECTED:
+        if ack.error_code:
             until = -1 if ack.error_code in OF_THE_TOPIC else outgoing.next_upstream
             self.stop(why_rejected(ack.error_code, ack.error_message), outgoing.runs[0][0], until)
-        elif ack.error_code:
-            raise Disconnected(f"{self.remote[0]}-{self.remote[1]}: {error_name(ack.error_code)}")
         elif ack.base_offset != expected and not self.task.shared:
             self.refuse(FOREIGN_WRITER.format(expected, self.task.remote_topic, ack.base_offset))
         else:
@@ -221,6 +229,7 @@ class PartitionCopy:
         self.bytes += outgoing.size
         self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
         self.seconds = time.monotonic() - self._started_at
+        self._pass_gap()
         self._stop_if_drained()
 
     def fenced(self) -> None:
@@ -266,12 +275,11 @@ class PartitionCopy:
 
     def report(self, known: bool = True) -> PartitionReport:
         """Where it stands. Not `known`: the connections broke, and nobody knows what became of what was in flight."""
-        position, _ = self.stands()
         return PartitionReport(
             topic=self.task.topic,
             remote_topic=self.task.remote_topic,
             partition=self.task.partition,
-            position=position,
+            position=self.acknowledged,
             downstream_offset=self.downstream,
             sequence=self.sequence if known else None,
             source_end=self._source_end,

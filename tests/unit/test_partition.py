@@ -223,10 +223,10 @@ def test_gap_that_was_told_of_is_not_looked_at_again() -> None:
 def test_lane_that_fenced_again_goes_on_behind_what_it_found_on_the_remote_log() -> None:
     copy = PartitionCopy(task_of(end=NO_END))
     copy.start(Producer(4711, 0))
-    copy.renew(Producer(4711, 1))
+    copy.start(Producer(4711, 1))
     assert copy.fetch_position == 0
     copy.recover(0, 0, 20)
-    copy.renew(Producer(4711, 2))
+    copy.start(Producer(4711, 2))
     assert copy.fetch_position == 20
 
 

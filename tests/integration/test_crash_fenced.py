@@ -1,0 +1,95 @@
+"""Two drivers, the later one killed between its fence and its first write, and a third that resumes: nothing is lost.
+
+The earlier driver is refused in the middle of its writes. Whatever it then reports is where the third one starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, List, Sequence
+
+import pytest
+
+from mirror_lib.log import append
+from mirror_lib.log.produce_request import ProduceRequest
+from mirror_lib.replicate import lane
+from mirror_lib.replicate.lanes import TaskPlan, TaskReport
+from mirror_lib.replicate.partition import PartitionCopy
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, driver, run_mirror
+from tests.lab.drained import Drained
+from tests.lab.one_flow import RECORDS_PER_BATCH, OneFlow, until
+from tests.lab.one_lane import LaneProcess, next_plan, task_plans
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FENCED_AND_NO_MORE = "mirror_lib.replicate.recovery:Recovery.recover"
+
+
+def fenced_at_the_last_request(monkeypatch: pytest.MonkeyPatch, plan: TaskPlan, directory: Path) -> None:
+    """Another driver's lane fences when the last batches are about to be sent, and is killed before it reads the
+    remote log. Before that moment a partition has more to send, and cannot be taken for one that is done."""
+    request = append._produce_request
+    done: List[bool] = []
+
+    def build(chosen: Sequence[PartitionCopy]) -> ProduceRequest:
+        if not done and all(each.acknowledged and len(each._queue) == 1 and not each._in_flight for each in chosen):
+            done.append(True)
+            other = LaneProcess(plan, directory, CrashPoint(FENCED_AND_NO_MORE))
+            assert other.process.wait(60) == -9
+        return request(chosen)
+
+    monkeypatch.setattr(append, "_produce_request", build)
+
+
+def resumed(plan: TaskPlan, report: TaskReport, end: int) -> TaskPlan:
+    """What a new driver plans from the positions that the report gave to the ledger."""
+    after = next_plan(plan, report, end)
+    return replace(after, producers={}, tasks=tuple(replace(task, sequence=None) for task in after.tasks))
+
+
+@pytest.mark.parametrize("kind", [PartitionCopy, Drained])
+def test_lane_that_was_fenced_while_it_wrote_reports_no_record_as_copied_that_is_not(
+    kind: type,
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("fenced"), tmp_path)
+    for _ in range(2):  # the first batch goes alone, the second is the last request
+        flow.fill(RECORDS_PER_BATCH)
+    flow.create_remote_topic()
+    (plan,) = task_plans(flow)
+    monkeypatch.setattr(lane, "PartitionCopy", kind)
+    with monkeypatch.context() as meanwhile:
+        fenced_at_the_last_request(meanwhile, plan, tmp_path)
+        report = lane.copy_lanes(plan, 0)
+    assert report.fenced
+    assert not lane.copy_lanes(resumed(plan, report, flow.written), 0).fenced
+    lost: List[str] = flow.differences()
+    assert bool(lost) == (kind is Drained)
+
+
+def test_third_driver_copies_what_a_fenced_one_did_not(
+    spark: SparkSession,
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("three"), tmp_path, partitions=4)
+    flow.fill(3_000)
+    flow.settings = {"max.bytes.per.second": "15 KB", "batch.max.seconds": 2}
+    killed = CrashPoint(FENCED_AND_NO_MORE, token=tmp_path / "fenced", how="kill driver")
+    flow.create_remote_topic()
+    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
+        until(lambda: flow.copies() > 200, 300)
+        assert run_mirror(flow.config, "--once", crash=killed, seconds=300) == -9 and killed.reached
+        assert first.wait(300) == 3
+    flow.settings = {}
+    assert run_mirror(flow.config, "--once") == 0
+    flow.assert_exact(spark)

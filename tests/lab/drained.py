@@ -1,0 +1,20 @@
+"""The negative control of positions: a partition that passes a batch that the target has not accepted."""
+
+from __future__ import annotations
+
+from mirror_lib.errors import FencedError
+from mirror_lib.log.append import Acknowledgement
+from mirror_lib.log.connection import Disconnected
+from mirror_lib.replicate.partition import PartitionCopy
+
+
+class Drained(PartitionCopy):
+    """Forgets a batch whose answer is an error, as the product once did."""
+
+    def acknowledge(self, ack: Acknowledgement) -> None:
+        try:
+            super().acknowledge(ack)
+        except (FencedError, Disconnected):
+            self._in_flight.popleft()
+            self._pass_gap()
+            raise

@@ -1,6 +1,6 @@
 # Two commands do everything on a machine with Python, Java 17 and a network for packages: `make demo` and `make test`.
-#   SPARK=3.5   the second Spark line this project is tested with (default 4.0)
-#   PYTHON=...  the Python to build the environment with (3.9 or newer; 3.11 is what is used here)
+#   SPARK=3.5   another Spark line: 3.3 (with Python 3.8), 3.4, 3.5, 4.1 or 4.2 (default 4.0)
+#   PYTHON=...  the Python to build the environment with (tests/lab/setup.sh lists those of each line)
 #   TESTS="tests/unit"   `make test` runs these alone
 #   KEEP=1      `make demo` leaves both clusters running and prints their addresses
 #   PORTS="9092 9192"   `make clusters` starts them there; its screen says how to use them at others
@@ -8,11 +8,13 @@
 #   CASES="far small"         ... these topics alone
 #   ENGINES="mirror tuned"    ... with these engines alone
 #   BIG=1                     ... and 10 GB too
+#   ROWS="2.4.1->3.2.0,hdinsight"   `make compat` runs these alone
 
 SHELL := bash
 SPARK ?= 4.0
 TESTS ?=
 KEEP ?=
+ROWS ?=
 PORTS ?= 9092 9192
 VENV := $(if $(filter 4.0,$(SPARK)),.venv,.venv-spark$(SPARK))
 PY := $(VENV)/bin/python
@@ -22,7 +24,8 @@ export SPARK VENV KEEP PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo clusters test check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
+.PHONY: help setup demo clusters test test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
+.PHONY: compat compat-brokers compat-clusters compat-spark
 
 help:
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/make \1	\2/p' Makefile
@@ -42,8 +45,23 @@ check: setup ## lint, types, import rules, syntax floor
 	@$(PY) -m pytest -q tests/test_architecture.py
 
 # Three at once on two cores, because tests wait for brokers a part of their time.
-test: check ## everything, against real brokers
+test: $(if $(filter 4.0,$(SPARK)),check,setup) ## everything, against real brokers
 	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(TESTS)
+
+test-all: check ## the same, and the long tests of cases that few users meet
+	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=50 -m "" $(TESTS)
+
+compat: compat-brokers compat-clusters compat-spark ## every Kafka release, cluster and Spark line that docs/compatibility.md lists
+
+# One process: a row's brokers are enough for one machine.
+compat-brokers: setup ## Kafka releases from 2.4 to 4.3 as source and as target, real brokers of each: ROWS= (a table in .cache/compat)
+	@COMPAT_ROWS="$(if $(ROWS),$(ROWS),all)" $(PY) -m pytest -q -s tests/compat
+
+compat-clusters: setup ## YARN with HDFS, and a standalone Spark, over kills: TESTS="tests/clusters/test_yarn.py"
+	@CLUSTERS=1 $(PY) -m pytest -q --durations=0 $(if $(TESTS),$(TESTS),tests/clusters)
+
+compat-spark: setup ## the same tests on each Spark line: LINES="3.3 4.1", CHECKS="copy state", QUICK=1 (a table in .cache/compat)
+	@CHECKS="$(CHECKS)" QUICK="$(QUICK)" $(PY) -m tests.compat.spark_lines $(LINES)
 
 bench: setup ## records/s and MB/s on this machine, beside a Java loop
 	@ROUNDS=1 ENGINES="mirror loop" CASES="bytes100 bytes1000 json.zstd" RESULTS=.cache/bench/quick.json $(PY) -m tests.bench.mm2

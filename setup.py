@@ -6,7 +6,11 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
+# `make compat` runs the oldest of them with Spark 3.3 on Python 3.8.
+ARROW = ["pyarrow>=11", "pandas>=1.5.3"]
 README = Path(__file__).with_name("README.md")
+# AWS's own signer of IAM logins to Amazon MSK.
+MSK_IAM = ["aws-msk-iam-sasl-signer-python>=1.0.2"]
 
 setup(
     name="spark-kafka-mirror",
@@ -18,14 +22,24 @@ setup(
     packages=find_packages(include=["mirror_lib", "mirror_lib.*"]),
     package_data={"mirror_lib": ["py.typed", "log4j2.properties"]},
     python_requires=">=3.8",
-    install_requires=["kafka-python>=3.0.12,<4", "google-crc32c", "cramjam", "pyyaml", "javaproperties"],
+    # Exactly this one: its private names are overridden, and tests/unit/test_kafka_python.py holds them to it.
+    install_requires=["kafka-python==3.0.12", "google-crc32c", "cramjam>=2.8", "pyyaml", "javaproperties"],
     extras_require={
-        "spark": ["pyspark>=3.3,<5", "delta-spark>=2.3,<5", "pyarrow>=11", "pandas"],
-        # zstandard, lz4 and python-snappy read back what cramjam wrote. Linters are pinned: each version finds more.
-        "dev": [
+        "spark": ["pyspark>=3.3,<4.3", "delta-spark>=2.3,<5", *ARROW],
+        # For a Spark that is there already: a pyspark of ours would be taken instead of it.
+        "platform": ARROW,
+        "msk-iam": MSK_IAM,
+        # zstandard, lz4 and python-snappy read back what cramjam wrote; the lab's issuer signs tokens with pyjwt.
+        "test": [
             *("pytest", "pytest-xdist", "hypothesis", "confluent-kafka", "zstandard", "lz4", "python-snappy"),
-            *("ruff>=0.17,<0.18", "mypy>=2.4,<2.5", "types-PyYAML"),
+            *("pyjwt", "cryptography", *MSK_IAM),
         ],
+        # Spark Connect's client, for the test that it is refused.
+        "connect": ["grpcio>=1.67", "grpcio-status>=1.67", "googleapis-common-protos"],
+        # Linters are pinned: each version finds more.
+        "dev": ["ruff>=0.17,<0.18", "mypy>=2.4,<2.5", "types-PyYAML"],
     },
-    entry_points={"console_scripts": ["mirror = mirror_lib.cli:main"]},
+    entry_points={
+        "console_scripts": ["mirror = mirror_lib.cli:main", "mirror-databricks = mirror_lib.databricks:main"],
+    },
 )

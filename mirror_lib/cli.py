@@ -9,6 +9,7 @@ import argparse
 import logging
 import os
 import sys
+from importlib.util import find_spec
 from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
@@ -18,15 +19,17 @@ from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.groups_plan import groups_plan_command
 from mirror_lib.commands.groups_rollback import groups_rollback_command
 from mirror_lib.commands.mm1 import add_mm1
-from mirror_lib.commands.output import print_error
+from mirror_lib.commands.output import STDOUT, add_json, json_to, json_words, print_error
 from mirror_lib.commands.plan import plan_command
 from mirror_lib.commands.position import translate_position_command
-from mirror_lib.commands.run import EXIT_STOPPED, UNTIL_HELP, run_command
+from mirror_lib.commands.repair import repair_command
+from mirror_lib.commands.run import EXIT_STOPPED, add_run_options, run_command
 from mirror_lib.commands.takeover import COMPARE, takeover_command
 from mirror_lib.commands.translate import translate_command
 from mirror_lib.commands.verify import verify_command
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.driver_java import SPARK_LINES
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, ConfigError, MirrorError
 
 log = logging.getLogger("mirror")
@@ -47,29 +50,30 @@ exit codes:
 SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas", "delta")
 PACKAGES_HINT = (
     "pip install '.[spark]'; for a Spark that is there already start by spark-submit.sh, and pip install "
-    "'pyarrow>=11' pandas, with MIRROR_JARS_DIR also --no-deps delta-spark"
+    "'.[platform]', with MIRROR_JARS_DIR also --no-deps delta-spark"
 )
 _CONFIG = "YAML, a MirrorMaker 2 .properties file as it is, or the JSON files of Kafka Connect's Mirror… connectors"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Errors, and a Ctrl-C, become one line on standard error."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     # Every attempt to reach a broker is a line of the client's; what came of them is told in one sentence.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_py4j)
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(json_words(sys.argv[1:] if argv is None else argv))
     try:
         _set_level(os.environ.get(LEVEL))
-        return _run(arguments)
+        with json_to(arguments.json or STDOUT):
+            return _run(arguments)
     except MirrorError as error:
         print_error(error)
         return error.exit_code
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         package = str(error.name).partition(".")[0]
         if package not in SPARKS_PACKAGES:
             raise
-        print_error(f"the Python package {package} is missing ({PACKAGES_HINT})")
+        print_error(_import_failure(package, error))
         return EXIT_USAGE
     except KeyboardInterrupt:
         print_error("stopped by Ctrl-C")
@@ -89,6 +93,15 @@ def _set_level(name: Optional[str]) -> None:
         raise ConfigError(f"{LEVEL}={name} is no level: take one of {', '.join(LEVELS)}")
     for logger in ("mirror", "mirror_lib"):
         logging.getLogger(logger).setLevel(level)
+
+
+def _import_failure(package: str, error: ImportError) -> ConfigError:
+    """Whether `package` is missing, or is there and lacks the module or the name that `error` is about."""
+    if find_spec(package) is None:
+        return ConfigError(f"the Python package {package} is missing", PACKAGES_HINT)
+    version = getattr(sys.modules.get(package), "__version__", "of this environment")
+    lines = f"use one of Spark {SPARK_LINES}, with the Python packages of that version"
+    return ConfigError(f"the Python package {package} {version} is installed, but lacks what is needed: {error}", lines)
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
@@ -124,12 +137,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     run = _command(commands, "run", run_command, "copy, once or continuously as `trigger` says")
-    run.add_argument("--once", action="store_true", help="one run to the present end, whatever `trigger` says")
-    run.add_argument("--until", metavar="END", help=UNTIL_HELP)
+    add_run_options(run, "one run to the present end, whatever `trigger` says")
     plan = _command(commands, "plan", plan_command, "show as a diff what a run would change; changes nothing itself")
     plan.add_argument("--all", action="store_true", help="list also what stays as it is, and every skip by its name")
     _explain(commands)
     _command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
+    repair = _command(commands, "repair", repair_command, "show positions of the ledger that pass records not copied")
+    repair.add_argument("--execute", action="store_true", help="remove them; stop the flow first")
     translate = _command(commands, "translate", translate_command, "keep consumer groups on the target where they are")
     translate.add_argument("--once", action="store_true", help="one full pass, whatever `trigger` says")
     _groups(commands)
@@ -217,7 +231,7 @@ def _command(
     if flow:
         parser.add_argument("--flow", metavar="A->B", help="only this flow of the file; quote it, > is the shell's too")
         parser.add_argument("--clusters", metavar="ALIAS", nargs="+", help="only flows into these clusters")
-    parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")
+    add_json(parser)
     parser.set_defaults(command=command, read=lambda arguments: load(arguments.config))
     return parser
 

@@ -17,7 +17,7 @@ from mirror_lib.errors import ConfigError
 JARS_DIR, CLASSES = "MIRROR_JARS_DIR", "MIRROR_CLASSES"
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-# Spark's minor version: Scala, Delta artifact, Delta version (docs.delta.io, "Compatibility with Apache Spark").
+# Spark's minor version: Scala, Delta artifact, Delta version. `make compat` runs each of them.
 _LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
     (3, 3): ("2.12", "delta-core_2.12", "2.3.0"),
     (3, 4): ("2.12", "delta-core_2.12", "2.4.0"),
@@ -26,6 +26,7 @@ _LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
     (4, 1): ("2.13", "delta-spark_4.1_2.13", "4.1.0"),
     (4, 2): ("2.13", "delta-spark_4.2_2.13", "4.4.0"),
 }
+SPARK_LINES = ", ".join(f"{major}.{minor}" for major, minor in _LINES)
 
 # The same that spark-submit.sh gives: the mirror's own lines are what an operator wants to see.
 LOGGING = Path(__file__).resolve().with_name("log4j2.properties")
@@ -45,8 +46,10 @@ def packages(spark_version: str) -> List[str]:
     major, minor = (int(part) for part in spark_version.split(".")[:2])
     line = _LINES.get((major, minor))
     if line is None:
-        known = ", ".join(f"{a}.{b}" for a, b in _LINES)
-        raise ConfigError(f"Spark {spark_version} is not one of {known}", f"or put the jars into a folder: {JARS_DIR}")
+        raise ConfigError(
+            f"no Kafka connector and Delta are recorded for Spark {spark_version}",
+            f"use one of Spark {SPARK_LINES}, or put jars that fit it into a folder and set {JARS_DIR}",
+        )
     scala, delta, delta_version = line
     return [f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark_version}", f"io.delta:{delta}:{delta_version}"]
 

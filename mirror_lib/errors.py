@@ -46,6 +46,10 @@ class SparkEndedError(MirrorError):
     """Java, or the Spark context in it, is gone: nothing can be asked of it any more."""
 
 
+class StalledError(MirrorError):
+    """Spark gave the ledger's commit no task slot for minutes. The copy is exact, and the next run resumes."""
+
+
 class BatchError(MirrorError):
     """A record batch is corrupt or of a kind that cannot be copied."""
 
@@ -56,6 +60,10 @@ class CustomClassError(MirrorError):
 
 class StateError(MirrorError):
     """A table under `state:` could not be read or written."""
+
+
+class ConflictError(StateError):
+    """Delta refused a change because another process changed the same table at that moment. Nothing was written."""
 
 
 class RefusedError(MirrorError):

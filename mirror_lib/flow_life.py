@@ -9,12 +9,14 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Optional, Sequence, Tuple, Type
-
-from pyspark.sql.streaming.query import StreamingQuery
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type
 
 from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, cause_of
 from mirror_lib.spark_end import asked_again, is_sparks, memory_hint, spark_ended
+
+if TYPE_CHECKING:
+    # Not at run time: Spark 3.3 has no such module.
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +123,9 @@ class WatchedQuery:
                     call(*given)
                 except BaseException as error:
                     self._failure = error
-                    raise
+                    # Spark matches what it gets against a pattern that takes a stack frame for each character: a
+                    # trace of Java's overflows its stack, and Spark prints a thousand lines of that.
+                    raise RuntimeError(cause_of(error)) from None
 
         return guarded_call
 

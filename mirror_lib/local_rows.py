@@ -23,7 +23,8 @@ def local_rows(
     texts = [_text(columns, rows[first : first + ROWS_TO_A_TEXT]) for first in range(0, len(rows), ROWS_TO_A_TEXT)]
     parsed = F.from_json(F.col("text"), f"array<struct<{row_type}>>", {"mode": "FAILFAST"})
     given = F.array(*(F.lit(text) for text in texts or ["[]"]))
-    return spark.range(0, 1, 1, 1).select(F.explode(given).alias("text")).select(F.inline(parsed))
+    arrays = spark.range(0, 1, 1, 1).select(F.explode(given).alias("text")).select(parsed.alias("rows"))
+    return arrays.selectExpr("inline(rows)")  # PySpark 3.3 has no function of that name
 
 
 def _text(columns: Sequence[Tuple[str, str]], rows: Sequence[Tuple[object, ...]]) -> str:

@@ -18,7 +18,8 @@ class ProgressSnapshot:
     `behind_records` are upstream offsets still to go through, `behind_seconds` is the age of the last record copied of
     the partition that is farthest back among those with more to copy, where it is known. `waiting` says what it waits
     for, or what it is doing. For so many seconds the brokers of the source or the target throttled the mirror by their
-    quotas.
+    quotas. `commit_waits_seconds` is how long the ledger's commit has waited for Spark, where that is unusual: what
+    is behind is then unknown, and `behind_seconds` is at least as long.
     """
 
     flow: str
@@ -34,6 +35,7 @@ class ProgressSnapshot:
     waiting: str
     source_throttled_seconds: float = 0.0
     target_throttled_seconds: float = 0.0
+    commit_waits_seconds: float = 0.0
 
     @property
     def records_per_second(self) -> float:
@@ -75,7 +77,8 @@ def is_news(snapshot: ProgressSnapshot, told: Optional[ProgressSnapshot]) -> boo
 
 def _idle(snapshot: ProgressSnapshot) -> bool:
     throttled = snapshot.source_throttled_seconds + snapshot.target_throttled_seconds
-    return not (snapshot.records + snapshot.behind_records + snapshot.recovered + snapshot.stopped + throttled)
+    waits = throttled + snapshot.commit_waits_seconds
+    return not (snapshot.records + snapshot.behind_records + snapshot.recovered + snapshot.stopped + waits)
 
 
 def snapshot_json(snapshot: ProgressSnapshot) -> Dict[str, object]:
@@ -84,6 +87,8 @@ def snapshot_json(snapshot: ProgressSnapshot) -> Dict[str, object]:
 
 
 def _behind(snapshot: ProgressSnapshot) -> List[str]:
+    if snapshot.commit_waits_seconds:
+        return [f"the ledger's commit has waited {duration(snapshot.commit_waits_seconds)}"]
     if not snapshot.behind_records:
         # What partitions that are stopped do not get, nothing counts.
         return [] if snapshot.stopped else ["caught up"]

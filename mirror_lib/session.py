@@ -9,10 +9,13 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, Mapping, Optional
+from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Sequence
 
+from mirror_lib.config.clients import spark_kafka_options
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.databricks import on_databricks
 from mirror_lib.driver_java import java_settings, require_java
-from mirror_lib.errors import RefusedError
+from mirror_lib.errors import ConfigError, RefusedError, cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,17 +54,30 @@ SETTINGS: Mapping[str, str] = {
 TELL_AGAIN = ("py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 # Plain `local[N]` gives a task no second chance.
 LOCAL_MASTER = "local[*,4]"
+# Either makes every new session one of Spark Connect.
+REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 
 def open_session(name: str) -> SparkSession:
-    """The active Spark session, or a local one. Under spark-submit its settings are the ones that count."""
+    """The active Spark session, or a local one. Under spark-submit its settings are the ones that count.
+
+    A session of the user's or the platform's keeps its context, its settings and its log level. Raises `ConfigError`
+    for a session without a driver's JVM.
+    """
+    refuse_remote(os.environ)
     import pyspark  # late: `--help` and `plan` must not wait for it
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     silence_traces()
+    found = SparkSession.getActiveSession()
+    if found is not None or on_databricks(os.environ):
+        session = found or SparkSession.builder.getOrCreate()
+        refuse_without_jvm(session)
+        _redact(session)
+        return session
     builder, conf = SparkSession.Builder().appName(name), SparkConf().setAppName(name)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkSession.getActiveSession() is None:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
         # Workers are started by name: without this the PATH decides, and its Python may not be this one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         require_java(os.environ)
@@ -73,9 +89,36 @@ def open_session(name: str) -> SparkSession:
     with _own_interrupt():
         SparkContext.getOrCreate(conf)
     session = builder.getOrCreate()
+    refuse_without_jvm(session)
     session.sparkContext.setLogLevel("ERROR")
     _redact(session)
     return session
+
+
+def refuse_remote(environ: Mapping[str, str]) -> None:
+    """Raise `ConfigError` where the environment makes every session one of Spark Connect. Pure."""
+    for name in REMOTE:
+        if environ.get(name):
+            raise _no_jvm(f"{name} is set")
+
+
+def refuse_without_jvm(session: SparkSession) -> None:
+    """Raise `ConfigError` for a session whose context or JVM cannot be reached, as with Spark Connect."""
+    try:
+        reached: object = session.sparkContext and session._jvm
+    except Exception as error:  # each platform and version has another class for it
+        raise _no_jvm(cause_of(error)) from error
+    if reached is None:
+        raise _no_jvm("the session has no JVM")
+
+
+def _no_jvm(reason: str) -> ConfigError:
+    return ConfigError(
+        f"this Spark session is one of Spark Connect, serverless compute or standard access mode: {reason}. Nothing "
+        "was read or written",
+        "the mirror needs the driver's JVM, and tasks that may connect to brokers: use spark-submit, or on Databricks "
+        "classic compute with dedicated access (data_security_mode: SINGLE_USER)",
+    )
 
 
 def silence_traces() -> None:
@@ -86,9 +129,10 @@ def silence_traces() -> None:
 
 @contextmanager
 def running_session(name: str) -> Iterator[SparkSession]:
-    """A session for one command. One that was there before, such as a notebook's, goes on afterwards."""
+    """A session for one command. One that was there before, such as a notebook's or Databricks', goes on afterwards."""
     from pyspark.sql import SparkSession
 
+    refuse_remote(os.environ)
     found = SparkSession.getActiveSession()
     session = open_session(name)
     try:
@@ -98,7 +142,7 @@ def running_session(name: str) -> Iterator[SparkSession]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        if found is None:
+        if found is None and not on_databricks(os.environ):
             _stop(session)
 
 
@@ -138,6 +182,12 @@ def _redact(session: SparkSession) -> None:
         present = str(session.conf.get(name, ""))
         if own not in present:
             session.conf.set(name, f"{present}|{own}" if present else own)
+
+
+def refuse_logins(spark_version: str, flows: Sequence[ReplicationFlow]) -> None:
+    """Raise `ConfigError` where the Kafka client of this Spark cannot log in to a source, before any flow starts."""
+    for flow in flows:
+        spark_kafka_options(flow.source.client_properties("consumer"), spark_version)
 
 
 def refuse_settings(spark: SparkSession) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from kafka import KafkaAdminClient
 from kafka.cluster import collect_hosts
 from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, NodeNotReadyError, UnknownBrokerIdError
+from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.config.clients import kafka_python_options
@@ -66,8 +67,19 @@ class ClusterConnection:
         """Drop the connections. Closing twice is harmless."""
         self._client.close()
 
-    def _describe_cluster(self) -> Any:
-        return self._ask("describe the cluster", "Describe on the cluster", self._client.describe_cluster)
+    def _live_cluster(self) -> Any:
+        """The cluster's id and its live brokers, a MetadataResponse without topics.
+
+        DescribeCluster would say the same, but kafka-python 3.0.12 cannot read what Kafka 2.8 to 3.6 answer to it.
+        """
+
+        def question() -> Any:
+            (answer,) = self._exchange([(None, MetadataRequest(topics=[], allow_auto_topic_creation=False))])
+            if isinstance(answer, KafkaError):
+                raise answer
+            return answer
+
+        return self._ask("describe the cluster", "Describe on the cluster", question)
 
     def guards_epochs(self) -> bool:
         """Whether the brokers give a new producer epoch to its holder alone, as they do since Kafka 2.5: a driver that

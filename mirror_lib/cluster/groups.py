@@ -57,7 +57,7 @@ class ClusterGroups(GroupCoordinators):
             answers = self._exchange([(broker, ListGroupsRequest()) for broker in brokers])
             return dict(zip(brokers, map(_listed, answers)))
 
-        brokers = [each["broker_id"] for each in self._describe_cluster()["brokers"] if not each.get("is_fenced")]
+        brokers = [each.node_id for each in self._live_cluster().brokers]
         listed, failed = self._settle("list groups", DESCRIBE, brokers, once)
         self._unlisted = {str(broker): each for broker, each in failed.items()}
         self._name("groups of brokers not listed", self._unlisted)

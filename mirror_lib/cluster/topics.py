@@ -39,11 +39,11 @@ class ClusterTopics(ClusterOffsets):
 
     def cluster_id(self) -> str:
         """The id that the cluster gave itself."""
-        return str(self._describe_cluster()["cluster_id"])
+        return str(self._live_cluster().cluster_id)
 
     def broker_count(self) -> int:
         """Brokers that are registered and not fenced."""
-        return sum(1 for broker in self._describe_cluster()["brokers"] if not broker.get("is_fenced"))
+        return len(self._live_cluster().brokers)
 
     def topics(self) -> Mapping[str, TopicDescription]:
         """Every visible topic, in one round trip. A topic in an error state is left out and named in the log."""

@@ -8,13 +8,15 @@ import textwrap
 from typing import Any, Dict, Mapping
 
 from mirror_lib.commands.convert import STDOUT, write_conversion
-from mirror_lib.commands.run import UNTIL_HELP, run_command
+from mirror_lib.commands.groups_lag import groups_lag_command
+from mirror_lib.commands.output import add_json
+from mirror_lib.commands.run import add_run_options, run_command
 from mirror_lib.config.convert import convert_document
 from mirror_lib.config.entries import Document
 from mirror_lib.config.loader import config_of, with_values
 from mirror_lib.config.mm1 import OPTIONS, Given, help_of, read_mm1
 from mirror_lib.config.mm1_options import Option
-from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK
 
 TEXT = "copy with MirrorMaker 1's options and client files"
@@ -38,15 +40,18 @@ def add_mm1(commands: Any, epilog: str) -> None:
     for option in (each for each in OPTIONS if each.name != "help"):
         _add(parser, option)
     parser.add_argument("--state", metavar="DIR", help="folder of the ledger (default ./mirror-state)")
-    parser.add_argument("--once", action="store_true", help="one run to the present end, instead of going on for ever")
-    parser.add_argument("--until", metavar="END", help=UNTIL_HELP)
+    add_run_options(parser, "one run to the present end, instead of going on for ever")
     parser.add_argument("--convert", metavar="FILE", help="start nothing, write the same as YAML; - is standard output")
-    parser.add_argument("--json", action="store_true", help="results as JSON, one document a line")
+    lag = "start nothing, show on the source how far the group of each consumer file is, on TOPIC or on all"
+    parser.add_argument("--lag", metavar="TOPIC", nargs="?", const="", help=lag)
+    add_json(parser)
     parser.set_defaults(command=mm1_command, read=mm1_config, flow=None)
 
 
 def mm1_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror mm1`: copy until told to stop, or write the YAML of `--convert`."""
+    """`mirror mm1`: copy until told to stop, show the lag with `--lag`, or write the YAML of `--convert`."""
+    if arguments.lag is not None:
+        return max(_lag(arguments, config, flow) for flow in config.flows)
     if arguments.convert is None:
         return run_command(arguments, config)
     conversion = convert_document(_document(arguments))
@@ -55,6 +60,11 @@ def mm1_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     if arguments.convert == STDOUT:
         print(conversion.text, end="", flush=True)
     return EXIT_OK
+
+
+def _lag(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow) -> int:
+    asked = {"cluster": flow.source.alias, "group": flow.commit_source_group, "topic": arguments.lag or None}
+    return groups_lag_command(argparse.Namespace(**asked, json=arguments.json), config)
 
 
 def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:

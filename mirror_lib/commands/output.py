@@ -7,10 +7,16 @@ import json
 import shlex
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterable, List, Optional, Protocol, TypeVar
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, TextIO, TypeVar
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError
+
+STDOUT = "-"
+# Where `print_json` writes, if not to standard output.
+_file: Optional[TextIO] = None
 
 
 class OfFlow(Protocol):
@@ -54,7 +60,8 @@ def watcher(
     document: Callable[[Report], Dict[str, Any]],
     is_news: Callable[[Report, Optional[Report]], bool] = lambda report, told: True,
 ) -> Callable[[Report], None]:
-    """Something that shows reports of several threads: lines on standard error, or documents on standard output.
+    """Something that shows reports of several threads: lines on standard error, or documents on standard output, or
+    with `--json=FILE` both.
 
     Lines only of those that are news beside the flow's last one shown.
     """
@@ -65,7 +72,7 @@ def watcher(
         with lock:
             if as_json:
                 print_json(document(report))
-            elif is_news(report, shown.get(report.flow)):
+            if (not as_json or _file is not None) and is_news(report, shown.get(report.flow)):
                 shown[report.flow] = report
                 print_progress(line(report))
 
@@ -87,9 +94,40 @@ def _undo(arguments: argparse.Namespace, run_id: str) -> str:
     return f"mirror groups rollback {files} --run {run_id} --execute"
 
 
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option `--json` or `--json=FILE`. What `json_words` gives is to be parsed."""
+    text = "results as JSON, one document a line, on standard output or in FILE, which is emptied first"
+    parser.add_argument("--json", nargs="?", const=STDOUT, metavar="FILE", help=text)
+
+
+def json_words(words: Sequence[str]) -> List[str]:
+    """The command line with `--json` as `--json=-`: FILE follows `=` alone, so no word behind it is taken for one."""
+    return [f"--json={STDOUT}" if len(word) > 2 and "--json".startswith(word) else word for word in words]
+
+
+@contextmanager
+def json_to(path: str) -> Iterator[None]:
+    """Inside, `print_json` writes to the file `path`, emptied first; `-` is standard output. Raises `ConfigError`."""
+    global _file
+    if path == STDOUT:
+        yield
+        return
+    try:
+        Path(path).write_text("")
+    except OSError as error:
+        hint = "name a file in a folder of yours"
+        raise ConfigError(f"--json={path} cannot be written: {error.strerror}", hint) from None
+    # Appended, so that a log rotation may cut the file meanwhile.
+    with Path(path).open("a", encoding="utf-8") as _file:
+        try:
+            yield
+        finally:
+            _file = None
+
+
 def print_json(document: Dict[str, Any]) -> None:
-    """One document on a line of its own."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    """One document on a line of its own, on standard output or in the file of `--json=FILE`."""
+    print(json.dumps(document, ensure_ascii=False), file=_file, flush=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -3,39 +3,62 @@
 from __future__ import annotations
 
 import argparse
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
 
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY
-from mirror_lib.errors import EXIT_OK
+from mirror_lib.errors import EXIT_OK, MirrorError, cause_of
 from mirror_lib.facts import AclBinding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.preview.engine import EngineNote
+    from mirror_lib.preview.look import FlowPreview
     from mirror_lib.topics.ways import Ways
+
+log = logging.getLogger(__name__)
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror plan`: read both clusters and print; nothing is changed."""
-    from mirror_lib.cluster import clusters_of
+    """`mirror plan`: read both clusters and print; nothing is changed. Ends as the run would where that is refused."""
     from mirror_lib.preview.document import preview_json
     from mirror_lib.preview.lines import preview_lines
-    from mirror_lib.preview.look import preview
 
-    flows = chosen_flows(arguments, config)
+    flows, code = chosen_flows(arguments, config), EXIT_OK
     known = _spark_knows(config, flows)
     for flow in flows:
-        made, note, ways = known.get(flow.name, _Known())
-        with clusters_of(flow) as (source, target):
-            found = preview(flow, source, target, config, made, note, ways)
+        found = _preview(config, flow, known.get(flow.name, _Known()))
         if arguments.json:
             print_json(preview_json(found))
         else:
             print_lines(preview_lines(found, arguments.all))
-    return EXIT_OK
+        if found.refusal is not None:
+            print_error(found.refusal)
+            code = found.refusal.exit_code
+    return code
+
+
+def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> FlowPreview:
+    """Read both clusters. What a library raises that nobody foresaw leaves as a MirrorError."""
+    from mirror_lib.cluster import clusters_of
+    from mirror_lib.preview.look import preview
+    from mirror_lib.topics.old_brokers import settled
+
+    try:
+        with clusters_of(flow) as (source, target):
+            delivery = settled(flow, target.guards_epochs())
+            found = preview(delivery.flow, source, target, config, *known)
+    except MirrorError:
+        raise
+    except Exception as error:
+        log.debug("%s: plan failed", flow.name, exc_info=error)
+        what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
+        raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
+    return replace(found, warning=delivery.warning, refusal=delivery.refusal)
 
 
 class _Known(NamedTuple):

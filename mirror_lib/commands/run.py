@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
@@ -12,52 +13,101 @@ from mirror_lib.commands.output import chosen_flows, print_error, print_json, pr
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import EXIT_OK, ConfigError, MirrorError
-from mirror_lib.preview.terms import terms
-from mirror_lib.progress import is_news, snapshot_json, status_line
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError
+from mirror_lib.preview.terms import COPIES_NOTHING, terms
+from mirror_lib.progress import ProgressSnapshot, duration, is_news, snapshot_json, status_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.replicate.job import FlowOutcome
+    from mirror_lib.state.runs import RunTable
 
 EXIT_STOPPED = 143
+EXIT, FENCE = "exit", "fence"
+IF_RUNNING_HELP = (
+    "where another run of a flow is under way: fence it (default), or exit with 0 and copy nothing; a killed run "
+    "counts as under way for up to 10 minutes"
+)
 UNTIL_HELP = "end there and copy nothing beyond: caught-up, a time (2026-01-01T00:00:00Z), or offsets (orders:0=100)"
+
+
+def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
+    """The options of a run's end and of its beginning; `once` is the help of `--once`."""
+    parser.add_argument("--once", action="store_true", help=once)
+    parser.add_argument("--until", metavar="END", help=UNTIL_HELP)
+    parser.add_argument("--if-running", choices=(EXIT, FENCE), default=FENCE, help=IF_RUNNING_HELP)
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
     from mirror_lib.control.beside import ControlBeside
     from mirror_lib.control.report import control_json, control_line
+    from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replicate.job import run_flows
     from mirror_lib.replicate.stage import task_slots
-    from mirror_lib.session import refuse_settings, running_session
+    from mirror_lib.session import refuse_logins, refuse_settings, running_session
+    from mirror_lib.spark_metrics import FlowGauges
     from mirror_lib.state.runs import RunTable
     from mirror_lib.state.topic_acls import TopicAclTable
     from mirror_lib.translate.beside import TranslationBeside
     from mirror_lib.translate.passes import pass_json, pass_line
 
     flows = chosen_flows(arguments, config)
+    copied = [flow for flow in flows if flow.copied]
     end = wanted_end(arguments)
+    if end is not None and not copied:
+        raise ConfigError(f"--until is where copying ends, and {', '.join(each.name for each in flows)} copies nothing")
     if arguments.once or arguments.until is not None:
         config = replace(config, trigger=AVAILABLE_NOW)
     with running_session(f"mirror {', '.join(flow.name for flow in flows)}") as spark:
         refuse_settings(spark)
-        unlike = refuse_changes(spark, flows)
+        refuse_logins(spark.version, flows)
+        runs = RunTable(spark, config.state)
+        if arguments.if_running == EXIT and _other_runs(runs, copied, arguments.json):
+            return EXIT_OK
+        unlike = refuse_changes(spark, copied)
+        refused = check_executors(spark, copied, config.state, print_progress) if copied else ()
+        if refused:
+            _show((), refused, arguments.json)
+            return EXIT_REFUSED
         for flow in flows:
-            print_progress(f"{flow.name}: {terms(flow, task_slots(spark), flow.name not in unlike)}")
+            chosen = terms(flow, task_slots(spark), flow.name not in unlike) if flow.copied else COPIES_NOTHING
+            print_progress(f"{flow.name}: {chosen}")
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
-        tables = TopicAclTable(spark, config.state), RunTable(spark, config.state)
-        progress = watcher(arguments.json, status_line, snapshot_json, is_news)
+        tables = TopicAclTable(spark, config.state), runs
+        gauges = FlowGauges(spark, [flow.name for flow in flows])
+        shown = watcher(arguments.json, status_line, snapshot_json, is_news)
+
+        def progress(snapshot: ProgressSnapshot) -> None:
+            shown(snapshot)
+            gauges.show(snapshot)
+
         watch = watcher(arguments.json, control_line, control_json)
         with ControlBeside(config, flows, *tables, watch, stop), translation:
-            outcomes = run_flows(config, flows, spark, progress, stop, end)
+            outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
     _show(outcomes, errors, arguments.json)
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK
+
+
+def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:
+    """Whether another run of any of `flows` is under way; shows each."""
+    from mirror_lib.replicate.signs import DEAD_SECONDS
+
+    found = table.open_runs([flow.name for flow in flows], DEAD_SECONDS)
+    for run in found:
+        ago = duration(max(0.0, time.time() - run.last_sign))
+        print_progress(
+            f"{run.flow}: run {run.run_id} is under way, its last sign of life {ago} ago. This run copies nothing and "
+            "ends (--if-running exit)."
+        )
+        if as_json:
+            print_json({**vars(run), "already_running": True})
+    return bool(found)
 
 
 def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> List[str]:
@@ -83,10 +133,15 @@ def wanted_end(arguments: argparse.Namespace) -> Optional[OffsetChoice]:
 
 
 def stop_on_signals() -> threading.Event:
-    """Set by SIGTERM and Ctrl-C. To be called when the session is there, which sets a handler for Ctrl-C of its own."""
+    """Set by SIGTERM and Ctrl-C. To be called when the session is there, which sets a handler for Ctrl-C of its own.
+
+    Python hands signals to the main thread alone: a platform that runs the command in another one stops it by its own
+    means.
+    """
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
     return stop
 
 

@@ -1,6 +1,7 @@
 """Kafka Connect's MirrorMaker connectors in, one `Document` out: those of one source and target become one flow `A->B`.
 
-Each connector counts only for its own part of the flow, as in Connect; a part whose connector is missing is off.
+Each connector counts only for its own part of the flow, as in Connect; a part whose connector is missing is off. A
+checkpoint connector alone, or a heartbeat connector alone, is a flow that copies nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 from mirror_lib.config.connector_files import CHECKPOINT, CLASS, HEARTBEAT, KINDS, OTHER, SOURCE, Connector
 from mirror_lib.config.entries import CONNECT, Document, Entry
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.settings import BY_NAME, EMIT_HEARTBEATS, ENABLED, OLD_NAMES, TOP
+from mirror_lib.config.settings import (
+    BY_NAME,
+    COPY,
+    EMIT_HEARTBEATS,
+    ENABLED,
+    MM2_TOPICS_EXCLUDE,
+    OLD_NAMES,
+    TOP,
+    TOPICS_EXCLUDE,
+)
 from mirror_lib.config.unused_keys import unused
 from mirror_lib.config.values import items
 
@@ -58,7 +68,8 @@ def join_connectors(connectors: Sequence[Connector], path: str) -> Document:
                 connector.place,
             )
         given[connector.kind] = connector
-    flows = [_FlowEntries(pair, given) for pair, given in pairs.items()]
+    beats_alone = all(each.kind in (HEARTBEAT, OTHER) or not _is_on(each) for each in connectors)
+    flows = [_FlowEntries(pair, given, beats_alone) for pair, given in pairs.items()]
     aliases = tuple(dict.fromkeys(alias for pair in pairs for alias in pair))
     entries = list(_once([entry for flow in flows for entry in flow.whole_file]))
     entries += _of_clusters(flows, aliases)
@@ -74,6 +85,12 @@ def _class(connector: Connector) -> str:
     return "" if entry is None else entry.shown
 
 
+def _is_on(connector: Connector) -> bool:
+    """Whether it does anything. A heartbeat connector does not heed `enabled` in Connect."""
+    key = EMIT_HEARTBEATS if connector.kind == HEARTBEAT else ENABLED
+    return connector.text(key, "true").lower() != "false"
+
+
 def _pair(connector: Connector) -> Pair:
     source = connector.text(_ALIASES["source"])
     target = connector.text(_ALIASES["target"], _DEFAULT_TARGET)
@@ -85,7 +102,7 @@ def _pair(connector: Connector) -> Pair:
 class _FlowEntries:
     """The keys of one pair's connectors, sorted into those of the flow, of its clusters, and of the whole file."""
 
-    def __init__(self, pair: Pair, connectors: Mapping[str, Connector]) -> None:
+    def __init__(self, pair: Pair, connectors: Mapping[str, Connector], beats_alone: bool) -> None:
         self.pair = pair
         self.entries: List[Entry] = []
         self.clusters: Dict[str, Dict[str, Entry]] = {alias: {} for alias in pair}
@@ -96,27 +113,22 @@ class _FlowEntries:
         self._connectors = connectors
         self._of_source = connectors[SOURCE].entries if SOURCE in connectors else ()
         self._taken: Dict[str, Entry] = {}
-        self._switch()
+        self._switch(beats_alone)
         self._switched = frozenset(self._taken)
         for kind in (SOURCE, CHECKPOINT, HEARTBEAT):
             if kind in connectors:
                 self._take_all(connectors[kind])
         self._same_policy()
 
-    def _switch(self) -> None:
-        """Turn off what has no connector, or one that is switched off. Heartbeats do not heed `enabled` in Connect."""
-        on = {kind for kind, each in self._connectors.items() if each.text(ENABLED, "true").lower() != "false"}
+    def _switch(self, beats_alone: bool) -> None:
+        """Turn off what has no connector, or one that is switched off."""
+        on = {kind for kind, each in self._connectors.items() if _is_on(each)}
         place = next(iter(self._connectors.values())).place
-        if CHECKPOINT in on and SOURCE not in self._connectors:
-            raise config_error(
-                f"{self._scope} has a {CHECKPOINT} and no {SOURCE}; offsets are translated by what this mirror copied, "
-                "so give both files",
-                place,
-            )
-        if HEARTBEAT in self._connectors:
-            on.add(HEARTBEAT)
-        self._put(Entry(self._scope, ENABLED, "true" if SOURCE in on else "false", place))
-        if HEARTBEAT in on and SOURCE not in on and not self._connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
+        runs = SOURCE in on or CHECKPOINT in on or (beats_alone and HEARTBEAT in on)
+        self._put(Entry(self._scope, ENABLED, "true" if runs else "false", place))
+        if runs and SOURCE not in on:
+            self._put(Entry(self._scope, COPY, "false", place))
+        if HEARTBEAT in on and not runs and not self._connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
             # A connector of its own asks for heartbeats; a pair that is not copied has none unless it is asked for.
             self._put(Entry(self._scope, EMIT_HEARTBEATS, "true", place))
         for kind, keys in _SWITCHES.items():
@@ -135,7 +147,10 @@ class _FlowEntries:
                 if bare.key not in self._taken:
                     self._put(entry)
             elif connector.kind == CHECKPOINT and OLD_NAMES.get(bare.key, bare.key) in _TOPICS:
-                self._check_topics(entry)
+                if SOURCE in self._connectors:
+                    self._check_topics(entry)
+                else:
+                    self._take(entry)
             elif not _reads(connector.kind, bare.key):
                 self.left_out.append((entry, f"ignored: {connector.kind} does not read it"))
             elif bare.key not in self._taken:
@@ -183,7 +198,7 @@ class _FlowEntries:
         """Groups are translated on the source connector's topics: fewer for the checkpoint connector cannot be had."""
         key = OLD_NAMES.get(entry.key, entry.key)
         given = [each for each in self._of_source if OLD_NAMES.get(each.key, each.key) == key]
-        default = BY_NAME[key].default
+        default = MM2_TOPICS_EXCLUDE if key == TOPICS_EXCLUDE else BY_NAME[key].default
         theirs, ours = (set(items(text)) for text in (given[0].text if given else default, entry.text))
         if theirs == ours:
             return

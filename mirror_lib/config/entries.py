@@ -13,6 +13,7 @@ MM1 = "mm1"
 
 Value = Union[str, Tuple[str, ...]]
 
+_EXACTLY_ONCE = ("exactly.once.source.support", "exactly.once.support")
 _SECRET_KEY = re.compile(r"password|secret|jaas|token|key", re.IGNORECASE)
 
 
@@ -61,4 +62,10 @@ class Document:
     comments: Tuple[Tuple[str, str], ...] = ()
     warnings: Tuple[str, ...] = ()
     left_out: Tuple[Tuple[Entry, str], ...] = ()
+
+    @property
+    def asks_for_exactly_once(self) -> bool:
+        """Whether a MirrorMaker file switches on Kafka Connect's exactly-once support (KIP-618)."""
+        given = (*self.entries, *(entry for entry, _ in self.left_out))
+        return any(each.key in _EXACTLY_ONCE and each.text.strip().lower() in ("enabled", "required") for each in given)
 

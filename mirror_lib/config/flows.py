@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.clients import kafka_python_options, sends_password_in_clear
+from mirror_lib.config.clients import clear_text_risk, kafka_python_options
 from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry
+from mirror_lib.config.idle_keys import idle_keys
 from mirror_lib.config.keys import ROLES, Keys
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, KEY, RecordChange, change_of
@@ -19,9 +20,11 @@ from mirror_lib.config.settings import (
     ENGINE,
     FLOW,
     HEARTBEATS_REPLICATION,
+    MM2_TOPICS_EXCLUDE,
     MM2_TRIGGER,
     SETTINGS,
     TOP,
+    TOPICS_EXCLUDE,
     Setting,
     class_key,
 )
@@ -34,7 +37,7 @@ _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
 _TO_ENABLE = {
     YAML: "list A->B under flows",
     MM2: "write A->B.enabled = true",
-    CONNECT: "give the file of the MirrorSourceConnector, and not enabled = false in it",
+    CONNECT: "give the file of a connector that is not switched off",
 }
 # What each side of a flow is used for, and so whose properties must make sense at once.
 _ROLES_IN_USE = {"source": ("consumer", "admin"), "target": ("producer", "admin")}
@@ -54,7 +57,8 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
         if not scope and not any(key in flow.custom_properties for flow in flows):
             raise _no_class_for(entry, class_key(key) or key)
     overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
-    warnings = dict.fromkeys([*keys.warnings, *overruled, *_passwords_in_clear(flows)])
+    idle = idle_keys(keys.settings, (*flows, *pairs))
+    warnings = dict.fromkeys([*keys.warnings, *overruled, *idle, *_secrets_in_clear(flows)])
     return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **_top(document, keys))
 
 
@@ -82,10 +86,10 @@ def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
 
 
 def _heartbeat_scopes(document: Document, keys: Keys, enabled: Sequence[str]) -> Iterator[str]:
-    """Pairs that are not copied but asked for heartbeats.
+    """Pairs that are not copied and have heartbeats: those whose own key asks for them, and where all pairs have them,
+    those into a cluster that an enabled flow reads.
 
-    MirrorMaker writes them unless told otherwise. Here only where the file says so: of a pair by its name, or of all
-    pairs, which means those of clusters in use where an enabled flow would copy these on.
+    All pairs have them where the bare key says so, and by default in a MirrorMaker 2 file, as in MirrorMaker.
     """
     in_use = dict.fromkeys(alias for scope in enabled for alias in scope.split("->"))
     sources = dict.fromkeys(scope.split("->")[0] for scope in enabled)
@@ -93,8 +97,10 @@ def _heartbeat_scopes(document: Document, keys: Keys, enabled: Sequence[str]) ->
     for a, b in ((a, b) for b in both[1] for a in both[0] if a != b):
         scope = f"{a}->{b}"
         own = (scope, EMIT_HEARTBEATS)
-        entry = _find(keys, *own) if a in in_use and b in sources else keys.settings.get(own)
-        if scope not in enabled and entry is not None and _value(BY_NAME[EMIT_HEARTBEATS], entry):
+        read_on = a in in_use and b in sources
+        entry = _find(keys, *own) if read_on else keys.settings.get(own)
+        default = read_on and document.dialect == MM2
+        if scope not in enabled and (default if entry is None else _value(BY_NAME[EMIT_HEARTBEATS], entry)):
             yield scope
 
 
@@ -146,14 +152,21 @@ class _Flow:
         for row in rows:
             if row.switches and not values[row.name]:
                 fields[BY_NAME[row.switches].field] = None
-        if self._entry(BY_NAME["emit.offset-syncs.enabled"]) is None:
+        if not fields["copied"]:
+            # The run that copies does these.
+            fields.update(sync_topic_configs_interval=None, sync_topic_acls_interval=None, emit_offset_syncs=False)
+        elif self._entry(BY_NAME["emit.offset-syncs.enabled"]) is None:
             fields["emit_offset_syncs"] = values["offset-syncs.topic.location"] == "target"
+        if self._document.dialect in (MM2, CONNECT) and self._entry(BY_NAME[TOPICS_EXCLUDE]) is None:
+            fields["topics_exclude"] = items(MM2_TOPICS_EXCLUDE)
         start = fields["start_position"]
         if start is not None and start.word:
             fields.update(auto_offset_reset=start.word, start_position=None)
         # MirrorMaker's files mean its one job; ours asks for what costs a look at all groups.
         asked = self._document.dialect != YAML or self._entry(BY_NAME["emit.checkpoints.enabled"]) is not None
         fields["checkpoints_beside"] = asked and fields["emit_checkpoints_interval"] is not None
+        chosen = self._document.asks_for_exactly_once or self._entry(BY_NAME["delivery"]) is not None
+        fields["delivery_may_fall"] = self._document.dialect != YAML and not chosen
         own = values["replication.policy.internal.topic.separator.enabled"]
         fields["internal_separator"] = fields["separator"] if own else "."
         found = ((row.name, self._entry(row)) for row in rows)
@@ -231,7 +244,7 @@ class _Flow:
             except ConfigError as error:
                 given = {**properties, **self._of_role(side, role)}
                 place = place_of_named(error.message, given, self._place())
-                raise config_error(f"cluster {alias}: {error.message}", place) from None
+                raise config_error(f"cluster {alias}: {error}", place) from None
         return cluster
 
     def _properties(self, side: str) -> Dict[str, Entry]:
@@ -293,7 +306,7 @@ def _overruled(keys: Keys, scope: str) -> Iterator[str]:
                 yield f"{entry.written} is overruled by {stronger[key].written}, as in MirrorMaker 2 ({entry.place})"
 
 
-def _passwords_in_clear(flows: Sequence[ReplicationFlow]) -> List[str]:
+def _secrets_in_clear(flows: Sequence[ReplicationFlow]) -> List[str]:
     clusters = [cluster for flow in flows for cluster in (flow.source, flow.target)]
-    risky = dict.fromkeys(c.alias for c in clusters if sends_password_in_clear(c.client_properties("admin")))
-    return [f"cluster {alias}: SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL" for alias in risky]
+    risks = {cluster.alias: clear_text_risk(cluster.client_properties("admin")) for cluster in clusters}
+    return [f"cluster {alias}: {risk}" for alias, risk in risks.items() if risk is not None]

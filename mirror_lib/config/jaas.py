@@ -37,7 +37,7 @@ def sasl_options(props: Mapping[str, str]) -> Dict[str, object]:
     """`sasl_mechanism` and what goes with it; for GSSAPI `sasl_kerberos_name` is a `KerberosLogin`.
 
     Raises `ConfigError` for a login line that cannot be read or does not fit the mechanism, and for a mechanism beyond
-    PLAIN, SCRAM and GSSAPI.
+    PLAIN, SCRAM and GSSAPI; `config.tokens` has those with tokens.
     """
     mechanism = props.get("sasl.mechanism", "GSSAPI").upper()
     jaas = props.get("sasl.jaas.config")
@@ -46,13 +46,13 @@ def sasl_options(props: Mapping[str, str]) -> Dict[str, object]:
         return {"sasl_mechanism": mechanism, "sasl_plain_username": username, "sasl_plain_password": password}
     if mechanism == "GSSAPI":
         return {"sasl_mechanism": mechanism, "sasl_kerberos_name": _kerberos(props, jaas)}
-    known = ", ".join([*_PASSWORD_MECHANISMS, "GSSAPI"])
+    known = ", ".join([*_PASSWORD_MECHANISMS, "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"])
     raise ConfigError(f"sasl.mechanism must be one of {known}; {mechanism[:40]} cannot be used here")
 
 
 def _credentials(jaas: Optional[str], mechanism: str) -> Tuple[str, str]:
     module = _PASSWORD_MECHANISMS[mechanism]
-    options = _login(jaas, mechanism, module, f'{module} required username="…" password="…";')
+    _, options = login_line(jaas, mechanism, module, f'{module} required username="…" password="…";')
     if not options.get("username") or "password" not in options:
         raise ConfigError(f"sasl.jaas.config cannot be read; {module} needs username and password in quotes")
     if options.get("tokenauth", "").lower() == "true":
@@ -64,7 +64,7 @@ def _credentials(jaas: Optional[str], mechanism: str) -> Tuple[str, str]:
 
 
 def _kerberos(props: Mapping[str, str], jaas: Optional[str]) -> KerberosLogin:
-    options = _login(jaas, "GSSAPI", _KERBEROS_MODULE, _KERBEROS_LINE)
+    _, options = login_line(jaas, "GSSAPI", _KERBEROS_MODULE, _KERBEROS_LINE)
     services = {props.get("sasl.kerberos.service.name"), options.get("serviceName")} - {None, ""}
     if len(services) != 1:
         problem = "two different service names" if services else "no service name"
@@ -76,8 +76,11 @@ def _kerberos(props: Mapping[str, str], jaas: Optional[str]) -> KerberosLogin:
     return KerberosLogin(str(services.pop()), options.get("principal"), keytab, cache)
 
 
-def _login(jaas: Optional[str], mechanism: str, module: str, example: str) -> Mapping[str, str]:
-    """The options of the login line. Its text is never repeated: it may hold the password."""
+def login_line(jaas: Optional[str], mechanism: str, module: str, example: str) -> Tuple[str, Mapping[str, str]]:
+    """The class and the options of the login line; `module` is the class without its package.
+
+    Raises `ConfigError`. The line is never repeated in it, because it may contain the password.
+    """
     if not jaas:
         raise ConfigError(
             f"{mechanism} needs sasl.jaas.config: {example} (or a file with a KafkaClient section, named by "
@@ -91,7 +94,7 @@ def _login(jaas: Optional[str], mechanism: str, module: str, example: str) -> Ma
         raise ConfigError(f"sasl.jaas.config cannot be read; it must be one line like {example}")
     if match.group(1).rpartition(".")[2] != module:
         raise ConfigError(f"sasl.jaas.config does not fit sasl.mechanism = {mechanism}, which needs {module}")
-    return options
+    return match.group(1), options
 
 
 def _options(text: str) -> Optional[Dict[str, str]]:

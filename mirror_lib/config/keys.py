@@ -109,7 +109,7 @@ class _Sorting:
             raise config_error(f"{setting.name} is for the whole file; write it without {entry.scope}", entry.place)
 
     def _add_unused(self, row: Unused, entry: Entry) -> None:
-        if row.refused:
+        if row.refuses(entry.key, entry.text):
             raise config_error(f"{entry.written} cannot be honoured: {row.reason}; take it out", entry.place)
         self.leave(f"ignored: {row.reason}", entry)
 

@@ -23,7 +23,8 @@ EVERY_CONNECTOR: Keys = (
     *("name", "connector.class", "connector.plugin.version", "enabled", "source.cluster.alias", "target.cluster.alias"),
     *("tasks.max", "tasks.max.enforce", "replication.policy.class", "replication.policy.separator"),
     *("replication.policy.internal.topic.separator.enabled", "admin.timeout.ms", "forwarding.admin.class"),
-    *("metric.names.formats", "key.converter*", "value.converter*", "header.converter*", "config.action.reload"),
+    *("metric.names.formats", "key.converter", "value.converter", "header.converter", "key.converter.*"),
+    *("value.converter.*", "header.converter.*", "config.action.reload"),
     *("transforms*", "predicates*", "errors.*", "exactly.once.support", "transaction.boundary*"),
     *("offsets.storage.topic", "task.index", "task.assigned.*"),
 )

@@ -64,11 +64,13 @@ class ReplicationFlow:
     filter is a built-in's name or an entry point `module:Class`; `custom_properties` are the keys given for such
     classes, by their whole name. `change` is `None` where whole record batches are copied as they are. `places` holds
     `file:line` of each setting that the file has, by name. With `checkpoints_beside` the copying job also writes
-    checkpoints, as MirrorMaker's does.
+    checkpoints, as MirrorMaker's does. `delivery_may_fall`: the file is MirrorMaker's and asks for exactly-once neither
+    by `delivery` nor by Connect's key, so a target that cannot be fenced gets MirrorMaker's at-least-once.
     """
 
     source: ClusterConfig
     target: ClusterConfig
+    copied: bool = True
     topics: Tuple[str, ...] = (".*",)
     topics_exclude: Tuple[str, ...] = (r"mm2.*\.internal", r".*\.replica", r"__.*")
     replication_policy: str = DEFAULT_POLICY
@@ -86,10 +88,12 @@ class ReplicationFlow:
     commit_source_group: str = ""
     commit_source_group_interval: float = 60.0
     delivery: str = "exactly-once"
+    delivery_may_fall: bool = field(default=False, compare=False)
     on_error: str = "fail"
     on_data_loss: str = "fail"
     batch_max_seconds: float = 10.0
     tail: bool = True
+    report_port: int = 0
     batch_max_bytes: Optional[int] = None
     max_bytes_per_second: Optional[int] = None
     max_bytes_per_second_topics: Tuple[TopicRate, ...] = ()

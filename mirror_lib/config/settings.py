@@ -39,6 +39,7 @@ from mirror_lib.config.values import (
     MILLISECONDS,
     OPTIONAL_TEXT,
     PATTERNS,
+    PORT,
     SECONDS,
     TEXT,
     TRIGGER,
@@ -60,7 +61,12 @@ ENGINE = "engine"
 COUNTS_DIFFER = "partition.counts.differ"
 HEARTBEATS_REPLICATION = "heartbeats.replication.enabled"
 EMIT_HEARTBEATS = "emit.heartbeats.enabled"
+COPY = "copy.enabled"
 MM2_TRIGGER = "10 seconds"
+TOPICS_EXCLUDE = "topics.exclude"
+# MirrorMaker's default for `topics.exclude` up to 3.9. Since 4.0 its first pattern spares a user's `orders.internal`.
+INTERNAL_UP_TO_3_9 = r".*[\-\.]internal"
+MM2_TOPICS_EXCLUDE = rf"{INTERNAL_UP_TO_3_9}, .*\.replica, __.*"
 
 
 @dataclass(frozen=True)
@@ -113,9 +119,13 @@ SETTINGS: Tuple[Setting, ...] = (
             "`10 seconds` goes on for ever", "trigger", level=TOP,
             note=f"in an MM2 file the default is `{MM2_TRIGGER}`, because MirrorMaker never ends"),
     Setting(ENABLED, BOOLEAN, "false", "Whether the flow is run", note="in YAML a flow that is listed is enabled"),
+    Setting(COPY, BOOLEAN, "true", "Whether a run copies records. With `false` it translates groups by what another "
+            "run copied with the same `state`, and writes heartbeats", "copied"),
     Setting("topics", PATTERNS, ".*", "Topics to copy: names or patterns, the whole name must match", "topics"),
-    Setting("topics.exclude", PATTERNS, r"mm2.*\.internal, .*\.replica, __.*", "Topics not to copy; beats `topics`",
-            "topics_exclude"),
+    Setting(TOPICS_EXCLUDE, PATTERNS, r"mm2.*\.internal, .*\.replica, __.*", "Topics not to copy; beats `topics`",
+            "topics_exclude", DIFFERS, "in a MirrorMaker 2 or Connect file without it, the default is "
+            f"MirrorMaker's up to 3.9, `{MM2_TOPICS_EXCLUDE}`, which also excludes a user's `orders.internal`; the "
+            "default of 4.x is to be written out"),
     Setting("replication.policy.class", replaceable_class(_POLICIES), DEFAULT_POLICY, "How remote topics are named: "
             f"`A.orders` (default), `orders` (identity; `{MM1_POLICY}` without MirrorMaker 2's rule for heartbeats and "
             "internal topics), or as a class of your own says", "replication_policy", DIFFERS, _PYTHON),
@@ -153,7 +163,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "commit_source_group"),
     Setting("commit.source.group.interval.seconds", SECONDS, "60", "How often", "commit_source_group_interval"),
     Setting("delivery", choice("exactly-once", "at-least-once"), "exactly-once", "`at-least-once` is for targets that "
-            "refuse transactional ids", "delivery"),
+            "refuse transactional ids or are older than Kafka 2.5. A MirrorMaker file without this key falls back to "
+            "it on targets older than 2.5", "delivery"),
     Setting("on.error", choice("fail", "skip"), "fail", "Where the target rejects a record batch: `fail` stops its "
             "partition and fails the run, `skip` writes the offsets down as an incident and goes on", "on_error"),
     Setting("on.data.loss", choice("fail", "continue"), "fail", "What to do where the source lost records before they "
@@ -162,6 +173,9 @@ SETTINGS: Tuple[Setting, ...] = (
             "batch_max_seconds"),
     Setting("tail.enabled", BOOLEAN, "true", "In continuous mode: tasks go on copying what comes, so that a record is "
             "on the target milliseconds later; `false` copies once per `trigger`", "tail"),
+    Setting("report.port", PORT, "0", "Where tasks that tail report to the driver; 0 is any free port. Where it is "
+            "taken, as by another flow of the run, the driver tries the 15 ports after it, as Spark does",
+            "report_port"),
     Setting("batch.max.bytes", SIZE, "none", "The same in bytes; whichever comes first", "batch_max_bytes"),
     Setting("max.bytes.per.second", SIZE, "none", "How many bytes the flow may fetch a second, all its tasks together: "
             "`50000000`, `50 MB`, `512 KiB`", "max_bytes_per_second"),
@@ -223,8 +237,9 @@ SETTINGS: Tuple[Setting, ...] = (
             "does, and `mirror run` where group offsets are synced, or in YAML where this key is given", "",
             switches="emit.checkpoints.interval.seconds"),
     Setting("emit.checkpoints.interval.seconds", INTERVAL, "60", "How often", "emit_checkpoints_interval"),
-    Setting(EMIT_HEARTBEATS, BOOLEAN, "true", "Write heartbeats to the flow's target", "", DIFFERS, "on a source only "
-            "where the file says `true` for the way back (`B->A.emit.heartbeats.enabled = true`) or for all flows",
+    Setting(EMIT_HEARTBEATS, BOOLEAN, "true", "Write heartbeats to the flow's target, also where the flow is not "
+            "enabled", "", DIFFERS, "a cluster that no enabled flow reads or writes gets none. In YAML a flow that is "
+            "not enabled writes them only where its own key or the one for all flows is `true`",
             switches="emit.heartbeats.interval.seconds"),
     Setting("emit.heartbeats.interval.seconds", INTERVAL, "1", "How often", "emit_heartbeats_interval"),
     Setting("emit.offset-syncs.enabled", BOOLEAN, "false", "Write MirrorMaker's offset-syncs topic",

@@ -170,7 +170,8 @@ The same properties serve Spark's Java client and kafka-python.
 
 - `security.protocol`: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.
 - `sasl.mechanism`: `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`, `GSSAPI` with
-  `Krb5LoginModule` there ([operate.md](operate.md), "Kerberos"). `OAUTHBEARER` and delegation tokens are refused.
+  `Krb5LoginModule` there ([operate.md](operate.md), "Kerberos"), `OAUTHBEARER` with client credentials, `AWS_MSK_IAM`
+  ([logins.md](logins.md)). Delegation tokens are refused.
   For clusters without that key the `KafkaClient` section of a JAAS file counts, if `KAFKA_OPTS` or `JDK_JAVA_OPTIONS`
   name one by `-Djava.security.auth.login.config=`.
 - `ssl.truststore.*`, `ssl.keystore.*`, `ssl.key.password`: JKS (the default), PKCS12 and PEM files, and PEM text in

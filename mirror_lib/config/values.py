@@ -83,6 +83,16 @@ def _milliseconds(value: Value) -> float:
     return _seconds(value) / 1000
 
 
+def _port(value: Value) -> int:
+    number = int(one(value)) if re.fullmatch(r"\d{1,5}", one(value)) else -1
+    if not (number == 0 or 1024 <= number <= 65535):
+        raise ValueError("must be a port from 1024 to 65535, or 0 for any")
+    return number
+
+
+PORT = Kind("port", _port)
+
+
 def whole_number(least: int, default_of_broker: bool = False) -> Kind:
     """A whole number from `least` on; with `default_of_broker` also -1."""
     sentence = f"must be a whole number from {least} on" + (", or -1 for the broker's default" * default_of_broker)

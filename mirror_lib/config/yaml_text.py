@@ -12,10 +12,20 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Tuple
 
 import yaml
 
-from mirror_lib.config.entries import YAML, Document, Entry, Value
+from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry, Value
 from mirror_lib.config.keys import Keys, sort_keys
 from mirror_lib.config.references import provider_names, standard_references
-from mirror_lib.config.settings import BY_NAME, DIFFERS, ENABLED, FLOW, MM2_TRIGGER, TOP
+from mirror_lib.config.settings import (
+    BY_NAME,
+    DIFFERS,
+    EMIT_HEARTBEATS,
+    ENABLED,
+    FLOW,
+    MM2_TOPICS_EXCLUDE,
+    MM2_TRIGGER,
+    TOP,
+    TOPICS_EXCLUDE,
+)
 from mirror_lib.config.values import PATTERNS, items
 
 _WIDTH = 110
@@ -26,6 +36,15 @@ _NO_TEXT = ("null", "Null", "NULL")
 _CLEAR_SECRET = re.compile(r"password|jaas|secret|ssl\.keystore\.key", re.IGNORECASE)
 _ISOLATION = "isolation.level"
 _CHECKPOINTS = "emit.checkpoints.enabled"
+# Bare keys for the defaults of MirrorMaker's files that are not YAML's: key, value, the dialects with that default
+# (None: each but YAML), and the comment.
+_DEFAULTS = (
+    (_CHECKPOINTS, "true", None, "MirrorMaker's default. In YAML `mirror run` writes checkpoints where it is said."),
+    (EMIT_HEARTBEATS, "true", (MM2,), "MirrorMaker's default: heartbeats also on the sources of flows. `false` writes "
+     "none; for none on A alone write B->A: {enabled: false, emit.heartbeats.enabled: false}."),
+    (TOPICS_EXCLUDE, MM2_TOPICS_EXCLUDE, (MM2, CONNECT), "MirrorMaker's default up to 3.9, as the file has none. 4.x "
+     r"copies a topic such as orders.internal: write mm2.*\.internal for the first pattern to have it copied."),
+)
 
 
 def yaml_text(document: Document) -> str:
@@ -48,7 +67,7 @@ class _Writer:
         yield "clusters:"
         for alias in self._document.aliases:
             yield from _section(alias, self._clients(alias, 4))
-        everything = [*self._settings("", 0), *self._checkpoints(), *self._clients("", 0)]
+        everything = [*self._settings("", 0), *self._defaults(), *self._clients("", 0)]
         yield from ["", "# For every flow, unless it says otherwise.", *everything] if everything else []
         yield from ["", "flows:"]
         for scope in self._scopes():
@@ -100,11 +119,16 @@ class _Writer:
             if where == scope and name != ENABLED and (name not in BY_NAME or BY_NAME[name].level == FLOW):
                 yield from self._line(name, entry, indent)
 
-    def _checkpoints(self) -> Iterator[str]:
-        silent = [scope for scope in ("", *self._scopes()) if (scope, _CHECKPOINTS) not in self._keys.settings]
-        if self._document.dialect != YAML and len(silent) > 1 and not silent[0]:
-            yield from _comment("MirrorMaker's default. In YAML `mirror run` writes checkpoints where it is said.", 0)
-            yield f"{_CHECKPOINTS}: true"
+    def _defaults(self) -> Iterator[str]:
+        for key, value, dialects, sentence in _DEFAULTS:
+            if dialects is not None and self._document.dialect not in dialects:
+                continue
+            silent = [scope for scope in ("", *self._scopes()) if (scope, key) not in self._keys.settings]
+            # A MirrorMaker 2 file also has pairs with heartbeats that it does not mention.
+            more = len(silent) > 1 or self._document.dialect == MM2
+            if self._document.dialect != YAML and silent[:1] == [""] and more:
+                yield from _comment(sentence, 0)
+                yield f"{key}: {_value(items(value) if BY_NAME[key].kind is PATTERNS else value)}"
 
     def _clients(self, scope: str, indent: int) -> Iterator[str]:
         for (where, prefix), properties in self._keys.clients.items():
@@ -126,7 +150,8 @@ class _Writer:
             yield from _comment(sentence, indent)
         value = entry.value
         if isinstance(value, str):
-            value = standard_references(value, self._providers)
+            # Only in a password may a blank at the end count.
+            value = standard_references(value if "password" in name else value.strip(), self._providers)
             if name in BY_NAME and BY_NAME[name].kind is PATTERNS and "${" not in value:
                 value = items(value)
         else:

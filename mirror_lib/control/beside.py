@@ -23,6 +23,7 @@ from mirror_lib.control.last_clusters import LastClusters, LastRuns
 from mirror_lib.control.pairs import beating_pairs
 from mirror_lib.control.report import ControlReport
 from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
+from mirror_lib.topics.old_brokers import settled
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class _FlowControl:
         self._clusters = clusters
         self._lock = threading.Lock()
         self._standing: Dict[str, Tuple[str, ...]] = {}
-        self._heartbeats = HeartbeatWriter(flow, clusters.check)
+        self._heartbeats = HeartbeatWriter(flow, self._check_target)
         self._report = ControlReport(flow.name)
         self._shown: Optional[ControlReport] = None
         turns = (
@@ -143,7 +144,19 @@ class _FlowControl:
     def _same_clusters(self) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
         with clusters_of(self._flow) as (source, target):
             self._clusters.check({each.alias: each.cluster_id() for each in (source, target)})
+            self._check_brokers(target)
             yield source, target
+
+    def _check_target(self, target: KafkaCluster) -> None:
+        self._clusters.check({target.alias: target.cluster_id()})
+        self._check_brokers(target)
+
+    def _check_brokers(self, target: KafkaCluster) -> None:
+        """Raise `RefusedError` where the flow's copy is refused, so that nothing else is written there either."""
+        if self._flow in self._flows:  # a pair that only gets heartbeats needs no fence
+            refusal = settled(self._flow, target.guards_epochs()).refusal
+            if refusal is not None:
+                raise refusal
 
     def _beat(self) -> Synced:
         self._heartbeats.beat()

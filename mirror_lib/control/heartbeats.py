@@ -6,7 +6,7 @@ A flow that reads this target copies them on, and by the name of the copy Mirror
 from __future__ import annotations
 
 import time
-from typing import Callable, Mapping
+from typing import Callable
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.internal_topic import InternalTopic
@@ -19,10 +19,10 @@ from mirror_lib.translate.mm2_format import Heartbeat, encode_heartbeat
 class HeartbeatWriter:
     """Writes the heartbeats of one pair. Connects at the first one, and anew after an error; one thread at a time.
 
-    `check` gets the target's id by its alias at every connecting, and raises a MirrorError where none is to be written.
+    `check` gets the target at every connecting, and raises a MirrorError where no heartbeat is to be written there.
     """
 
-    def __init__(self, pair: ReplicationFlow, check: Callable[[Mapping[str, str]], None]) -> None:
+    def __init__(self, pair: ReplicationFlow, check: Callable[[KafkaCluster], None]) -> None:
         self._pair, self._check = pair, check
         name = policy_for(pair).heartbeats_topic()
         self._topic = InternalTopic(
@@ -35,7 +35,7 @@ class HeartbeatWriter:
         try:
             if not self._ready:
                 with KafkaCluster(self._pair.target, self._pair.admin_timeout) as cluster:
-                    self._check({cluster.alias: cluster.cluster_id()})
+                    self._check(cluster)
                     self._topic.ensure(cluster)
             heartbeat = Heartbeat(self._pair.source.alias, self._pair.target.alias, int(1000 * time.time()))
             self._topic.append([encode_heartbeat(heartbeat)])

@@ -27,6 +27,7 @@ from mirror_lib.log.frames import FrameProtocol
 from mirror_lib.log.kerberos import KerberosError, KerberosMechanism
 from mirror_lib.log.listener import answers_in_clear, without_tls
 from mirror_lib.log.throttling import PatientConnection, Throttle
+from mirror_lib.log.tokens import TokenRefused, TokenUnavailable
 from mirror_lib.log.transports import BrokerLoop, made_bulky
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ _BROKEN = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSL
 
 # Behind the time that a new connection has: whoever notices itself says more.
 LATE_SECONDS = 0.5
+_TOKEN_HINT = "the broker's log says why; check the token's audience, issuer, scope and the claim with the user's name"
 
 
 class LoginRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no types
@@ -133,7 +135,10 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         return made_bulky(transport)
 
     def _failed(self, node_id: Any, error: BaseException) -> None:
-        reason = refusal(error)
+        provider = self.config.get("sasl_oauth_token_provider")
+        reason = refusal(error, by_token=provider is not None)
+        if provider is not None and isinstance(error, SaslAuthenticationFailedError):
+            provider.forget()
         self.last_failure = reason or str(error)
         if reason is not None:
             self._refusals[node_id] = reason
@@ -151,14 +156,19 @@ def admin_connections(**options: Any) -> Any:
     return KafkaNetClient(net=network, manager=BrokerConnections(network, **options))
 
 
-def refusal(error: BaseException) -> Optional[str]:
+def refusal(error: BaseException, by_token: bool = False) -> Optional[str]:
     """Why a broker and this client will never talk; `None` where the next attempt may go better."""
-    if isinstance(error, LoginRefused):
+    if isinstance(error, (LoginRefused, TokenRefused)):
         return str(error.args[0])
+    if isinstance(error, TokenUnavailable):
+        return None
     inner = error.args[0] if error.args and isinstance(error.args[0], Exception) else error.__context__
     if isinstance(error, SaslAuthenticationFailedError):
         said = str(error.args[0]) if error.args else ""  # the error's name, and what the broker says
-        return f"the broker refused the login: {said.partition(': ')[2] or said or 'no reason given'}"
+        said = said.partition(": ")[2] or said or "no reason given"
+        if by_token:
+            return f"the broker refused the token: {said}. Nothing was read or written; {_TOKEN_HINT}"
+        return f"the broker refused the login: {said}"
     if isinstance(error, UnsupportedSaslMechanismError):
         return "the broker does not take this sasl.mechanism"
     if isinstance(error, IllegalSaslStateError):

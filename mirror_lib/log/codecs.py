@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Callable, Dict, List, Sequence, TypeVar, Union
+from typing import Any, Callable, Dict, FrozenSet, List, Sequence, TypeVar, Union
 
 import cramjam
 
@@ -22,9 +22,6 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 # A worker's memory is what a damaged or hostile payload would take. Producers bound a record before compression
 # (max.request.size, 1 MB unless raised), so real batches stay two orders of magnitude below this.
 MAX_DECOMPRESSED = 256 << 20
-
-# What may follow itself and is then unpacked at once. Members of gzip may too, but each is a call of its own here.
-_ROWS_OF_FRAMES = (0, LZ4, ZSTD)
 
 _GZIP_WBITS = 31
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -64,9 +61,9 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED) -> bytes
 def decompress_all(codec: int, payloads: Sequence[bytes]) -> bytes:
     """What all `payloads` were before `codec`, one behind the other. Raises as `decompress` does.
 
-    Where the format knows a row of frames they are one call: to set up zstd takes longer than 100 small payloads.
+    Payloads of a codec whose frames may follow each other take one call: to set up zstd takes longer than 100 of them.
     """
-    if codec in _ROWS_OF_FRAMES and payloads:
+    if codec in _JOINABLE and payloads:
         return decompress(codec, b"".join(payloads))
     return b"".join([decompress(codec, payload) for payload in payloads])
 
@@ -193,3 +190,16 @@ _DECOMPRESS: Dict[int, Callable[[Buffer, int], bytes]] = {
     LZ4: _growing(cramjam.lz4.decompress_into),
     ZSTD: _growing(cramjam.zstd.decompress_into),
 }
+
+
+def _joinable() -> FrozenSet[int]:
+    """Codecs of which this cramjam unpacks several frames in a row.
+
+    Version 2.11, the last for Python 3.8, stops after the first frame of LZ4.
+    """
+    two = {codec: _COMPRESS[codec](b"a") + _COMPRESS[codec](b"b") for codec in (LZ4, ZSTD)}
+    return frozenset([0, *(codec for codec, frames in two.items() if decompress(codec, frames) == b"ab")])
+
+
+# Members of gzip may follow each other too, but each is a call of its own here.
+_JOINABLE = _joinable()

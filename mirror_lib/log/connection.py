@@ -94,6 +94,10 @@ class LogClient:
                 "check bootstrap.servers, credentials and the network",
             ) from error
 
+    def advertised(self) -> List[Tuple[str, int]]:
+        """The addresses that the brokers gave themselves, as of the last metadata."""
+        return [(broker.host, broker.port) for broker in self._manager.cluster.brokers()]
+
     def send(self, node: Optional[int], request: Any) -> Future:
         """Send to `node` (any broker if None) without waiting.
 

@@ -115,7 +115,7 @@ def _gateway() -> Iterator[Any]:
     command = str(Path(home, "bin", "java")) if home else "java"
     try:
         port, token, process = launch_gateway(
-            jarpath=_jar(), java_path=command, die_on_exit=True, enable_auth=True, return_proc=True
+            jarpath=py4j_jar(), java_path=command, die_on_exit=True, enable_auth=True, return_proc=True
         )
     except Exception as error:  # Py4J has no class for what may go wrong here, down to an empty answer
         reason = f"{command} could not be started ({type(error).__name__})"
@@ -129,12 +129,16 @@ def _gateway() -> Iterator[Any]:
         process.wait()
 
 
-def _jar() -> str:
-    """The jar of the Py4J that runs: pyspark has one among Spark's jars, Py4J one of its own."""
+def py4j_jar() -> str:
+    """The jar of the Py4J that runs: Spark has one among its jars, Py4J one of its own.
+
+    A YARN container has no SPARK_HOME, but Spark's jars are on its class path.
+    """
     import py4j.java_gateway
     from py4j.version import __version__ as version
 
     spark = [os.environ.get("SPARK_HOME", ""), *(str(Path(folder, "pyspark")) for folder in sys.path)]
-    folders = [*(Path(home, "jars") for home in spark if home), Path("/databricks/jars")]
+    on_class_path = [each[:-2] for each in os.environ.get("CLASSPATH", "").split(os.pathsep) if each.endswith("/*")]
+    folders = [*(Path(home, "jars") for home in spark if home), *map(Path, on_class_path), Path("/databricks/jars")]
     found = [str(jar) for folder in folders for jar in sorted(folder.glob(f"*py4j*{version}*.jar"))]
     return found[0] if found else str(py4j.java_gateway.find_jar_path())

@@ -1,4 +1,4 @@
-"""Options from `config.clients` in, kafka-python's own keyword arguments out: stores opened, a Kerberos login ready.
+"""Turns options of `config.clients` into kafka-python's own: stores opened, a Kerberos or token login made ready.
 
 Each process opens store files itself, as Java's client does, so no private key out of one travels with a Spark task.
 """
@@ -12,13 +12,15 @@ import tempfile
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 from mirror_lib.config.jaas import KerberosLogin
 from mirror_lib.config.tls import PEM, Store, TlsSettings, pem_blocks
+from mirror_lib.config.tokens import MskLogin, OauthLogin
 from mirror_lib.errors import ConfigError
 from mirror_lib.log.java_stores import Opened, open_java_stores
 from mirror_lib.log.kerberos import library as kerberos_library
+from mirror_lib.log.tokens import TokenSource, msk_source, oauth_source
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +31,30 @@ _PARTIAL_CHAIN = 0x80000
 
 
 def ready_options(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """The options with `tls` turned into an `ssl_context`. Raises `ConfigError` where a store cannot be opened, or
-    Kerberos has no library here."""
+    """The options with `tls` turned into an `ssl_context`, and a token login into the process's source of its tokens.
+
+    Raises `ConfigError` where a store cannot be opened, or the library of a login is missing.
+    """
     ready = dict(options)
     settings: Optional[TlsSettings] = ready.pop("tls", None)
     if settings is not None:
         ready["ssl_context"] = _context(settings, _ages(settings))
     if isinstance(ready.get("sasl_kerberos_name"), KerberosLogin):
         kerberos_library()
+    login = ready.get("sasl_oauth_token_provider")
+    if isinstance(login, (OauthLogin, MskLogin)):
+        ready["sasl_oauth_token_provider"] = _token_source(login)
     return ready
+
+
+def _token_source(login: Union[OauthLogin, MskLogin]) -> TokenSource:
+    if isinstance(login, MskLogin):
+        return msk_source(login)
+    settings = login.tls
+    if settings is None:
+        return oauth_source(login, None)
+    _context(settings, _ages(settings))  # a store that cannot be opened is reported here, not at a login
+    return oauth_source(login, lambda: _context(settings, _ages(settings)))
 
 
 def _ages(settings: TlsSettings) -> Tuple[float, ...]:

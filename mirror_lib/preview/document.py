@@ -16,7 +16,9 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
     return {
         "flow": preview.flow.name,
         "engine": preview.engine and vars(preview.engine),
-        "copying": terms_json(preview.flow),
+        "copying": terms_json(preview.flow) if preview.flow.copied else None,
+        "refused": None if preview.refusal is None else str(preview.refusal),
+        "warning": preview.warning or None,
         "changes": changes(preview),
         "topics": [_topic(preview, each) for each in plan.copied],
         "dead_letters": plan.dead_letters and vars(plan.dead_letters),

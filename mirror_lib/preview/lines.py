@@ -14,7 +14,7 @@ from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.preview.groups import LEFT_ALONE, SKIPPED, TRANSLATED
 from mirror_lib.preview.internal_topics import CREATE, EXISTS, OFF, TRANSLATE, UNSEEN
 from mirror_lib.preview.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview, matchless
-from mirror_lib.preview.terms import terms
+from mirror_lib.preview.terms import COPIES_NOTHING, terms
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
 
@@ -32,7 +32,10 @@ def preview_lines(preview: FlowPreview, show_all: bool = False) -> List[str]:
     return [
         f"{flow.name}: what a run would change",
         *([preview.engine.line()] if preview.engine else []),
-        f"copying: {terms(flow, repeatable=preview.engine is None or preview.engine.repeats)}",
+        f"copying: {terms(flow, repeatable=preview.engine is None or preview.engine.repeats)}"
+        if flow.copied
+        else f"copying: {COPIES_NOTHING}",
+        *_delivery(preview),
         *_topics(preview, show_all),
         *_configs(preview, show_all),
         *_acls(preview, show_all),
@@ -40,6 +43,14 @@ def preview_lines(preview: FlowPreview, show_all: bool = False) -> List[str]:
         *_internal(preview, show_all),
         summary(preview),
     ]
+
+
+def _delivery(preview: FlowPreview) -> Iterator[str]:
+    """What the target's brokers do not allow, or do not guarantee."""
+    if preview.refusal is not None:
+        yield f"{BLOCKED} refused: {preview.refusal}"
+    if preview.warning:
+        yield f"{BLOCKED} warning: {preview.warning}"
 
 
 def changes(preview: FlowPreview) -> Dict[str, int]:

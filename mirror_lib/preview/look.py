@@ -13,7 +13,7 @@ from mirror_lib.control.pairs import beating_pairs
 from mirror_lib.control.sync import NOT_ONE_TO_ONE
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
-from mirror_lib.errors import ClusterError, CustomClassError
+from mirror_lib.errors import ClusterError, CustomClassError, RefusedError
 from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
 from mirror_lib.preview.engine import EngineNote
 from mirror_lib.preview.groups import GroupFacts, GroupPlan, plan_groups
@@ -37,7 +37,10 @@ class PreviewedCluster(Cluster, GroupCluster, AclCluster, Protocol):
 
 @dataclass(frozen=True)
 class FlowPreview:
-    """What a run of `flow` would find and do. Where a part is `None`, `silent` says why, by the part's name."""
+    """What a run of `flow` would find and do. Where a part is `None`, `silent` says why, by the part's name.
+
+    `warning` says what the target does not guarantee, `refusal` why the run would end before it copies.
+    """
 
     flow: ReplicationFlow
     facts: TopicFacts
@@ -48,6 +51,8 @@ class FlowPreview:
     internal: Optional[Tuple[InternalTopicPlan, ...]]
     silent: Mapping[str, str]
     engine: Optional[EngineNote] = None
+    warning: str = ""
+    refusal: Optional[RefusedError] = None
 
 
 def matchless(preview: FlowPreview) -> List[str]:
@@ -91,7 +96,7 @@ def preview(
     return FlowPreview(
         flow=flow,
         facts=facts,
-        topics=plan,
+        topics=plan if flow.copied else TopicPlan((), ()),
         configs=part(CONFIGS, lambda: _configs(flow, plan, source, target)),
         acls=part(ACLS, lambda: _acls(flow, flows, facts, made_acls, source, target)),
         groups=part(GROUPS, lambda: _groups(flow, plan, source, target)),

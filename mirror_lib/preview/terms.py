@@ -7,6 +7,8 @@ from typing import Dict, List, Optional
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.progress import size
 
+COPIES_NOTHING = "copies nothing: copy.enabled is false"
+
 
 def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
     """One line; `slots` is how many tasks Spark runs at a time, where that is known. `repeatable`: whether the flow

@@ -23,7 +23,6 @@ from mirror_lib.replicate.flow import CopyPass, FlowMirror, Watcher
 from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.replicate.old_brokers import check_brokers
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.stage import run_tasks
 from mirror_lib.replicate.starts import committed_by
@@ -56,6 +55,9 @@ class Mirror(Protocol):
 
     def blocked(self) -> Sequence[str]:
         """Sentences on topics that cannot be copied."""
+
+    def give_way(self) -> None:
+        """End tasks that tail."""
 
     def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
         """Copy until every partition has reached the end that its source had when this was called."""
@@ -91,9 +93,8 @@ class Mirrors:
         until: Optional[OffsetChoice],
         group: Optional[SourceGroup],
     ) -> Mirror:
-        """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet, the
-        target is too old for it, or it would copy again what was copied."""
-        check_brokers(flow, target.guards_epochs())
+        """The mirror of `flow`, which has looked at both clusters. Raises `RefusedError` where there is none yet,
+        or it would copy again what was copied."""
         change, config = flow.change, self._config
         life = _Life(journal, (source, target), watcher, totals, until, group)
         if flow.counts_differ == KEY:

@@ -123,6 +123,9 @@ class MixingMirror:
         """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
 
+    def give_way(self) -> None:
+        """Nothing: such flows do not tail."""
+
     def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
         """Copy until every partition has reached the end that its source had when this was called; such flows do not
         tail. Raises `MirrorError`."""

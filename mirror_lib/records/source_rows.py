@@ -39,7 +39,7 @@ def source_rows(spark: SparkSession, flow: ReplicationFlow, tasks: Iterable[Part
         ends.setdefault(task.topic, {})[number] = task.end
     options = {
         **FETCH,
-        **spark_kafka_options(flow.source.client_properties("consumer")),
+        **spark_kafka_options(flow.source.client_properties("consumer"), spark.version),
         "kafka.isolation.level": flow.isolation_level,
         "assign": json.dumps({topic: [int(number) for number in numbers] for topic, numbers in starts.items()}),
         "startingOffsets": json.dumps(starts),

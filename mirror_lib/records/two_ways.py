@@ -83,6 +83,10 @@ class TwoWayMirror:
         refused: List[str] = [] if self._refused is None else [self._refused]
         return list(dict.fromkeys([*self._kept.blocked(), *refused]))
 
+    def give_way(self) -> None:
+        """End tasks that tail."""
+        self._kept.give_way()
+
     def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
         """Copy until every partition has reached the end that its source had when this was called. While any topic
         goes by keys nothing is tailed: nobody would look after those. Raises `MirrorError`."""

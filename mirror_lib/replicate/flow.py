@@ -6,6 +6,7 @@ take while the next pass copies. Killed anywhere, the next driver finds the trut
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from dataclasses import replace
@@ -17,6 +18,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicPartition
+from mirror_lib.job_names import named
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow_rates import FlowRates
@@ -29,19 +31,37 @@ from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, judged_by_top
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
+from mirror_lib.replicate.reporting import COMPLETE_SECONDS, Listener
 from mirror_lib.replicate.second_look import looked_again
 from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
-from mirror_lib.replicate.stage import listening, run_tasks, task_slots
+from mirror_lib.replicate.stage import listening, most_slots, run_tasks, task_slots
+from mirror_lib.replicate.stall import TailLimit, refuse_stalled
 from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.stopped import StoppedPartitions
-from mirror_lib.replicate.tailing import LEFT_OUT_SECONDS, BatchClock, Beside, Every, Tail, falls_behind, tailed
+from mirror_lib.replicate.tailing import (
+    LEFT_OUT_SECONDS,
+    BatchClock,
+    Beside,
+    Every,
+    Tail,
+    falls_behind,
+    tail_tasks,
+    tailed,
+)
 from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
 from mirror_lib.topics.ways import Ways
 
+log = logging.getLogger(__name__)
+
 STUCK_PASSES = 3
+UNHEARD = (
+    "%s: not every task reached the driver at %s:%d within %.0f s. Tasks that do not copy for `batch.max.seconds` at a "
+    "time, and records wait in between. Open the way from the executors to that port (report.port), or give Spark more "
+    "task slots"
+)
 
 Watcher = Callable[[ProgressSnapshot], None]
 CopyPass = Callable[[SparkSession, Sequence[TaskPlan]], List[TaskReport]]
@@ -93,6 +113,10 @@ class FlowMirror:
         self._rejections = Rejections(flow.on_error)
         self._known_ends = KnownEnds()
         self._rates = rates or FlowRates(flow)
+        self._limit = TailLimit()
+        self._warned = False
+        self._cycles = 0
+        self._tail_now: Optional[Tuple[Listener, int]] = None
 
     def has_history(self) -> bool:
         """True if the ledger told of this flow."""
@@ -119,6 +143,14 @@ class FlowMirror:
         """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
 
+    def give_way(self) -> None:
+        """End the tasks that tail, from any thread: they may hold the slots that the ledger's commit waits for."""
+        tail = self._tail_now
+        if tail is not None:
+            listener, tasks = tail
+            self._limit.gave_way(tasks, time.monotonic())
+            listener.end_all()
+
     def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
         """Copy until every partition has reached the end that its source had when this was called. With `tail` then
         go on with what comes, for about as long as it says.
@@ -133,7 +165,12 @@ class FlowMirror:
         clock = BatchClock(tail)
         while not self._ends(clock):
             if tailed(ranges, self._stopped.parts, self._positions.ahead):
-                self._tail(spark, partitions, ranges, batch, clock)
+                tasks = tail_tasks(most_slots(spark), tail.flows, self.flow.tasks_max)
+                tasks = self._limit.of(tasks, time.monotonic())
+                if not tasks:
+                    self._journal.written()  # the trigger brings what comes
+                    break
+                self._tail(spark, partitions, ranges, batch, clock, tasks)
             elif self._stopped.some_may_go_on():
                 self._journal.written()
                 self._stopped.wait(lambda: self._ends(clock))
@@ -172,7 +209,8 @@ class FlowMirror:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started, began = time.monotonic(), time.time()
         flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
-        reports = self._learned(self._copy_pass(spark, self._plans(flow, partitions, todo, began)))
+        with named(spark, self._job_name("copy")):
+            reports = self._learned(self._copy_pass(spark, self._plans(flow, partitions, todo, began)))
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch, beside=self._beside)
         self._remember(outcome, reports, began)
@@ -183,34 +221,53 @@ class FlowMirror:
         return bool(outcome.runs or outcome.moves) or any(report.was_held for report in reports)
 
     def _tail(
-        self, spark: SparkSession, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef, clock: BatchClock
+        self,
+        spark: SparkSession,
+        partitions: Partitions,
+        ranges: Sequence[Range],
+        batch: BatchRef,
+        clock: BatchClock,
+        tasks: int,
     ) -> None:
-        """One stage that copies what comes, until the clock, a stop, other topics or something unusual ends it.
+        """One stage that copies what comes, until the clock, a stop, other topics or something unusual ends it: fewer
+        slots than it began with, since an executor has gone or is about to go.
 
         Its tasks report while they go on, so the ledger is little behind the remote logs. A crash may leave it further
         back: reconciling covers any distance.
         """
         began, todo = time.time(), tailed(ranges, self._stopped.parts, self._positions.ahead)
         self._known_ends = KnownEnds(ranges)
-        flow, commits = replace(self.flow, tasks_max=clock.tail.tasks), Every(clock.tail.commit_seconds)
+        flow, commits = replace(self.flow, tasks_max=tasks), Every(clock.tail.commit_seconds)
+        slots = task_slots(spark)
         until = time.monotonic() + LEFT_OUT_SECONDS if self._stopped.some_may_go_on() else math.inf
-        with listening(spark, self.flow.name, clock.tail) as listener:
+        with listening(spark, self.flow.name, clock.tail, self.flow.report_port) as listener:
 
             def turn() -> None:
-                slow = commits.due() and not self._hear(listener.take(), partitions, batch, clock)
-                if slow or self._topics.present() != partitions:
+                slow = commits.due() and not self._hear(listener.take(), partitions, batch, clock, len(plans))
+                if slow or self._topics.present() != partitions or task_slots(spark) < slots:
                     listener.end_all()
 
             def often() -> None:
                 # Tasks that must tell often, as they may bring little at once, are heard before they have to wait.
-                slow = listener.crowded() and not self._hear(listener.take(), partitions, batch, clock)
+                slow = listener.crowded() and not self._hear(listener.take(), partitions, batch, clock, len(plans))
                 if slow or self._ends(clock) or time.monotonic() > until or not listener.whole(len(plans)):
                     listener.end_all()
 
+            def stalled() -> None:
+                # The tasks have ended, and the commit may still wait.
+                refuse_stalled(self.flow.name, self._journal.waited())
+
             plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]
-            with Beside(turn, often, listener.end_all, clock.tail.pass_seconds):
-                told = run_tasks(spark, plans)
+            self._tail_now = listener, len(plans)
+            try:
+                with named(spark, self._job_name("tail")), Beside(
+                    turn, often, listener.end_all, clock.tail.pass_seconds, stalled
+                ):
+                    told = run_tasks(spark, plans)
+            finally:
+                self._tail_now = None
             heard = listener.take()
+            self._warn_of_reports(listener, len(plans))
             self._rates.learn(heard)
         last = judged_by_topics(self._learned(told), partitions, self._topics.present())
         outcome = outcome_of([*heard, *last], partitions, self._positions, self._rejections)
@@ -220,7 +277,19 @@ class FlowMirror:
         self._let_go(plans, last, partitions)
         end_if_lost(self.flow.name, outcome)
 
-    def _hear(self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock) -> bool:
+    def _job_name(self, what: str) -> str:
+        self._cycles += 1
+        return f"{self.flow.name}: {what}, cycle {self._cycles}"
+
+    def _warn_of_reports(self, listener: Listener, tasks: int) -> None:
+        if listener.unheard(tasks) and not self._warned:
+            self._warned = True
+            to = listener.address
+            log.warning(UNHEARD, self.flow.name, to.host, to.port, COMPLETE_SECONDS)
+
+    def _hear(
+        self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock, tasks: int
+    ) -> bool:
         """Write down what tasks that go on have told; False where they are too few, for the driver to catch up."""
         self._ids.learn(reports)
         self._rates.learn(reports)
@@ -228,7 +297,7 @@ class FlowMirror:
         self._write_down(outcome, partitions, batch)
         self._advance(outcome)
         records, left = self._tailed(outcome, batch, clock)
-        return not (falls_behind(clock.tail, self.flow.tasks_max, records, left) or self._rates.badly_shared())
+        return not (falls_behind(tasks, self.flow.tasks_max, records, left) or self._rates.badly_shared())
 
     def _tailed(self, outcome: PassOutcome, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
         """Tell of what was tailed; how much it was, and how much more had come by then where something was reported."""

@@ -19,7 +19,7 @@ from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import ClusterError, FencedError, MirrorError, StateError, cause_of
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, StalledError, StateError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
 from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
@@ -27,7 +27,8 @@ from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.left_over import left_over
 from mirror_lib.replicate.query import start_query
-from mirror_lib.replicate.stage import task_slots
+from mirror_lib.replicate.stage import most_slots
+from mirror_lib.replicate.stall import CommitWatch
 from mirror_lib.replicate.storage_trust import StorageTrust
 from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
@@ -37,6 +38,7 @@ from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.topics.filters import subscribe_pattern
 from mirror_lib.topics.matchless import matchless_words
+from mirror_lib.topics.old_brokers import runnable
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +149,7 @@ class FlowRun(FlowLife):
                 return self._mirror(source, target)
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
-        flow = self._flow
+        flow = runnable(self._flow, target.guards_epochs())
         journal = self._journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
         last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
@@ -209,6 +211,9 @@ class FlowRun(FlowLife):
                 if not self._hours.is_set():
                     self._copy(mirror, self._spark, NO_BATCH)
             journal.written()
+        except StalledError:
+            journal.stalled()
+            raise  # nothing more can be written
         except MirrorError as error:
             journal.given_up()
             return error
@@ -225,9 +230,21 @@ class FlowRun(FlowLife):
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
 
+        assert self._journal is not None
+        watch, stalled = CommitWatch(self._name, self._journal.waited, self._watcher), []
+
+        def over() -> bool:
+            try:
+                watch.look(mirror.give_way)
+            except StalledError as error:
+                stalled.append(error)
+            return bool(stalled) or done() or self._lost_turn() or self._hours.over()
+
         watched = WatchedQuery(self._stop, self._busy)
         query = start_query(self._spark, self._flow, self._folder(checkpoint), trigger, watched.guarded(copy_batch))
-        failure = watched.until_end(query, GRACE_SECONDS, lambda: done() or self._lost_turn() or self._hours.over())
+        failure = watched.until_end(query, GRACE_SECONDS, over)
+        if stalled:
+            raise stalled[0]
         if isinstance(failure, MirrorError):
             raise failure
         if failure is not None:
@@ -247,14 +264,15 @@ class FlowRun(FlowLife):
         """How the flow tails, if it does. Asked for each batch: executors come and go."""
         if not self._tailing or not self._flow.tails:
             return None
-        slots = task_slots(self._spark)
-        tasks = tail_tasks(slots, self._tailing, self._flow.tasks_max)
-        if not tasks and not self._warned:
-            log.warning(FEW_SLOTS, self._name, slots, self._tailing, self._tailing + 1)
+        slots = most_slots(self._spark)
+        if not tail_tasks(slots, self._tailing, self._flow.tasks_max):
+            if not self._warned:
+                log.warning(FEW_SLOTS, self._name, slots, self._tailing, self._tailing + 1)
             self._warned = True
+            return None
         seconds = self._flow.batch_max_seconds
         # A task reports several times before it would wait for the ledger.
-        return Tail(tasks, min(seconds, max(PASS_SECONDS, seconds / 8)), seconds) if tasks else None
+        return Tail(self._tailing, min(seconds, max(PASS_SECONDS, seconds / 8)), seconds)
 
     def _lost_turn(self) -> bool:
         return self._group is not None and not self._group.has_turn()

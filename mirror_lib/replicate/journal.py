@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Callable, FrozenSet, Mapping, Optional, Sequence, Tuple
+from typing import Callable, FrozenSet, Iterator, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import MirrorError
+from mirror_lib.job_names import named
+from mirror_lib.replicate.signs import SignsOfLife
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.incidents import IncidentTable
@@ -40,6 +44,7 @@ class Journal:
     """
 
     def __init__(self, spark: SparkSession, state: str, flow: str, run_id: str) -> None:
+        self._spark = spark
         self._flow = flow
         self.run_id = run_id
         self._runs = RunTable(spark, state)
@@ -52,7 +57,23 @@ class Journal:
         self.wrote = False  # whether a row of the ledger is written
         self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._begun: Optional[UnderWay[None]] = None
+        self._signs: Optional[SignsOfLife] = None
         self._beside: Optional[UnderWay[None]] = None
+        self._writes_since: Optional[float] = None
+
+    def waited(self) -> float:
+        """For how many seconds the write that is under way has taken; 0 where none is. From any thread."""
+        since = self._writes_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._writes_since = time.monotonic()
+        try:
+            with named(self._spark, f"{self._flow}: ledger"):
+                yield
+        finally:
+            self._writes_since = None
 
     def last_run(self) -> Tuple[Optional[MirrorRun], bool]:
         """The flow's run before this one, if there is one, and whether it ended with nothing left over."""
@@ -63,9 +84,13 @@ class Journal:
         self._begun = UnderWay(f"{self._flow} begins", lambda: self._runs.started(run))
         if wait:
             self._begun.result()
+        self._signs = SignsOfLife(self._spark, self._runs, run)
+        self._signs.start()
 
     def run_ends(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
         """Write down how `run` ended: `outcome` is `ok` or one sentence."""
+        if self._signs is not None:
+            self._signs.end()
         self.written()
         self._runs.ended(run, outcome=outcome, records=records, bytes=bytes)
 
@@ -90,15 +115,9 @@ class Journal:
             self._append(rows, batch, runs, number)
 
     def _append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns], number: int) -> None:
-        self._ledger.append(
-            self._flow,
-            rows,
-            runs,
-            run_id=self.run_id,
-            append_number=number,
-            query_id=batch.query_id,
-            batch_id=batch.batch_id,
-        )
+        names = {"run_id": self.run_id, "query_id": batch.query_id}
+        with self._writing():
+            self._ledger.append(self._flow, rows, runs, append_number=number, batch_id=batch.batch_id, **names)
         self.wrote = True
         self._upkeep.committed()
 
@@ -117,15 +136,16 @@ class Journal:
         if not rows:
             return {}
         self.written()
-        return self._ledger.begin(
-            self._flow, rows, run_id=self.run_id, query_id=batch.query_id, batch_id=batch.batch_id
-        )
+        names = {"run_id": self.run_id, "query_id": batch.query_id}
+        with self._writing():
+            return self._ledger.begin(self._flow, rows, batch_id=batch.batch_id, **names)
 
     def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
         """Add incidents; nothing for none."""
         if incidents:
             self.written()
-            self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
+            with self._writing():
+                self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
         """By lane, every producer id that it may have appended under."""
@@ -159,6 +179,11 @@ class Journal:
         beside, self._beside = self._beside, None
         if beside is not None:
             beside.result()
+
+    def stalled(self) -> None:
+        """The run has ended and nothing can be written: no further sign of life either."""
+        if self._signs is not None:
+            self._signs.end()
 
     def given_up(self) -> None:
         """The same for who has an error of its own to tell: this one is logged."""

@@ -7,11 +7,10 @@ rows cannot carry (compression, batch boundaries, producer-side timestamps). `do
 
 from __future__ import annotations
 
-from typing import Callable, Dict
+from typing import TYPE_CHECKING, Callable, Dict
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
@@ -19,6 +18,10 @@ from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import StateError, cause_of
 from mirror_lib.spark_end import spark_ended
 from mirror_lib.topics.filters import subscribe_pattern
+
+if TYPE_CHECKING:
+    # Not at run time: Spark 3.3 has no such module.
+    from pyspark.sql.streaming.query import StreamingQuery
 
 CopyBatch = Callable[[SparkSession, str, int], None]
 
@@ -32,7 +35,7 @@ def start_query(
     """
     source = (
         spark.readStream.format("kafka")
-        .options(**source_options(flow))
+        .options(**source_options(flow, spark.version))
         .option("subscribePattern", subscribe_pattern(flow))
         .load()
     )
@@ -59,11 +62,11 @@ def start_query(
     return query
 
 
-def source_options(flow: ReplicationFlow) -> Dict[str, str]:
+def source_options(flow: ReplicationFlow, spark_version: str) -> Dict[str, str]:
     """Options of Spark's Kafka source. It starts at the earliest offset and never fails on lost data: the ledger
     decides where copying starts, and `on.data.loss` what happens where the source lost something."""
     return {
-        **spark_kafka_options(flow.source.client_properties("consumer")),
+        **spark_kafka_options(flow.source.client_properties("consumer"), spark_version),
         "kafka.isolation.level": flow.isolation_level,
         "startingOffsets": "earliest",
         "failOnDataLoss": "false",

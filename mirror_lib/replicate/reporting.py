@@ -7,6 +7,7 @@ A task says its driver's secret and then one report a line. The driver answers e
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import logging
 import queue
@@ -29,6 +30,8 @@ SEND_SECONDS = 10.0
 COMPLETE_SECONDS = 20.0
 # A driver that writes down more slowly than is copied holds its tasks up, and its memory stays small.
 UNTOLD_REPORTS = 16
+# Spark's default for `spark.port.maxRetries` as well.
+PORTS = 16
 
 
 class Teller:
@@ -104,8 +107,8 @@ class Teller:
 class Listener:
     """The driver's end, for the tasks of one stage."""
 
-    def __init__(self, bind_to: str, host: str, every: float, seconds: float) -> None:
-        self._server = socket.create_server((bind_to, 0))
+    def __init__(self, bind_to: str, host: str, every: float, seconds: float, port: int = 0) -> None:
+        self._server = _server(bind_to, port)
         self.address = ReportTo(host, self._server.getsockname()[1], secrets.token_hex(32), every, seconds)
         self._reports: queue.Queue[Tuple[socket.socket, TaskReport]] = queue.Queue()
         self._lock = threading.Lock()
@@ -145,6 +148,10 @@ class Listener:
         """Whether so much of one task waits to be taken that it may have to wait soon."""
         with self._lock:
             return max(self._untaken.values(), default=0) >= UNTOLD_REPORTS // 2
+
+    def unheard(self, tasks: int) -> bool:
+        """Whether one of so many tasks has not reached us in the time that it had."""
+        return self._came < tasks and time.monotonic() >= self._complete_by
 
     def whole(self, tasks: int) -> bool:
         """False where one of so many tasks has gone already, or cannot reach us: its partitions wait for the others."""
@@ -202,3 +209,15 @@ class Listener:
     def _say(self, line: socket.socket, what: bytes) -> None:
         with contextlib.suppress(OSError):
             line.sendall(what)
+
+
+def _server(bind_to: str, port: int) -> socket.socket:
+    """A server at `port`, or at one of those after it, as Spark's own; 0 is any. Raises `OSError`."""
+    last = min(port + PORTS, 65536) - 1
+    for number in range(port, last):
+        try:
+            return socket.create_server((bind_to, number))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return socket.create_server((bind_to, last))

@@ -22,17 +22,19 @@ from mirror_lib.shipped import Shipped, shipped
 from mirror_lib.spark_end import stage_error
 
 REPORT = "report"
+# No bound on executors is no bound on slots.
+MANY = 2**31 - 1
 
 
-def listening(spark: SparkSession, flow: str, tail: Tail) -> Listener:
+def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> Listener:
     """Where the tasks of a stage that tails can tell of their passes: a port of the driver. Raises `ClusterError`."""
     host = str(spark.conf.get("spark.driver.host"))
     bind_to = str(spark.conf.get("spark.driver.bindAddress", host))
     try:
-        return Listener(bind_to, host, tail.pass_seconds, tail.batch_seconds)
+        return Listener(bind_to, host, tail.pass_seconds, tail.batch_seconds, port)
     except OSError as error:
         # A name that is not resolved for a while, or too many open files: the next life may have better luck.
-        hint = "see spark.driver.bindAddress and spark.driver.host"
+        hint = "see report.port, spark.driver.bindAddress and spark.driver.host"
         raise ClusterError(f"{flow}: no port of {bind_to} for reports can be opened: {error}", hint) from error
 
 
@@ -40,6 +42,18 @@ def task_slots(spark: SparkSession) -> int:
     """How many tasks Spark can run at once by now; `spark.default.parallelism` says so only where nobody set it."""
     context = spark.sparkContext._jsc.sc()
     return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+
+
+def most_slots(spark: SparkSession) -> int:
+    """How many tasks Spark may come to run at once: where it allocates executors by need, those of the most that it may
+    have, else `task_slots`."""
+    conf = spark.sparkContext.getConf()
+    now = task_slots(spark)
+    if str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() != "true":
+        return now
+    executors = int(str(conf.get("spark.dynamicAllocation.maxExecutors", str(MANY))))
+    cores = int(str(conf.get("spark.executor.cores", "1"))) // max(1, int(str(conf.get("spark.task.cpus", "1"))))
+    return max(now, min(MANY, executors * max(1, cores)))
 
 
 def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:

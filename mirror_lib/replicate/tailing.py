@@ -1,6 +1,4 @@
-"""How a continuous flow tails its partitions: Spark's slots, the run's flows and their `tasks.max` in; how many tasks
-tail, or that the flow copies once per trigger, out; and the clocks of a batch that tails.
-"""
+"""How a continuous flow tails its partitions: with how many of Spark's task slots, and by which clocks."""
 
 from __future__ import annotations
 
@@ -29,10 +27,10 @@ TAIL_TRIGGER = "1 second"
 
 @dataclass(frozen=True)
 class Tail:
-    """`tasks` tasks tail and report every `pass_seconds`, which is written down every `commit_seconds`; after
-    `batch_seconds` Spark gets its batch back."""
+    """Each of so many `flows` tails with its part of Spark's slots. Tasks report every `pass_seconds`, which is written
+    down every `commit_seconds`; after `batch_seconds` Spark gets its batch back."""
 
-    tasks: int
+    flows: int = 1
     pass_seconds: float = PASS_SECONDS
     commit_seconds: float = PASS_SECONDS
     batch_seconds: float = BATCH_SECONDS
@@ -73,10 +71,10 @@ class BatchClock:
         return self._copied and time.monotonic() >= self._until
 
 
-def falls_behind(tail: Tail, tasks_max: int, records: int, left: int) -> bool:
+def falls_behind(tasks: int, tasks_max: int, records: int, left: int) -> bool:
     """Whether a flow that tails with fewer tasks than it may have shall catch up with all of them: more came in a while
     than was copied in it."""
-    return tail.tasks < tasks_max and left > records
+    return tasks < tasks_max and left > records
 
 
 def rest_after(seconds: float, took: float) -> float:
@@ -104,11 +102,19 @@ class Beside:
     """Calls `turn` about every `seconds` in a thread of its own while the block runs.
 
     `often` is called several times a second. What either raises ends the turns; `failed` is called then, and leaving
-    the block raises it.
+    the block raises it. A turn that is not over at the block's end is waited for, but not once `stalled` raises.
     """
 
-    def __init__(self, turn: Callable[[], None], often: Callable[[], None], failed: Callable[[], None], seconds: float):
+    def __init__(
+        self,
+        turn: Callable[[], None],
+        often: Callable[[], None],
+        failed: Callable[[], None],
+        seconds: float,
+        stalled: Callable[[], None] = lambda: None,
+    ):
         self._turn, self._often, self._failed, self._seconds = turn, often, failed, seconds
+        self._stalled = stalled
         self._over = threading.Event()
         self._error: Optional[BaseException] = None
         self._thread = threading.Thread(target=self._run, name="beside a stage", daemon=True)
@@ -119,7 +125,9 @@ class Beside:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        while self._thread.is_alive():
+            self._thread.join(LOOK_SECONDS)
+            self._stalled()
         if kind is None and self._error is not None:
             raise self._error
 

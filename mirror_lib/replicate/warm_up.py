@@ -8,6 +8,7 @@ from typing import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from mirror_lib.job_names import named
 from mirror_lib.replicate import lane
 from mirror_lib.replicate.worker_imports import forget_archives
 from mirror_lib.under_way import UnderWay
@@ -22,8 +23,12 @@ def warm_workers(spark: SparkSession, tasks: int) -> None:
     which will tell.
     """
     count = min(tasks, spark.sparkContext.defaultParallelism)
-    stage = spark.range(0, count, 1, count).mapInArrow(_nothing, "id bigint")
-    UnderWay("warm-up", stage.collect)
+
+    def warm() -> None:
+        with named(spark, "warm-up"):
+            spark.range(0, count, 1, count).mapInArrow(_nothing, "id bigint").collect()
+
+    UnderWay("warm-up", warm)
 
 
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

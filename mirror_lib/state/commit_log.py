@@ -1,6 +1,6 @@
-"""Delta's log kept short: a table's folder in, the files of commits that a later checkpoint stands for deleted.
+"""Deletes the files of commits from Delta's log that a later checkpoint replaces. Only where the operator opts in.
 
-Delta's own cleaning goes by whole days, and every commit lists all that is there.
+Delta's own retention removes whole days, and every commit lists all files of the log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.state.folders import hadoop_folder
 
-KEPT_COMMITS = 1000
 # A log that was never shortened takes several turns.
 MOST_AT_ONCE = 1000
 # Commits before the first checkpoint that is left, of a table as `tables` makes it.
@@ -21,7 +20,7 @@ CHECKPOINT = ".checkpoint.parquet"
 SUFFIXES = (".json", ".crc", CHECKPOINT)
 
 
-def dispensable(checkpoints: Sequence[int], kept: int = KEPT_COMMITS) -> range:
+def dispensable(checkpoints: Sequence[int], kept: int) -> range:
     """The commits, by version, to delete next: all before the last of `checkpoints` that has `kept` versions behind it.
 
     At most MOST_AT_ONCE, the oldest first. Behind the newest checkpoint there may be more commits. Pure.

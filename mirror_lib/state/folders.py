@@ -1,4 +1,4 @@
-"""A folder of tables or checkpoints as Hadoop sees it, wherever it lies."""
+"""Deletes folders under `state:`, on any file system that Hadoop knows. Spark has no public call for it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Tuple
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import cause_of
+from mirror_lib.spark_end import spark_ended
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +22,11 @@ def hadoop_folder(spark: SparkSession, path: str) -> Tuple[Any, Any]:
 
 
 def drop_folder(spark: SparkSession, path: str) -> None:
-    """Delete it with all that is in it, where it is there. A folder too many is no reason to fail: it is told."""
+    """Delete the folder with its content, if it exists. A folder that cannot be deleted costs space only: a warning
+    names it."""
     try:
         folder, files = hadoop_folder(spark, path)
         files.delete(folder, True)
     except Exception as error:
-        log.info("the folder %s was left behind: %s", path, cause_of(error))
+        if spark_ended(path, spark) is None:
+            log.warning("could not delete the checkpoint %s: %s. It holds no data; delete it", path, cause_of(error))

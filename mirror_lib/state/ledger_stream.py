@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple
+from typing import Mapping, Sequence, Tuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -11,6 +11,11 @@ from mirror_lib.state.offset_syncs import OFFSET_SYNCS
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.state.tables import StateTable
 
+# Commits that delete or rewrite rows are skipped. Delta 2.3 has no such option: there `ignoreChanges` keeps the stream
+# alive. Later versions take the first of the two where both are given.
+CHANGES = {"skipChangeCommits": "true", "ignoreChanges": "true"}
+# All files in one micro-batch: a part of the rows would translate wrongly.
+WHOLE = {**CHANGES, "maxFilesPerTrigger": str(2**31 - 1)}
 LEDGER_ROW = tuple(LedgerRow.__dataclass_fields__)
 
 
@@ -24,20 +29,29 @@ class LedgerStream:
 
     def exists(self) -> bool:
         """Whether anything was ever written. StateError where that cannot be found out."""
-        return self._table.rows() is not None
+        return self._table.rows(made_elsewhere=True) is not None
 
     def make(self) -> None:
         """Make it, empty, where it is not there yet. StateError."""
         self._table.make()
 
     def added(self, flow: str) -> DataFrame:
-        """A streaming DataFrame of the flow's rows, in the columns of `LedgerRow`, from now on. It must exist."""
+        """A streaming DataFrame of the flow's rows, in the columns of `LedgerRow`, from now on. It must exist.
+
+        The stream reports no deleted rows, so its reader must read the whole table now and then. With Delta 2.3 it
+        repeats the rows that a compaction or a deletion rewrote, merged as they are then.
+        """
         with self._table.explained("read"):
-            # Commits that cut or delete rows are passed over: the stream cannot tell of them, so who reads it must
-            # look at the whole table now and then.
-            options = {"startingVersion": "latest", "skipChangeCommits": "true"}
-            rows = self._spark.readStream.format("delta").options(**options).load(self.path)
-            return rows.where(F.col("flow") == flow).select(*LEDGER_ROW)
+            return self._rows(flow, {**CHANGES, "startingVersion": "latest"})
+
+    def whole(self, flow: str) -> DataFrame:
+        """A streaming DataFrame of the flow's rows, all of them in the first micro-batch. The ledger must exist."""
+        with self._table.explained("read"):
+            return self._rows(flow, WHOLE)
+
+    def _rows(self, flow: str, options: Mapping[str, str]) -> DataFrame:
+        rows = self._spark.readStream.format("delta").options(**options).load(self.path)
+        return rows.where(F.col("flow") == flow).select(*LEDGER_ROW)
 
     @staticmethod
     def types() -> Sequence[Tuple[str, str]]:

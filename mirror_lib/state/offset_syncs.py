@@ -160,18 +160,16 @@ class OffsetSyncTable:
         rows = self._of_flow(flow)
         if rows is None:
             return {}
-        # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
         with self._table.explained("read"):
             parts = parts_of(self._table.count())
             if parts > 1:
                 rows = _of(flow, self._table.rows_of_one_version())
-            numbers = UnderWay(f"{flow} offsets", partial(runs_in_parts, _with_key(rows).select(KEY, *NUMBERS), parts))
-            keys = _with_key(rows.select(*PARTITION_KEY).distinct()).collect()
-            if len({row[KEY] for row in keys}) < len(keys):
-                raise ValueError("two partitions have one hash")
-            by_hash = numbers.result()
-            # Each look is at a version of its own. Who is not in both came or was cut in the meantime.
-            return {partition_key(row): by_hash[row[KEY]] for row in keys if row[KEY] in by_hash}
+            return _by_partition(flow, rows, parts)
+
+    def triples_of(self, flow: str, rows: DataFrame) -> Mapping[PartitionKey, Offsets]:
+        """The same of `rows`, a micro-batch of the flow's rows."""
+        with self._table.explained("read"):
+            return _by_partition(flow, rows, parts_of(self._table.count()))
 
     def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
         """Where the row begins that lies first downstream. `None` if the ledger knows nothing of `key`."""
@@ -219,9 +217,20 @@ class OffsetSyncTable:
         )
 
     def _of_flow(self, flow: str) -> Optional[DataFrame]:
-        rows = self._table.rows()
+        rows = self._table.rows(made_elsewhere=True)
         with self._table.explained("read"):
             return None if rows is None else _of(flow, rows)
+
+
+def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKey, Offsets]:
+    # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
+    numbers = UnderWay(f"{flow} offsets", partial(runs_in_parts, _with_key(rows).select(KEY, *NUMBERS), parts))
+    keys = _with_key(rows.select(*PARTITION_KEY).distinct()).collect()
+    if len({row[KEY] for row in keys}) < len(keys):
+        raise ValueError("two partitions have one hash")
+    by_hash = numbers.result()
+    # Each look is at a version of its own. Who is not in both came or was cut in the meantime.
+    return {partition_key(row): by_hash[row[KEY]] for row in keys if row[KEY] in by_hash}
 
 
 def _of(flow: str, rows: DataFrame) -> DataFrame:

@@ -15,28 +15,38 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
-from mirror_lib.errors import MirrorError, StateError, cause_of
+from mirror_lib.errors import ConflictError, MirrorError, StateError, cause_of
+from mirror_lib.job_names import named
 from mirror_lib.local_rows import local_rows
 from mirror_lib.spark_end import memory_hint, spark_ended
-from mirror_lib.state.commit_log import KEPT_COMMITS, CommitLog, dispensable
-from mirror_lib.state.folders import hadoop_folder
+from mirror_lib.state.commit_log import CommitLog, dispensable
 
 log = logging.getLogger(__name__)
 
 # The option of Delta's writer that puts a text into the commit. Delta's own transactions (`txnVersion`) would do as a
 # name too, but to look one up Delta goes through the table's whole state: measured, five times the time of an append.
 COMMIT_NAME = "userMetadata"
-LOG_RETENTION = "delta.logRetentionDuration"
+# The operator's opt-in, by table: Delta's log keeps about this number of commits instead of those of two days.
+KEPT_COMMITS = "mirror.keptCommits"
 TABLE_PROPERTIES = {
     # Delta's default is every 10 commits. With one a second, each tenth would wait for a checkpoint.
     "delta.checkpointInterval": "100",
     # Every commit lists the files of the commits before it that are still kept.
-    LOG_RETENTION: "interval 1 days",
+    "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 days",
     # Tables that are read whole gain nothing by each file's least and greatest values, which cost a fourth of a commit.
     "delta.dataSkippingNumIndexedCols": "0",
+    # Every Delta reader can read reader version 1. The creating session may have other defaults, as on Databricks.
+    "delta.ignoreProtocolDefaults": "true",
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
 }
+# Delta 3.0 added it, and older ones refuse a table with a property that they do not know.
+CLASSIC_CHECKPOINTS = {"delta.checkpointPolicy": "classic"}
 # Names and types of all columns in, and the value of the stamp among them, a bigint (Unix µs).
 Rows = Callable[[Sequence[Tuple[str, str]], int], DataFrame]
 # How often a change is tried that others get in the way of.
@@ -86,6 +96,12 @@ def _with_settings(spark: SparkSession, settings: Mapping[str, str]) -> SparkSes
     return session
 
 
+def table_properties(spark_version: str) -> Mapping[str, str]:
+    """The properties of a new table. Pure."""
+    major, minor = (int(part) for part in spark_version.split(".")[:2])
+    return {**TABLE_PROPERTIES, **(CLASSIC_CHECKPOINTS if (major, minor) >= (3, 5) else {})}
+
+
 def _now() -> int:
     """Unix µs."""
     return time.time_ns() // 1000
@@ -109,13 +125,24 @@ class StateTable:
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
         self._creation = _CREATION.setdefault(self.path, threading.Lock())
 
-    def rows(self) -> Optional[DataFrame]:
-        """The table as it is now, or `None` if nothing was ever written. StateError if it cannot be read."""
+    def rows(self, *, made_elsewhere: bool = False) -> Optional[DataFrame]:
+        """The table as it is now, or `None` if nothing was ever written. StateError if it cannot be read.
+
+        Delta remembers for an hour that a folder without a first commit is no table. Where another process may have
+        made it meanwhile (`made_elsewhere`), that is checked by a read, which takes a fraction of a second.
+        """
         with self.explained("read"):
             with self._creation:
-                if not DeltaTable.isDeltaTable(self._spark, self.path):
+                if not DeltaTable.isDeltaTable(self._spark, self.path) and not (made_elsewhere and self._can_be_read()):
                     return None
             return self._spark.read.format("delta").load(self.path)
+
+    def _can_be_read(self) -> bool:
+        try:
+            self._spark.read.format("delta").load(self.path)
+        except AnalysisException:
+            return False
+        return True
 
     def rows_of_one_version(self) -> DataFrame:
         """The table as it is now, which it stays however often it is asked. It must exist. StateError."""
@@ -166,16 +193,9 @@ class StateTable:
             return False
         return True
 
-    def entries(self) -> int:
-        """How many files the table's folder holds, also those that no version needs any more. Asks no Spark."""
-        with self.explained("list"):
-            folder, files = hadoop_folder(self._spark, self.path)
-            return len(files.listStatus(folder))
-
     def rows_in_files(self, enough: int) -> Optional[DataFrame]:
         """The table as it is now, where it is in `enough` files, else `None`. StateError."""
-        # The cheap questions first: most of the time there is nothing to do.
-        rows = self.rows() if self.entries() > enough else None
+        rows = self.rows()
         with self.explained("look through"):
             return rows if rows is not None and len(rows.inputFiles()) >= enough else None
 
@@ -185,15 +205,19 @@ class StateTable:
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 DeltaTable.forPath(_with_settings(self._spark, _FEW_TASKS), self.path).vacuum()
 
-    def shorten_log(self, kept: int = KEPT_COMMITS) -> None:
-        """Delete commits of Delta's log that nobody needs to read the table as it is, or as it was `kept` commits ago.
+    def shorten_log(self) -> None:
+        """Delete old commits of Delta's log where the table has the property KEPT_COMMITS.
 
-        Not where somebody gave the table another retention of its log. StateError.
+        The table stays readable as it is, and as it was that number of commits ago. Without the property Delta's own
+        retention is all there is. StateError.
         """
         with self.explained("shorten the log of"):
+            kept = self._property(KEPT_COMMITS)
+            if kept is None:
+                return
             commits = CommitLog(self._spark, self.path)
-            gone = dispensable(commits.checkpoints(), kept)
-            if gone and self._property(LOG_RETENTION) == TABLE_PROPERTIES[LOG_RETENTION]:
+            gone = dispensable(commits.checkpoints(), int(kept))
+            if gone:
                 commits.delete(gone)
                 log.info("%s: the log of %d commits before version %d was deleted", self.path, len(gone), gone.stop)
 
@@ -257,7 +281,8 @@ class StateTable:
     def explained(self, action: str) -> Iterator[None]:
         """Turn whatever Spark or Delta raises inside into a StateError that names the table, or a SparkEndedError."""
         try:
-            yield
+            with named(self._spark, f"{action} {self._schema.name}", again=False):
+                yield
         except MirrorError:
             raise
         except Exception as error:
@@ -266,6 +291,8 @@ class StateTable:
             if gone is not None:
                 raise gone from error
             said = cause_of(error)
+            if _refused_for_another(error):
+                raise ConflictError(f"{what}: {said}", "another process changed the table at that moment") from error
             raise StateError(
                 f"{what}: {said}",
                 memory_hint(said)
@@ -287,7 +314,7 @@ class StateTable:
         with self._creation:
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 return False
-            given = {**TABLE_PROPERTIES, **options}
+            given = {**table_properties(self._spark.version), **options}
             try:
                 rows.select(named).write.format("delta").mode("append").options(**given).save(self.path)
             except Exception as error:

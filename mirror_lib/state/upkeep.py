@@ -1,6 +1,6 @@
 """When the ledger, or the table of passes, is made small again: a flow's commit in, a compaction beside the copy out.
 
-Whatever goes wrong with it is told and left: a table that is not merged is slower, and as true.
+A failure never ends the copy: a table that is not merged is slower to read, and as true. The first one is a warning.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Callable, Optional, Protocol
 
-from mirror_lib.errors import MirrorError
+from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError
 from mirror_lib.state.compaction import FILES_TO_MERGE
 from mirror_lib.state.tables import StateTable
 
@@ -40,7 +40,7 @@ class Tidied(Protocol):
 
     @property
     def table(self) -> StateTable:
-        """The table."""
+        """The table, whose log is shortened too where the operator asked for it."""
 
     def tidy(self, enough: int) -> bool:
         """Merge what is worth it, where it is in `enough` files; whether anything was.
@@ -57,6 +57,7 @@ class Upkeep:
         self._rows = rows
         self._commits = 0
         self._cleaned_at: Optional[float] = None
+        self._warned = False
         self._thread: Optional[threading.Thread] = None
 
     def committed(self) -> None:
@@ -78,10 +79,17 @@ class Upkeep:
         try:
             if self._rows.tidy(enough):
                 self._clean()
-            self._rows.table.shorten_log()
-        except MirrorError as error:
+            # A short life leaves the log to the next long one, and to Delta's own retention.
+            if enough != OVERDUE_FILES:
+                self._rows.table.shorten_log()
+        except (ConflictError, SparkEndedError) as error:
             # Another process merged or cut the same rows, or the driver ends. There is a next time.
-            log.info("%s: a table was not tidied: %s", self._flow, error)
+            log.info("%s: the upkeep of %s did nothing: %s", self._flow, self._rows.table.path, error)
+        except MirrorError as error:
+            level = logging.INFO if self._warned else logging.WARNING
+            self._warned = True
+            sentence = "%s: the upkeep of %s failed: %s. The table stays correct; each commit adds a file to read"
+            log.log(level, sentence, self._flow, self._rows.table.path, error)
 
     def _clean(self) -> None:
         now = time.monotonic()

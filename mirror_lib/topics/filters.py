@@ -6,10 +6,11 @@ Custom classes (`module:Class`) are called as `Class(flow, properties)` and have
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Optional, Protocol, Sequence, Tuple
+from dataclasses import dataclass, field
+from typing import Mapping, Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.settings import INTERNAL_UP_TO_3_9, TOPICS_EXCLUDE
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.topics.custom_classes import (
     CONFIG_FILTER_KEY,
@@ -21,6 +22,8 @@ from mirror_lib.topics.custom_classes import (
     named_class,
 )
 from mirror_lib.topics.policy import HEARTBEATS
+
+_UP_TO_3_9 = ", MirrorMaker's default up to 3.9; 4.x copies it: set topics.exclude"
 
 
 class TopicFilter(Protocol):
@@ -46,10 +49,14 @@ class ConfigPropertyFilter(Protocol):
 
 @dataclass(frozen=True)
 class PatternFilter:
-    """A list and its `.exclude` list: names or regexes that must match the whole name. Exclude beats include."""
+    """A list and its `.exclude` list: names or regexes that must match the whole name. Exclude beats include.
+
+    `remarks` follow an exclude pattern where it is named as the reason.
+    """
 
     include: Tuple[str, ...]
     exclude: Tuple[str, ...] = ()
+    remarks: Mapping[str, str] = field(default_factory=dict)
 
     def included_by(self, name: str) -> Optional[str]:
         """The first include pattern that matches, or `None`."""
@@ -63,7 +70,7 @@ class PatternFilter:
         """Why `name` is left out, naming the pattern that decides; `None` where it is taken."""
         excluded_by = self.excluded_by(name)
         if excluded_by is not None:
-            return f"excluded by `{excluded_by}`"
+            return f"excluded by `{excluded_by}`{self.remarks.get(excluded_by, '')}"
         return "no include pattern matches" if self.included_by(name) is None else None
 
     def spark_pattern(self, *also: str) -> str:
@@ -113,7 +120,8 @@ def topic_filter_for(flow: ReplicationFlow) -> TopicFilter:
     """The topic filter that `flow` is configured with."""
     if is_entry_point(flow.topic_filter):
         return CustomNameFilter(custom_class(flow, TOPIC_FILTER_KEY))
-    return PatternFilter(flow.topics, flow.topics_exclude)
+    by_default = TOPICS_EXCLUDE not in flow.places
+    return PatternFilter(flow.topics, flow.topics_exclude, {INTERNAL_UP_TO_3_9: _UP_TO_3_9} if by_default else {})
 
 
 def group_filter_for(flow: ReplicationFlow) -> GroupFilter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import List, Optional, Sequence, Type
+from typing import List, Optional, Sequence, Tuple, Type
 
 from pyspark.sql import SparkSession
 
@@ -35,7 +35,10 @@ class TranslationBeside:
         self._at_the_end = config.trigger == AVAILABLE_NOW
         self._copied = threading.Event()
         self._stop = stop
-        self._runs = [TranslationRun(config, flow, spark, watcher, stop, self._copied) for flow in syncing]
+        self._runs = [
+            TranslationRun(config, flow, spark, watcher, stop, self._copied if flow.copied else None)
+            for flow in syncing
+        ]
         self.errors: List[MirrorError] = []
 
     def __enter__(self) -> TranslationBeside:
@@ -45,6 +48,14 @@ class TranslationBeside:
         while self._at_the_end and not all([run.looked.wait(0.1) for run in self._runs]) and not self._stop.is_set():
             pass
         return self
+
+    def alone(self) -> Tuple[()]:
+        """Where nothing is copied: return when the translations have ended, or the run is told to; in a run that ends
+        by itself at once."""
+        while not self._at_the_end and not self._stop.wait(0.2):
+            if self._runs and all([run.wait(0) for run in self._runs]):
+                break
+        return ()
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]

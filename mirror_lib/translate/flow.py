@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -36,7 +36,6 @@ from mirror_lib.translate.partition_map import PartitionMap
 from mirror_lib.translate.placed_look import PlacedLook
 from mirror_lib.translate.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.translate.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
-from mirror_lib.under_way import UnderWay
 
 if TYPE_CHECKING:
     from mirror_lib.translate.partition_map import Offsets
@@ -68,7 +67,7 @@ class Selection:
 class FlowTranslation:
     """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the last moves when it is made.
 
-    `ledger_read` is what the ledger's triples were when it was asked for them; the first look takes them.
+    `ledger_read` gives the ledger's triples, which were asked for before; the first look takes them.
     Raises ClusterError and StateError, here and in every method; the next pass mends what was left half done. Raises
     RefusedError where one of the clusters is not that of the flow's last run.
     """
@@ -81,7 +80,7 @@ class FlowTranslation:
         source: KafkaCluster,
         target: KafkaCluster,
         direction: str = TO_DOWNSTREAM,
-        ledger_read: Optional[UnderWay[Triples]] = None,
+        ledger_read: Optional[Callable[[], Triples]] = None,
     ) -> None:
         RunTable(spark, config.state).same_clusters(flow.name, (source.cluster_id(), target.cluster_id()))
         self.flow = flow
@@ -127,6 +126,10 @@ class FlowTranslation:
         """Read the ledger alone, at the next look: it gained more rows than are worth adding one by one."""
         self._maps = None
 
+    def ledger_is(self, triples: Triples) -> None:
+        """What the ledger's triples are now, for the next look."""
+        self._ledger_read, self._maps = lambda: triples, None
+
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Rows that the ledger gained. What is not read yet has them already when it is."""
         maps = self._maps
@@ -143,7 +146,7 @@ class FlowTranslation:
     def _ledger_maps(self) -> FlowMaps:
         if self._maps is None:
             begun, self._ledger_read = self._ledger_read, None
-            triples = begun.result() if begun is not None else self._ledger.triples(self.flow.name)
+            triples = begun() if begun is not None else self._ledger.triples(self.flow.name)
             # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
             incomplete = self._takeovers.incomplete(self.flow.name)
             self._maps = FlowMaps(triples, incomplete, self.flow.places_anew)

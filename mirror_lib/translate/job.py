@@ -10,7 +10,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, Type
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -33,11 +33,14 @@ from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.translate.flow import FlowTranslation
 from mirror_lib.translate.passes import PassReport, is_news, one_pass, remember
-from mirror_lib.translate.query import start_query
+from mirror_lib.translate.query import start_once, start_query
 from mirror_lib.translate.timers import CHECKPOINTS, COMMIT, LEDGER, Timers
 from mirror_lib.under_way import UnderWay
 
 if TYPE_CHECKING:
+    # Not at run time: Spark 3.3 has no such module.
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from mirror_lib.translate.flow import Triples
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,7 @@ STOP_SECONDS = 15.0
 LEFT = "the next run goes on where it was"
 
 Watcher = Callable[[PassReport], None]
+Watched = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 class TranslationRun(FlowLife):
@@ -68,6 +72,7 @@ class TranslationRun(FlowLife):
         super().__init__(f"translation of {flow.name}", stop)
         self._config, self._flow, self._spark = config, flow, spark
         self._watcher, self._copied = watcher, copied
+        self._ledger = OffsetSyncTable(spark, config.state)
         self._due = Timers(flow)
         self._told: Optional[PassReport] = None
         self.looked = threading.Event()
@@ -84,17 +89,16 @@ class TranslationRun(FlowLife):
         self.looked.set()
 
     def _live(self) -> Optional[MirrorError]:
-        ahead: Optional[UnderWay[Triples]] = None
-        if self._config.trigger == AVAILABLE_NOW:
+        ahead: Optional[Callable[[], Triples]] = None
+        if self._copied is not None and self._config.trigger == AVAILABLE_NOW:
             # What takes longest begins first. Where there is a stream it must have begun before: see below.
-            ledger = OffsetSyncTable(self._spark, self._config.state)
-            ahead = UnderWay(f"{self._flow.name} ledger", lambda: ledger.triples(self._flow.name))
+            ahead = UnderWay(f"{self._flow.name} ledger", partial(self._ledger.triples, self._flow.name)).result
         with clusters_of(self._flow) as (source, target):
             self._connected = True
             self._translate(source, target, ahead)
         return None
 
-    def _translate(self, source: KafkaCluster, target: KafkaCluster, ahead: Optional[UnderWay[Triples]]) -> None:
+    def _translate(self, source: KafkaCluster, target: KafkaCluster, ahead: Optional[Callable[[], Triples]]) -> None:
         translation = FlowTranslation(self._config, self._flow, self._spark, source, target, ledger_read=ahead)
         try:
             if self._config.trigger == AVAILABLE_NOW:
@@ -114,12 +118,32 @@ class TranslationRun(FlowLife):
             while not self._copied.wait(self._due.shortest):
                 remember(translation, self._flow)
             translation.read_anew()
-        if not self._stop.is_set():
-            report = one_pass(translation, self._flow)
-            self._tell(report)
-            if report.untold:
-                more = f", and {len(report.untold) - 1} more" if len(report.untold) > 1 else ""
-                raise ClusterError(f"{self._flow.name}: {report.untold[0]}{more}", "is it up, and may we describe it?")
+        else:
+            self._stream_once(translation)
+        # An empty ledger has no micro-batch, and its groups are looked at all the same.
+        if self._told is None and not self._stop.is_set():
+            self._pass_once(translation)
+
+    def _stream_once(self, translation: FlowTranslation) -> None:
+        """Translate by the ledger's stream, to its present end."""
+
+        def on_batch(rows: DataFrame) -> None:
+            if self._told is None:
+                translation.ledger_is(self._ledger.triples_of(self._flow.name, rows))
+            else:  # a part of the ledger, which means nothing by itself
+                translation.read_ledger_anew()
+            self._pass_once(translation)
+
+        stream = LedgerStream(self._spark, self._config.state)
+        if stream.exists():
+            self._query(translation, lambda watched, at: start_once(self._flow.name, stream, at, watched(on_batch)))
+
+    def _pass_once(self, translation: FlowTranslation) -> None:
+        report = one_pass(translation, self._flow)
+        self._tell(report)
+        if report.untold:
+            more = f", and {len(report.untold) - 1} more" if len(report.untold) > 1 else ""
+            raise ClusterError(f"{self._flow.name}: {report.untold[0]}{more}", "is it up, and may we describe it?")
 
     def _go_on(self, translation: FlowTranslation) -> None:
         ledger = LedgerStream(self._spark, self._config.state)
@@ -130,13 +154,18 @@ class TranslationRun(FlowLife):
             log.info("%s: waiting for the first rows of %s", self._flow.name, ledger.path)
             if self._stop.wait(min(self._due.shortest, RESTART_SECONDS)):
                 return
-        name = self._flow.name.replace("->", "-")
-        checkpoint = f"{self._config.state.rstrip('/')}/checkpoints/translate-{name}/{translation.run_id}"
         # The stream begins some time after the query has started. When it calls it has begun, so the ledger, which is
         # read at the first look and not before, lacks nothing; rows that are in both change nothing.
+        call = partial(self._on_trigger, translation)
+        name, seconds = self._flow.name, self._due.shortest
+        self._query(translation, lambda watched, at: start_query(self._spark, name, ledger, at, seconds, watched(call)))
+
+    def _query(self, translation: FlowTranslation, start: Callable[[Watched, str], StreamingQuery]) -> None:
+        """Run a query to its end: `start` gets what guards its calls, and its checkpoint's folder."""
+        name = self._flow.name.replace("->", "-")
+        checkpoint = f"{self._config.state.rstrip('/')}/checkpoints/translate-{name}/{translation.run_id}"
         watched = WatchedQuery(self._stop, self._busy)
-        call = watched.guarded(partial(self._on_trigger, translation))
-        query = start_query(self._spark, self._flow.name, ledger, checkpoint, self._due.shortest, call)
+        query = start(watched.guarded, checkpoint)
         try:
             failure = watched.until_end(query, STOP_SECONDS)
         finally:

@@ -1,20 +1,24 @@
-"""The streaming query of a flow's translation: the ledger and a clock in, a call for each trigger out.
+"""The streaming queries of a flow's translation: the ledger in, a call for each trigger out.
 
-Groups commit when no data moves, so a stream over the ledger alone would sleep through it: Spark's rate source is the
-clock. The ledger's new rows come with the call, so that a pass need not read the whole table again.
+A continuous query has a clock too, Spark's rate source: groups commit when no data moves, and a stream over the ledger
+alone would sleep through it. The ledger's new rows come with the call, so that a pass need not read the whole table
+again. A query that ends by itself (`availableNow`) reads the whole ledger in one micro-batch.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Callable, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.records import LedgerRow
+
+if TYPE_CHECKING:
+    # Not at run time: Spark 3.3 has no such module.
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +50,22 @@ def start_query(
         .foreachBatch(pass_on)
         .option("checkpointLocation", checkpoint_location)
         .trigger(processingTime=f"{max(1, round(seconds * 1000))} milliseconds")
+    )
+    query: StreamingQuery = writer.start()
+    return query
+
+
+def start_once(
+    flow: str, ledger: LedgerStream, checkpoint_location: str, call: Callable[[DataFrame], None]
+) -> StreamingQuery:
+    """Start the query that ends by itself; `call` gets the flow's ledger. Not called where the ledger, which must
+    exist, has no file."""
+    writer = (
+        ledger.whole(flow)
+        .writeStream.queryName(f"translate {flow}")
+        .foreachBatch(lambda batch, batch_id: call(batch))
+        .option("checkpointLocation", checkpoint_location)
+        .trigger(availableNow=True)
     )
     query: StreamingQuery = writer.start()
     return query

@@ -162,7 +162,7 @@ class DigestReader:
         for part in slices:
             partitions[part.topic].append(part.partition)
         return {
-            **spark_kafka_options(self._cluster.client_properties("consumer")),
+            **spark_kafka_options(self._cluster.client_properties("consumer"), self._spark.version),
             "assign": json.dumps(partitions),
             "startingOffsets": _offsets(slices, "from_offset"),
             "endingOffsets": _offsets(slices, "until_offset"),

@@ -27,7 +27,6 @@ from mirror_lib.columns import aligned
 from mirror_lib.driver_java import JARS_DIR
 from mirror_lib.progress import grouped
 from mirror_lib.session import open_session
-from mirror_lib.state.commit_log import KEPT_COMMITS
 from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, Position
@@ -48,8 +47,8 @@ COMMITS_TO_A_RUN = 50
 OLD = 100_000
 # Larger files than commits leave, and small enough to be merged.
 ROWS_OF_A_FILE = 100_000
-# What the upkeep leaves of a log, at most; Delta's own cleaning leaves two days, 34 560 commits at one every 5 s.
-KEPT = int(os.environ.get("KEPT", KEPT_COMMITS + COMMITS_TO_A_FIGURE))
+# What Delta's own retention leaves of a log, at most: two days, 17 280 commits at one every 10 s.
+KEPT = int(os.environ.get("KEPT", "17280"))
 
 
 def run() -> int:

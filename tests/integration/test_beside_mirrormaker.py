@@ -16,6 +16,8 @@ from tests.lab.job_lab import JobLab
 from tests.lab.mirrormaker import MirrorMaker
 from tests.lab.readers import differences, read_topic
 
+pytestmark = pytest.mark.long
+
 KAFKAS = {"__consumer_offsets", "__transaction_state"}
 # Of the worker that copies from the alias, or only beats for it.
 MM2S = {

@@ -86,6 +86,7 @@ def test_flow_that_goes_on_is_held_to_its_rate(lab: FlowLab) -> None:
     assert lab.differences("orders") == []
 
 
+@pytest.mark.long
 def test_flow_that_goes_on_and_waits_for_its_bound_says_so_and_how_far_it_is_behind(lab: FlowLab) -> None:
     lab.trigger = "1 seconds"
     lab.settings.update({"max.bytes.per.second": "20 KB", "tasks.max": 1})
@@ -130,6 +131,7 @@ def test_bound_of_topics_holds_these_and_no_others(lab: FlowLab) -> None:
     assert "at its bound of 50.0 KB/s for .*" in seen[0].waiting
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [
@@ -187,6 +189,7 @@ def test_run_ends_when_its_window_closes_and_the_next_one_goes_on(lab: FlowLab) 
     assert lab.differences("orders") == []
 
 
+@pytest.mark.long
 def test_continuous_run_waits_for_its_window_and_ends_there_when_told_to(lab: FlowLab) -> None:
     lab.write("orders", kilobytes(5))
     lab.trigger = "1 seconds"

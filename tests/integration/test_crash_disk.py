@@ -79,6 +79,7 @@ def incidents(flow: OneFlow, spark: SparkSession) -> List[Tuple[str, int, int, i
     return [(row["kind"], row["partition"], row["from_offset"], row["until_offset"]) for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "torn"),
     [(KafkaBroker.kill, False), (KafkaBroker.kill, True), (KafkaBroker.stop, False)],
@@ -102,6 +103,7 @@ def test_tail_that_the_remote_log_lost_on_disk_is_copied_again(
     assert incidents(flow, spark) == [("remote log healed", 0, 240, 400)]
 
 
+@pytest.mark.long
 def test_tail_that_reached_into_what_another_tool_wrote_is_refused_or_told(spark: SparkSession, flow: OneFlow) -> None:
     assert flow.run(spark).error is None
     shutil.rmtree(flow.state)  # from now on these records are another tool's
@@ -124,6 +126,7 @@ def test_tail_that_reached_into_what_another_tool_wrote_is_refused_or_told(spark
     assert incidents(flow, spark) == [("data lost", 0, -1, 400)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", ["tail", "all"])
 def test_running_flow_copies_again_what_the_remote_log_lost_on_disk(
     spark: SparkSession, flow: OneFlow, lost: str
@@ -180,12 +183,14 @@ def test_copy_goes_on_where_a_full_disk_ended_the_target(
         with running(flow, spark) as outcomes:
             until(lambda: target.process is not None and target.process.poll() is not None)
             small_disk.make_room()
-            assert "No space left on device" in target.log.read_text()
+            # Its own log is on that disk, and may lack the reason: a broker without a log folder halts with 1.
+            assert target.process is not None and target.process.returncode == 1
             target.restart()
         assert outcomes[0].error is None
         flow.assert_exact(spark)
 
 
+@pytest.mark.long
 def test_state_that_cannot_be_written_is_said_and_the_next_run_enters_what_was_copied(
     spark: SparkSession,
     own_clusters: List[KafkaBroker],

@@ -89,6 +89,7 @@ def test_where_another_cluster_stands_behind_an_alias_nothing_is_made_or_copied(
     assert read_topic(swapped.target, swapped.remote_topic) == {}  # not even a topic
 
 
+@pytest.mark.long
 def test_where_another_cluster_stands_behind_an_alias_nothing_is_done_beside_the_copy_either(
     spark: SparkSession, flow: OneFlow
 ) -> None:
@@ -131,6 +132,7 @@ def test_killed_worker_is_replaced_within_the_run(spark: SparkSession, flow: One
     flow.assert_exact(spark)
 
 
+@pytest.mark.long
 def test_killed_executor_is_replaced_within_the_run(spark: SparkSession, flow: OneFlow) -> None:
     crash = CrashPoint(*ABOUT_TO_WRITE, flow.directory / "died", "kill parents")
     submit = ["./spark-submit.sh", "--master", "local-cluster[2,1,1024]", "jobs/mirror.py", str(flow.config)]

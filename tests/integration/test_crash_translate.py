@@ -70,10 +70,12 @@ def right(lab: JobLab) -> List[Tuple[str, int, int, int, str]]:
 @pytest.mark.parametrize(
     ("function", "when", "call", "rows", "made"),
     [
-        pytest.param(AUDIT, "before", 1, 0, 0, id="before-the-audit-rows"),
+        pytest.param(AUDIT, "before", 1, 0, 0, id="before-the-audit-rows", marks=pytest.mark.long),
         pytest.param(AUDIT, "after", 1, MOVES, 0, id="between-rows-and-commits"),
         pytest.param(COMMIT, "after", 2, MOVES, 4, id="between-two-groups"),
-        pytest.param(CHECKPOINTS, "before", 1, MOVES, MOVES, id="between-commits-and-checkpoints"),
+        pytest.param(
+            CHECKPOINTS, "before", 1, MOVES, MOVES, id="between-commits-and-checkpoints", marks=pytest.mark.long
+        ),
         pytest.param(CHECKPOINTS, "after", 1, MOVES, MOVES, id="after-the-checkpoints"),
     ],
 )

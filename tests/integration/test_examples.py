@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from pathlib import Path
 from typing import Dict, Iterator, Mapping, Sequence, Set, Tuple
@@ -12,9 +13,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
+from mirror_lib.translate.mm2_format import decode_checkpoint
 from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.crash import driver
 from tests.lab.examples import CONNECTORS, EXAMPLES, filled_in
-from tests.lab.group_lab import read_on
+from tests.lab.group_lab import commit, read_on
+from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic
 
 Sites = Tuple[KafkaBroker, KafkaBroker]
@@ -45,6 +49,13 @@ def run(files: Sequence[Path], sites: Sites, *options: str) -> None:
     """`mirror run FILES --once`, in this process."""
     paths = filled_in(files, [broker.bootstrap for broker in sites], Path.cwd())
     assert main(["run", *paths, "--once", *options]) == 0
+
+
+def plan(files: Sequence[Path], sites: Sites) -> None:
+    """`mirror plan FILES`, which changes neither cluster."""
+    before = [topics_of(broker) for broker in sites]
+    assert main(["plan", *filled_in(files, [broker.bootstrap for broker in sites], Path.cwd())]) == 0
+    assert [topics_of(broker) for broker in sites] == before
 
 
 def topics_of(broker: KafkaBroker) -> Set[str]:
@@ -87,6 +98,7 @@ def test_hdinsight_one_way_prefixes_topics_and_leaves_internal_ones(sites: Sites
     fill(source, "TestMirrorMakerTopic", partitions=2)
     fill(source, "app.internal", partitions=1)
     fill(destination, "there", partitions=1)
+    plan([EXAMPLES / "hdinsight" / "one-way.properties"], sites)
     run([EXAMPLES / "hdinsight" / "one-way.properties"], sites)
     assert_copied(source, "TestMirrorMakerTopic", destination, "source.TestMirrorMakerTopic")
     assert "source.app.internal" not in topics_of(destination)
@@ -124,7 +136,9 @@ def test_dzone_active_passive_copies_topics_with_their_configs(sites: Sites) -> 
         assert len(read_topic(target, f"source.{topic}")) == partitions
     assert configs_of(target, "source.compacted_topic_1")["cleanup.policy"] == "compact"
     assert not {name for name in topics_of(source) if name.startswith("target.")}
-    assert "heartbeats" in topics_of(target)
+    # "A heartbeat topic on each side", and the copy of the source's.
+    assert "heartbeats" in topics_of(source)
+    assert {"heartbeats", "source.heartbeats"} <= topics_of(target)
     assert {key for log in read_topic(target, "source.checkpoints.internal").values() for key in log}
 
 
@@ -139,6 +153,22 @@ def test_dzone_active_active_copies_both_ways(sites: Sites) -> None:
     assert records == {"topic_1", "topic_2", "source.topic_1", "target.topic_2"}
 
 
+def test_mirrormaker_1_command_for_all_topics_copies_each_under_its_name(sites: Sites) -> None:
+    source, target = sites
+    topics = [fill(source, name, partitions=1) for name in ("test-topic", "orders")]
+    for topic in topics:  # these client files begin at the end where the group has no offset
+        commit(source, "KafkaMirror", topic, 0)
+    folder = EXAMPLES / "mm1" / "hortonworks"
+    for file in folder.glob("*.properties"):
+        text = file.read_text().replace("SOURCE_BROKERS", source.bootstrap)
+        Path(file.name).write_text(text.replace("TARGET_BROKERS", target.bootstrap))
+    command = shlex.split((folder / "all-topics.sh").read_text().splitlines()[-1])
+    assert main([*command[1:], "--once", "--state", str(Path.cwd() / "state")]) == 0
+    assert topics_of(target) == set(topics)
+    for topic in topics:
+        assert_copied(source, topic, target, topic)
+
+
 def test_the_three_connectors_together_are_one_flow(sites: Sites) -> None:
     source, target = sites
     fill(source, "foo", partitions=1)
@@ -150,7 +180,55 @@ def test_the_three_connectors_together_are_one_flow(sites: Sites) -> None:
     assert_copied(source, "foo-2", target, "emrsource.foo-2")
     assert "emrsource.bar-foo" not in topics_of(target)
     assert "heartbeats" in topics_of(target)
+    # What `curl …/status` is for.
+    assert main(["verify", *filled_in(CONNECTORS, [broker.bootstrap for broker in sites], Path.cwd())]) == 0
     assert {key for log in read_topic(target, "emrsource.checkpoints.internal").values() for key in log}
+
+
+def test_the_checkpoint_connector_alone_translates_what_the_source_connector_alone_copied(sites: Sites) -> None:
+    source, target = sites
+    fill(source, "foo", partitions=1)
+    assert count_of(read_on(source, "app", ["foo"])) == 20
+    plan(CONNECTORS[1:2], sites)
+    run(CONNECTORS[1:2], sites)
+    assert topics_of(target) == {"emrsource.checkpoints.internal"}
+    assert not read_topic(target, "emrsource.checkpoints.internal")[0]  # nothing is copied yet
+    run(CONNECTORS[:1], sites)
+    fill(source, "foo", 5)
+    run(CONNECTORS[1:2], sites)
+    assert topics_of(target) == {"emrsource.foo", "emrsource.checkpoints.internal"}
+    copies = read_topic(target, "emrsource.foo")[0]
+    assert len(copies) == 20
+    (found,) = [
+        decode_checkpoint(record.key or b"", record.value or b"")
+        for record in read_topic(target, "emrsource.checkpoints.internal")[0].values()
+    ]
+    assert (found.group, found.topic, found.upstream_offset) == ("app", "emrsource.foo", 20)
+    assert sum(offset < found.downstream_offset for offset in copies) == 20
+
+
+def test_the_heartbeat_connector_alone_writes_heartbeats(sites: Sites) -> None:
+    source, target = sites
+    fill(source, "foo", partitions=1)
+    plan(CONNECTORS[2:], sites)
+    run(CONNECTORS[2:], sites)
+    assert topics_of(target) == {"heartbeats"} and topics_of(source) == {"foo"}
+    assert len(read_topic(target, "heartbeats")[0]) == 1
+
+
+def test_connectors_that_copy_nothing_go_on_alone_until_they_are_stopped(sites: Sites) -> None:
+    source, target = sites
+    fill(source, "foo", partitions=1)
+    run(CONNECTORS[:1], sites)
+    paths = filled_in(CONNECTORS[1:], [broker.bootstrap for broker in sites], Path.cwd())
+    with driver(["-m", "mirror_lib.cli", "run", *paths]) as running:
+        until(lambda: "heartbeats" in topics_of(target), 60)
+        commit(source, "app", "foo", 10)
+        until(lambda: "emrsource.checkpoints.internal" in topics_of(target), 60)
+        assert running.process.poll() is None
+        running.process.terminate()
+        assert running.wait(30) == 0
+    assert "copies nothing" in running.output
 
 
 def test_the_source_connector_alone_copies_and_tells_nothing(sites: Sites) -> None:

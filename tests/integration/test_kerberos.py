@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
 from ctypes.util import find_library
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Iterator
@@ -15,8 +19,12 @@ from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
+from tests.lab.examples import EXAMPLES
+from tests.lab.group_lab import commit
 from tests.lab.kdc import Kdc, kdc
 from tests.lab.ports import free_ports
+from tests.lab.readers import differences, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +49,12 @@ def centre(lab_directory: Path) -> Iterator[Kdc]:
 
 @pytest.fixture(scope="module")
 def broker(centre: Kdc, lab_directory: Path) -> Iterator[KafkaBroker]:
+    with kerberized(centre, lab_directory, "kerberos") as started:
+        yield started
+
+
+@contextmanager
+def kerberized(centre: Kdc, directory: Path, name: str) -> Iterator[KafkaBroker]:
     inner, controller, outer = free_ports(3)
     listeners = f"PLAINTEXT://127.0.0.1:{inner},KRB://localhost:{outer}"
     properties = {
@@ -51,17 +65,22 @@ def broker(centre: Kdc, lab_directory: Path) -> Iterator[KafkaBroker]:
         "listener.name.krb.sasl.enabled.mechanisms": "GSSAPI",
         "listener.name.krb.gssapi.sasl.jaas.config": line(centre.keytab("kafka/localhost"), "kafka/localhost"),
     }
-    started = KafkaBroker("kerberos", lab_directory / "kerberos", inner, controller, properties)
+    started = KafkaBroker(name, directory / name, inner, controller, properties)
     started.java_options = [*started.java_options, f"-Djava.security.krb5.conf={centre.krb5_conf}"]
     started.start()
     started.directory.joinpath("outer").write_text(f"localhost:{outer}")
-    yield started
-    started.kill()
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def outer(broker: KafkaBroker) -> str:
+    return broker.directory.joinpath("outer").read_text()
 
 
 def properties(broker: KafkaBroker, jaas: str) -> Dict[str, str]:
-    servers = broker.directory.joinpath("outer").read_text()
-    return {"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
+    return {"bootstrap.servers": outer(broker), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
             "sasl.jaas.config": jaas}  # fmt: skip
 
 
@@ -77,7 +96,8 @@ def test_a_keytab_serves_spark_and_the_python_side_alike(
         assert topic in cluster.topics()
     assert spark._jvm is not None
     spark._jvm.java.lang.System.setProperty("java.security.krb5.conf", str(centre.krb5_conf))
-    records = spark.read.format("kafka").options(**spark_kafka_options(client)).option("subscribe", topic).load()
+    options = spark_kafka_options(client, spark.version)
+    records = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
     assert [row.value for row in records.select("value").collect()] == [b"one"]
 
 
@@ -86,3 +106,43 @@ def test_a_keytab_of_somebody_else_is_told_at_once(broker: KafkaBroker, centre: 
     keytab = centre.keytab("stranger")
     with pytest.raises(ClusterError, match=r"cannot log in to the cluster A at .*: Kerberos gave no ticket"):
         KafkaCluster(ClusterConfig("A", properties(broker, line(keytab, "nobody"))), answer_seconds=20)
+
+
+def test_published_mirrormaker_1_command_copies_with_kerberos_on_both_sides(
+    broker: KafkaBroker, centre: Kdc, tmp_path: Path
+) -> None:
+    with kerberized(centre, tmp_path, "target") as target:
+        meant = {
+            "SOURCE_BROKERS": outer(broker),
+            "TARGET_BROKERS": outer(target),
+            "/tmp/mirrormaker.keytab": str(centre.keytab("mirror")),
+            "mirrormaker/HOSTNAME@EXAMPLE.COM": "mirror",
+            "--new.consumer": f"--new.consumer --once --state {tmp_path / 'state'}",
+        }
+        for file in (EXAMPLES / "mm1" / "hortonworks" / "kerberos").iterdir():
+            text = file.read_text()
+            for word, other in meant.items():
+                text = text.replace(word, other)
+            (tmp_path / file.name).write_text(text)
+        command = tmp_path / "mirror"
+        command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m mirror_lib.cli "$@"\n')
+        command.chmod(0o755)
+        topic = broker.create_topic("my-topic")
+        commit(broker, "KafkaMirror", topic, 0)  # the consumer begins at the end where the group has no offset
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        for number in range(20):
+            producer.produce(topic, b"%d" % number)
+        producer.flush()
+        environment = {
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            # A machine of a Kerberos realm has this file as /etc/krb5.conf.
+            "JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={centre.krb5_conf}",
+        }
+        ran = subprocess.run(
+            ["bash", "mirror.sh"], cwd=tmp_path, env=environment, timeout=180, capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stderr
+        copied = read_topic(target, topic)
+        assert len(copied[0]) == 20
+        assert differences(read_topic(broker, topic), copied) == []

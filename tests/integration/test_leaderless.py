@@ -22,6 +22,8 @@ from tests.lab.second_broker import second_broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def target(tmp_path: Path) -> Iterator[KafkaBroker]:

@@ -6,6 +6,7 @@ import random
 import threading
 import uuid
 from dataclasses import astuple
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Sequence
 
@@ -15,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.errors import StateError
 from mirror_lib.state.compaction import Choice, LedgerCompaction
-from mirror_lib.state.ledger_stream import LedgerStream
+from mirror_lib.state.ledger_stream import CHANGES, LedgerStream
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.state.pass_thinning import PassThinning
 from mirror_lib.state.records import LedgerRow, PartitionKey, Position
 from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, ROW_PASSES, SOURCE, PassRow, RowPass, RowPassTable
-from mirror_lib.state.tables import StateTable
+from mirror_lib.state.tables import KEPT_COMMITS, StateTable
 from mirror_lib.translate.placed_history import PassHistory
 from tests.lab.crash import driver
 from tests.lab.one_flow import until
@@ -28,6 +29,7 @@ from tests.unit.test_placed_groups import merged
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
+REPEATS = version("delta-spark").startswith("2.3.")
 FLOW = "primary'->\\backup"
 OTHER = "other->flow"
 # As if the rows were many: a file for each partition, so that there is a middle to die in.
@@ -141,7 +143,10 @@ def test_merging_is_one_commit_and_rows_that_came_meanwhile_stay(ledger: Ledger)
     assert DeltaTable.forPath(ledger.spark, ledger.table.path).history().count() == commits + 1
 
 
-def test_a_stream_hears_each_row_once(ledger: Ledger, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_survives_compactions_and_hears_each_row_once(
+    ledger: Ledger, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Delta 2.3 repeats what a compaction rewrote, which says the same: `test_translate_job` has the translation."""
     heard: List[int] = []
     for number in range(3):
         ledger.append(row(0, 10 * number, 10 * number, 10))
@@ -161,11 +166,32 @@ def test_a_stream_hears_each_row_once(ledger: Ledger, spark: SparkSession, tmp_p
     finally:
         query.stop()
 
-    assert sorted(heard) == [30, 40]
+    assert heard == ([30, 0, 40, 0] if REPEATS else [30, 40])
     assert ledger.rows().count() == 1
 
 
-def test_shorter_log_says_the_same_to_who_knows_nothing_of_it_and_a_log_with_a_retention_of_its_own_is_left(
+def test_a_stream_without_its_options_fails_at_a_compaction(
+    ledger: Ledger, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("skipChangeCommits", "ignoreChanges"):
+        monkeypatch.delitem(CHANGES, name)
+    for number in range(3):
+        ledger.append(row(0, 10 * number, 10 * number, 10))
+    stream = LedgerStream(spark, str(tmp_path / "state")).added(FLOW)
+    writer = stream.writeStream.foreachBatch(lambda batch, _: None)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        ledger.append(row(0, 30, 30, 10))
+        ledger.merge()
+        with pytest.raises(Exception, match=r"ignoreChanges|skipChangeCommits"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+@pytest.mark.long
+def test_a_log_is_shortened_only_where_the_table_has_the_property_and_the_table_stays_the_same(
     ledger: Ledger, spark: SparkSession
 ) -> None:
     jvm: Any = spark._jvm
@@ -180,20 +206,24 @@ def test_shorter_log_says_the_same_to_who_knows_nothing_of_it_and_a_log_with_a_r
     def versions() -> List[int]:
         return sorted({int(path.name[:20]) for path in folder.glob("_delta_log/0*")})
 
-    table.shorten_log(kept=2)
-    assert versions() == [2, 3, 4, 5]
+    table.shorten_log()
+    assert versions() == [0, 1, 2, 3, 4, 5]
+    spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('{KEPT_COMMITS}' = '2')")
+    table.shorten_log()
+    assert versions() == [2, 3, 4, 5, 6]
     delta_log.clearCache()
     assert ledger.facts() == before
     ledger.append(row(0, 60, 60, 10))
     ledger.merge()
     assert ledger.table.positions(FLOW) == {key(0): Position(70, 70)}
 
-    spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 30 days')")
+    spark.sql(f"ALTER TABLE delta.`{folder}` UNSET TBLPROPERTIES ('{KEPT_COMMITS}')")
     delta_log.forTable(spark._jsparkSession, ledger.table.path).checkpoint()
-    table.shorten_log(kept=2)
+    table.shorten_log()
     assert versions()[0] == 2
 
 
+@pytest.mark.long
 def test_cleaning_takes_a_few_tasks_as_a_commit_that_comes_then_waits_for_them(
     ledger: Ledger, spark: SparkSession
 ) -> None:
@@ -280,6 +310,7 @@ def history_of(passes: Iterable[RowPass]) -> List[object]:
     return [*heard, *(history.stood(at, number) for at in history.remotes for number in range(0, history.last, 3))]
 
 
+@pytest.mark.long
 def test_old_passes_become_few_beside_a_driver_that_goes_on_and_translations_hear_no_less(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -29,6 +29,8 @@ from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
 from tests.unit.test_pass_notes import wide
 
+pytestmark = pytest.mark.long
+
 SOURCE_PARTITIONS, REMOTE_PARTITIONS = 3, 5
 KEYS = [f"key {number}" for number in range(40)]
 # Records from this number on are others' who write to the remote topic.

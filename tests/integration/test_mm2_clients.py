@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.translate.mm2_format import decode_heartbeat
@@ -117,6 +118,27 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     assert told(two_hops, "remote topic") == {("target", topic) for topic in copies}
     assert offsets_told(two_hops) == [committed_by(chain[2], groups, remote)] * 2
     assert len(committed_by(chain[2], groups, remote)) == report.committed
+
+
+def test_java_clients_find_the_upstream_of_a_mirrormaker_file_until_one_line_switches_heartbeats_off(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with clusters(["a", "b"], tmp_path / "brokers") as (a, b):
+        a.create_topic("orders", 1)
+        text = f"clusters = A, B\nA.bootstrap.servers = {a.bootstrap}\nB.bootstrap.servers = {b.bootstrap}\n"
+        text += f"A->B.enabled = true\nreplication.factor = 1\nstate = {tmp_path / 'state'}\n"
+        text += "".join(f"{kind}.topic.replication.factor = 1\n" for kind in ("heartbeats", "checkpoints"))
+        file = tmp_path / "mm2.properties"
+        file.write_text(text + "B->A.emit.heartbeats.enabled = false\n")
+        assert main(["run", str(file), "--once"]) == 0
+        without = answered(b.bootstrap, "A")[b.bootstrap]
+        assert "heartbeats" not in topics_of(a)
+        assert (told(without, "upstream"), told(without, "hops")) == (set(), {("A", "-1")})
+        file.write_text(text)
+        assert main(["run", str(file), "--once"]) == 0
+        found = answered(b.bootstrap, "A")[b.bootstrap]
+        assert (told(found, "upstream"), told(found, "hops")) == ({("A",)}, {("A", "1")})
+        assert "B.heartbeats" not in topics_of(a)
 
 
 def beat(name: str, chain: Sequence[KafkaBroker]) -> None:

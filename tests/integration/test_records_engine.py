@@ -22,6 +22,7 @@ from mirror_lib.records.rows_at_once import RowsAtOnce
 from mirror_lib.records.source_rows import source_rows
 from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport
+from tests.lab.arrow_rows import with_columns
 from tests.lab.brokers import KafkaBroker
 from tests.lab.dataset import COMPACT_QUICKLY, set_configs
 from tests.lab.one_flow import OneFlow, until
@@ -442,7 +443,5 @@ def test_second_row_of_a_record_that_failed_is_refused_as_one_dead_letter_tells_
 
 
 def changed_cells(rows: pa.RecordBatch, **columns: List[Any]) -> pa.RecordBatch:
-    for name, cells in columns.items():
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, name, pa.array(cells, rows.schema.field(at).type))
-    return rows
+    given = {name: pa.array(cells, rows.schema.field(name).type) for name, cells in columns.items()}
+    return with_columns(rows, **given)

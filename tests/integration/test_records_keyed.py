@@ -94,6 +94,7 @@ def test_keyed_copy_is_exact_after_driver_and_worker_died_mid_pass(spark: SparkS
     assert_placed_once_and_in_order(flow)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [0, RECORDS], ids=["nothing-left", "more-to-copy"])
 def test_driver_that_took_over_goes_on_with_the_pass_that_the_other_one_still_planned(
     flow: OneFlow, more: int
@@ -113,6 +114,7 @@ def test_driver_that_took_over_goes_on_with_the_pass_that_the_other_one_still_pl
     assert_placed_once_and_in_order(flow)
 
 
+@pytest.mark.long
 def test_driver_whose_pass_another_one_planned_ends_also_where_other_topics_keep_their_partitions(
     flow: OneFlow,
 ) -> None:
@@ -139,6 +141,7 @@ def test_keyed_flow_that_begins_at_latest_copies_all_that_comes_behind_its_first
     assert flow.copies() == 50 * flow.partitions
 
 
+@pytest.mark.long
 def test_pass_of_a_topic_that_was_created_anew_is_not_done_with_the_new_topic(
     spark: SparkSession, flow: OneFlow
 ) -> None:
@@ -160,6 +163,7 @@ def planned(flow: OneFlow, spark: SparkSession, offsets: int) -> None:
     table.add(config.flows[0].name, RowPass(0, (*ours, *theirs)), run_id="dead")
 
 
+@pytest.mark.long
 def test_passes_say_how_much_is_left_also_behind_one_that_a_driver_left_half_done(
     spark: SparkSession, flow: OneFlow
 ) -> None:
@@ -275,6 +279,7 @@ def one_key(
     return flow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ways", [("source", "key"), ("key", "source")])
 def test_topic_that_was_copied_is_not_copied_again_by_another_partitioner(
     spark: SparkSession, one_key: OneFlow, ways: Tuple[str, str]

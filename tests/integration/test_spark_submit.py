@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
+import pyspark
 import pytest
 
 from mirror_lib.driver_java import COLLECTOR, LATE_COMPILER
@@ -179,6 +180,152 @@ def test_environment_without_a_spark_goes_with_the_one_that_the_caller_names(tmp
     assert dry_run({**env, "MIRROR_VENV": str(venv)})[0] == f"{own}/bin/spark-submit"
 
 
+def wrapper(folder: Path) -> Path:
+    """What `/usr/bin/spark-submit` is on EMR and HDP: a script that starts the real one, here as a child of its own."""
+    real = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    (folder / "bin").mkdir(parents=True)
+    script = folder / "bin" / "spark-submit"
+    script.write_text(f'#!/bin/sh\nexport SPARK_HOME={real.parents[1]}\n"{real}" "$@"\nexit $?\n')
+    script.chmod(0o755)
+    return script
+
+
+def of_the_path(script: Path) -> Dict[str, str]:
+    """Neither an environment nor a SPARK_HOME says where Spark is."""
+    kept = {name: value for name, value in environment().items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**kept, "PATH": path, "MIRROR_VENV": "", "PYSPARK_PYTHON": sys.executable}
+
+
+def test_spark_submit_on_the_path_may_be_a_script_that_starts_another(tmp_path: Path) -> None:
+    script = wrapper(tmp_path)
+    env = {**of_the_path(script), "MIRROR_JARS_DIR": str(jars_folder()), "MIRROR_CLASSES": ""}
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    assert dry_run(env)[0] == str(script)
+    with subprocess.Popen([SCRIPT, str(job), "wait"], env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("ready local[*,4]")
+        running.send_signal(signal.SIGTERM)
+        output, _ = running.communicate(timeout=60)
+    assert (output.splitlines(), running.returncode) == (["counted 36"], 7)
+
+
+def test_connector_fits_the_spark_that_a_script_reports(tmp_path: Path) -> None:
+    script = wrapper(tmp_path)
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text("spark.master yarn\n")
+    report = f"Spark Command: java -cp {conf}:/usr/lib/spark/jars/*:/etc/hadoop org.apache.spark.deploy.SparkSubmit"
+    said = f"{report}\n   version 3.4.1-amzn-2\n\nUsing Scala version 2.12.15, OpenJDK\n"
+    script.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}END\n")
+    command = dry_run(of_the_path(script))
+    assert command[0] == str(script)
+    assert "--master" not in command  # its own settings name one
+    assert value_of(command, "--packages").split(",")[0] == "org.apache.spark:spark-sql-kafka-0-10_2.12:3.4.1"
+
+
+def test_command_on_the_path_that_reports_no_version_is_not_taken(tmp_path: Path) -> None:
+    script = wrapper(tmp_path)
+    script.write_text("#!/bin/sh\nexit 1\n")
+    assert dry_run(of_the_path(script))[0] == str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+
+
+def test_installation_without_a_version_is_refused(tmp_path: Path) -> None:
+    env = environment(MIRROR_VENV="", SPARK_HOME=str(tmp_path), PYSPARK_PYTHON=sys.executable)
+    done = subprocess.run([SCRIPT, "--dry-run", "jobs/mirror.py"], env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert f"SPARK_HOME={tmp_path}" in done.stderr
+
+
+def cluster_run(tmp_path: Path, *options: str, master: str = "yarn", **changes: str) -> List[str]:
+    env = {**fake_spark(tmp_path / "spark", "3.5.7", "2.12"), "MIRROR_VENV": "", **changes}
+    return dry_run(env, "--master", master, "--deploy-mode", "cluster", *options)
+
+
+def confs(command: List[str]) -> Dict[str, str]:
+    pairs = [command[i + 1] for i, word in enumerate(command) if word == "--conf"]
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attempt(tmp_path: Path) -> None:
+    env = {"PYSPARK_PYTHON": "", "PYSPARK_DRIVER_PYTHON": sys.executable}
+    command = cluster_run(tmp_path, "--archives", "mirror-env.tar.gz#env", **env)
+    assert confs(command)["spark.pyspark.python"] == "./env/bin/python"
+    assert confs(command)["spark.yarn.maxAppAttempts"] == "1"
+    assert sys.executable not in " ".join(command)
+    shipped = [Path(each).name for each in value_of(command, "--files").split(",")]
+    options = value_of(command, "--driver-java-options").split()
+    assert f"-Dlog4j2.configurationFile={shipped[0]}" in options
+
+
+def test_python_that_the_caller_names_for_a_cluster_stays(tmp_path: Path) -> None:
+    command = cluster_run(tmp_path, "--conf", "spark.pyspark.python=/opt/python", PYSPARK_PYTHON="")
+    assert confs(command)["spark.pyspark.python"] == "/opt/python"
+    command = cluster_run(tmp_path / "b", "--archives", "a.zip#env", PYSPARK_PYTHON="./env/bin/python3.11")
+    assert confs(command)["spark.pyspark.python"] == "./env/bin/python3.11"
+
+
+def test_files_named_after_the_job_are_shipped_and_named_as_the_driver_finds_them(tmp_path: Path) -> None:
+    env = fake_spark(tmp_path / "spark", "3.5.7", "2.12")
+    config, client = tmp_path / "mirror.yaml", tmp_path / "client.properties"
+    config.touch()
+    client.touch()
+    given = [str(config), f"--consumer.config={client}", "--json", str(tmp_path / "absent.yaml")]
+    where = ["--master", "yarn", "--deploy-mode", "cluster", "--files", f"keys.jks,{client}"]
+    command = dry_run(env, *where, "jobs/mirror.py", *given)
+    assert value_of(command, "--files").split(",")[:3] == ["keys.jks", str(client), str(config)]
+    at = command.index("jobs/mirror.py")
+    expected = ["mirror.yaml", "--consumer.config=client.properties", "--json", str(tmp_path / "absent.yaml")]
+    assert command[at + 1 : at + 5] == expected
+
+
+def test_two_files_of_one_name_cannot_be_shipped(tmp_path: Path) -> None:
+    env = fake_spark(tmp_path / "spark", "3.5.7", "2.12")
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "client.properties").touch()
+    both = [str(tmp_path / folder / "client.properties") for folder in ("a", "b")]
+    command = [SCRIPT, "--dry-run", "--master", "yarn", "--deploy-mode", "cluster", "jobs/mirror.py", *both]
+    done = subprocess.run(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert "client.properties" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("master", "sentence"), [("spark://host:7077", "--deploy-mode client"), ("k8s://host", "file.upload.path")]
+)
+def test_cluster_mode_that_cannot_work_is_refused(tmp_path: Path, master: str, sentence: str) -> None:
+    env = fake_spark(tmp_path / "spark", "3.5.7", "2.12")
+    command = [SCRIPT, "--dry-run", "--master", master, "--conf", "spark.submit.deployMode=cluster", "jobs/mirror.py"]
+    done = subprocess.run(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_signal_before_yarn_has_the_application_ends_the_submitter(tmp_path: Path) -> None:
+    """The script used to end there with 1 and to leave Spark's client alone, which then submitted the application."""
+    env, submit = fake_spark(tmp_path, "4.0.0", "2.13"), tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text("#!/bin/sh\necho $$ >&2\nexec sleep 300\n")
+    submit.chmod(0o755)
+    command = [SCRIPT, "--master", "yarn", "--deploy-mode", "cluster", "jobs/mirror.py"]
+    with subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        client = int(running.stderr.readline())
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 143
+    assert not Path(f"/proc/{client}").exists()
+
+
+def test_kubernetes_driver_gets_files_through_the_folder_that_the_caller_names(tmp_path: Path) -> None:
+    folder = "spark.kubernetes.file.upload.path=s3a://bucket/uploads"
+    command = cluster_run(tmp_path, "--conf", folder, master="k8s://https://host:6443", PYSPARK_PYTHON="/opt/python")
+    assert confs(command)["spark.pyspark.python"] == "/opt/python"
+    assert "spark.yarn.maxAppAttempts" not in confs(command)
+    assert "--driver-java-options" not in command
+
+
 def test_options_of_the_caller_come_after_ours_and_the_job_last(tmp_path: Path) -> None:
     command = dry_run(fake_spark(tmp_path, "4.1.1", "2.13"), "--conf", "spark.ui.enabled=true", "--name", "a b")
     assert command.index("spark.ui.enabled=true") > command.index("spark.ui.enabled=false")
@@ -232,7 +379,8 @@ def test_classes_that_a_job_loaded_need_not_be_loaded_by_the_next_one(tmp_path: 
 def test_signal_reaches_the_driver_and_leaves_its_workers_alone(tmp_path: Path, signal_number: signal.Signals) -> None:
     damaged = tmp_path / "damaged.jsa"
     damaged.write_text("not Java's")
-    with submit(tmp_path, "wait", MIRROR_CLASSES=str(damaged)) as running:
+    # A terminal's width cuts the lines of `ps`, in which the script looks for the driver.
+    with submit(tmp_path, "wait", MIRROR_CLASSES=str(damaged), COLUMNS="80") as running:
         assert running.stdout is not None
         assert running.stdout.readline().startswith("ready")
         running.send_signal(signal_number)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import threading
 import uuid
 from array import array
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Iterator, Mapping, Sequence
 
@@ -17,11 +20,14 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
 from mirror_lib.facts import PREFIXED, AclBinding
+from mirror_lib.replicate import signs
+from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, MirrorRun, OffsetSync, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
 from mirror_lib.state.topic_acls import TopicAclTable
+from tests.lab.one_flow import until
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
@@ -95,12 +101,64 @@ def test_a_topic_created_anew_has_a_position_of_its_own_and_runs_shows_the_prese
     assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 500, 3),)
 
 
+def protocol(folder: Path) -> Dict[str, object]:
+    """What a reader and a writer of the table have to know, from the table's first commit."""
+    first = folder / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in first.read_text(encoding="utf-8").splitlines()]
+    (found,) = [action["protocol"] for action in actions if "protocol" in action]
+    return dict(found)
+
+
+def test_every_reader_can_read_a_table_that_a_session_with_other_defaults_made(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The session has the defaults of a platform whose new tables older readers refuse."""
+    session = spark.newSession()
+    defaults = {"columnMapping.mode": "name", "minReaderVersion": "2", "minWriterVersion": "5"}
+    if spark.version >= "3.5":  # older ones write no deletion vectors
+        defaults = {"enableDeletionVectors": "true", "checkpointPolicy": "v2", "feature.deletionVectors": "supported"}
+    for name, value in defaults.items():
+        session.conf.set(f"spark.databricks.delta.properties.defaults.{name}", value)
+    session.range(1).write.format("delta").save(str(tmp_path / "plain"))
+    assert protocol(tmp_path / "plain")["minReaderVersion"] == (3 if spark.version >= "3.5" else 2)
+
+    ledger = Ledger(session, str(tmp_path / "state"))
+    ledger.append(row(0, 0, 10))
+    assert protocol(Path(ledger.table.path)) == {"minReaderVersion": 1, "minWriterVersion": 2}
+    ledger.append(row(10, 10, 5))
+    assert ledger.table.positions(FLOW)[KEY] == Position(15, 15)
+
+
+def test_nothing_fails_for_a_folder_that_cannot_be_deleted(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where Unity Catalog gives Hadoop's FileSystem no credentials: a warning names the folder, nothing raises."""
+    (tmp_path / "there" / "inner").mkdir(parents=True)
+    drop_folder(spark, str(tmp_path / "there"))
+    drop_folder(spark, str(tmp_path / "absent"))
+    assert not (tmp_path / "there").exists() and not caplog.records
+
+    drop_folder(spark, "nosuchscheme://here/checkpoints/1")
+    (warned,) = caplog.records
+    assert warned.levelname == "WARNING" and "nosuchscheme://here/checkpoints/1" in warned.getMessage()
+
+
 def test_a_retried_append_is_taken_once(ledger: Ledger, spark: SparkSession) -> None:
     for _ in range(3):
         ledger.append_as(0, [row(0, 0, 10)])
 
     assert {key: tuple(own) for key, own in ledger.table.syncs(FLOW).items()} == {KEY: (sync(0, 0, 10),)}
     assert spark.read.format("delta").load(ledger.table.path).count() == 1
+
+
+def test_a_table_is_seen_that_was_looked_for_before_its_first_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Another driver makes it: for a moment it is a folder with an empty log."""
+    Ledger(spark, str(tmp_path / "other")).append(row(0, 0, 10))
+    state = tmp_path / "state"
+    (state / "offset_syncs" / "_delta_log").mkdir(parents=True)
+    assert OffsetSyncTable(spark, str(state)).positions(FLOW) == {}
+    shutil.copytree(tmp_path / "other" / "offset_syncs", state / "offset_syncs", dirs_exist_ok=True)
+    assert OffsetSyncTable(spark, str(state)).positions(FLOW) == {KEY: Position(10, 10)}
 
 
 def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: SparkSession, state: str) -> None:
@@ -280,6 +338,36 @@ def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, sta
     table.ended(second, outcome="a partition stopped", records=0, bytes=0)
     assert table.latest_with_end(FLOW) == (second, False)
     assert table.latest_with_end("another->flow") == (None, False)
+
+
+def test_run_is_under_way_while_it_gives_signs_of_life(
+    spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = RunTable(spark, state)
+    run = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
+    of_other = replace(run, flow="another->flow")
+    assert table.open_runs([FLOW], 600) == []
+    for each in (run, of_other):
+        table.started(each)
+        table.alive(each)
+    delta = DeltaTable.forPath(spark, f"{state}/runs")
+    delta.update(set={"at": F.expr("at - interval 2 hours")})
+    assert table.open_runs([FLOW], 600) == []
+
+    monkeypatch.setattr(signs, "SIGN_SECONDS", 0.1)
+    alive = signs.SignsOfLife(spark, table, run)
+    alive.start()
+    until(lambda: bool(table.open_runs([FLOW], 600)))
+    alive.end()
+    (found,) = table.open_runs([FLOW, "another->flow"], 600)
+    assert (found.flow, found.run_id) == (FLOW, "run-1") and found.last_sign - found.started > 7000
+
+    table.drop_old_signs(FLOW)
+    rows = {(row.flow, row.kind) for row in delta.toDF().where("at < current_timestamp() - interval 1 hour").collect()}
+    assert rows == {(FLOW, "started"), ("another->flow", "started"), ("another->flow", "alive")}
+    assert table.open_runs([FLOW], 600) and table.latest_with_end(FLOW) == (run, False)
+    table.ended(run, outcome="ok", records=0, bytes=0)
+    assert table.open_runs([FLOW], 600) == []
 
 
 @pytest.mark.parametrize("attempt", range(2))

@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from mirror_lib.state import ledger_stream
+from mirror_lib.state.compaction import LedgerCompaction
+from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.translate.flow import FlowTranslation
+from mirror_lib.translate.query import start_once
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, driver
@@ -28,6 +32,8 @@ from tests.lab.one_flow import stopped_process, until
 from tests.lab.takeover_lab import Takeover
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from mirror_lib.state.records import LedgerRow, PartitionKey
     from mirror_lib.translate.partition_map import Offsets
 
@@ -91,6 +97,31 @@ def test_rows_that_a_run_beside_adds_are_followed(lab: JobLab) -> None:
         lab.copy()
         until(lambda: lab.done(lab.name) == 150)
     assert errors == []
+
+
+def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
+    lab: JobLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Delta 2.3 hands the translation all rows that a compaction or a deletion rewrote; Delta 2.4 and later none."""
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of rows
+    lab.copy()
+    at(lab, lab.name, 10)
+    compaction = LedgerCompaction(lab.spark, str(lab.directory / "state"), "source->target")
+    ledger = OffsetSyncTable(lab.spark, str(lab.directory / "state"))
+    with lab.translating() as errors:
+        until(lambda: lab.done(lab.name) == 10)
+        for step in (1, 2, 3):
+            lab.write("orders", values(50))
+            lab.copy()
+            if step == 2:  # rewrites the file as well; the next copy finds these records in the remote log
+                (key,) = ledger.triples("source->target")
+                ledger.void_from("source->target", key, 150)
+            else:
+                assert compaction.tidy(2)
+            committed = 40 + 50 * step
+            at(lab, lab.name, committed)
+            until(lambda wanted=committed: lab.done(lab.name) == wanted)  # type: ignore[misc]
+    assert errors == [] and "starts again" not in caplog.text
 
 
 def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
@@ -263,6 +294,54 @@ def test_submitted_job_makes_one_pass_where_the_file_says_available_now(lab: Job
     assert running.returncode == 0
     assert (report["flow"], report["committed"], report["verdicts"]) == ("source->target", 1, {"exact": 1})
     assert lab.done(lab.name) == 25
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole ledger", "negative control: file by file"])
+def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
+    whole: bool, lab: JobLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: List[int] = []
+
+    def seen(flow: str, ledger: LedgerStream, checkpoint: str, call: Callable[[DataFrame], None]) -> StreamingQuery:
+        def counted(rows: DataFrame) -> None:
+            batches.append(rows.count())
+            call(rows)
+
+        return start_once(flow, ledger, checkpoint, counted)
+
+    def not_asked(table: OffsetSyncTable, flow: str) -> Mapping[PartitionKey, Offsets]:
+        raise AssertionError("the ledger was read without the stream")
+
+    for written in (50, 100, 150):
+        lab.copy()
+        lab.write("orders", values(50))
+        at(lab, lab.name, written)
+    monkeypatch.setattr("mirror_lib.translate.job.start_once", seen)
+    if whole:
+        monkeypatch.setattr(OffsetSyncTable, "triples", not_asked)
+    else:
+        monkeypatch.setitem(ledger_stream.WHOLE, "maxFilesPerTrigger", "1")
+    assert lab.pass_once().verdicts == {"exact": 1}
+    assert lab.done(lab.name) == 150
+    rows = lab.spark.read.format("delta").load(str(lab.directory / "state" / "offset_syncs"))
+    assert sum(batches) == rows.count() > 1
+    assert (len(batches) == 1) == whole
+    # No later query goes on with its checkpoint.
+    assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
+
+
+def test_one_pass_looks_at_every_group_where_the_ledger_has_nothing_new_or_nothing_at_all(lab: JobLab) -> None:
+    at(lab, lab.name, 10)
+    assert lab.pass_once().verdicts == {"untranslatable": 1}  # no ledger
+    LedgerStream(lab.spark, str(lab.directory / "state")).make()
+    assert lab.pass_once().verdicts == {"untranslatable": 1}  # no row, so no micro-batch
+    lab.copy()
+    assert lab.pass_once().committed == 1
+    at(lab, lab.name, 60)
+    at(lab, f"{lab.name}-new", 20)
+    assert lab.pass_once().committed == 2
+    assert (lab.done(lab.name), lab.done(f"{lab.name}-new")) == (60, 20)
+    assert lab.pass_once().committed == 0
 
 
 @pytest.mark.parametrize("target_answers", [True, False], ids=["target-answers", "target-hangs"])

@@ -102,9 +102,11 @@ def write_batch(broker: KafkaBroker, topic: str, partition: int, rows: Sequence[
     selector = NetworkSelector()
     connections = KafkaConnectionManager(selector, bootstrap_servers=broker.bootstrap)
     connections.bootstrap()
+    found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=30).topics[topic]
+    leader = found.partitions[partition].leader
     code, deadline = NOT_LEADER, time.monotonic() + 30
     while code == NOT_LEADER and time.monotonic() < deadline:  # a moment after the topic was created
-        answer = connections.send(request, node_id=1)
+        answer = connections.send(request, node_id=leader)
         selector.poll(timeout_ms=30_000, future=answer)
         code = answer.value.responses[0].partition_responses[0].error_code
     connections.close()
@@ -154,6 +156,17 @@ def append_time(broker: KafkaBroker, count: int = 3000) -> MadeTopic:
     values = (b"value %d" % n for n in range(count))
     written = write(producer_of(broker, compression_type="lz4"), topic, values, 2)
     return MadeTopic(topic, 2, written, "LogAppendTime")
+
+
+def old_formats(broker: KafkaBroker, count: int = 1000) -> List[MadeTopic]:
+    """Logs in message formats 0 and 1, as clusters have that came from Kafka 0.9 and 0.10; only brokers before 3.0."""
+    made = []
+    for number, release in enumerate(("0.9.0", "0.10.2")):
+        topic = broker.create_topic(f"format.v{number}", 2, message_format_version=release)
+        for codec in ("none", "gzip", "lz4"):
+            write(producer_of(broker, compression_type=codec), topic, (b"%d" % n for n in range(count)), 2)
+        made.append(MadeTopic(topic, 2, 3 * count, f"message format {number}"))
+    return made
 
 
 def transactions(broker: KafkaBroker, rounds: int = 20, each: int = 100) -> Tuple[MadeTopic, OpenTransaction]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError
 
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
-from tests.lab.readers import LogRecord, read_topic
+from tests.lab.readers import LogRecord, read_topic, record_of
 
 PATIENCE_SECONDS = 60.0
 Partition = Tuple[str, int]
@@ -52,18 +52,13 @@ def _read(consumer: Consumer, topics: Sequence[str], most: Optional[int]) -> Wor
             patient_until = time.monotonic() + PATIENCE_SECONDS
             error, where = message.error(), (str(message.topic()), message.partition() or 0)
             if error is None:
-                read[where].append(_record(message))
+                read[where].append(record_of(message))
                 count += 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 unfinished.discard(where)
             else:
                 raise LabError(f"{where[0]}-{where[1]}: {error}")
     return read
-
-
-def _record(message: Message) -> LogRecord:
-    headers: Any = message.headers() or ()
-    return LogRecord(message.key(), message.value(), tuple(headers), message.timestamp()[1])
 
 
 def faults(target: KafkaBroker, remote_topics: Mapping[str, str], before: Work, after: Work) -> List[str]:

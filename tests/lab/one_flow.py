@@ -45,6 +45,7 @@ class OneFlow:
     first_timestamp: int = NOON
     written: int = 0
     patterns: str = ""
+    state_address: str = ""
 
     def __post_init__(self) -> None:
         # The records are old by their timestamps, and must outlive a broker's look for what has expired.
@@ -63,6 +64,11 @@ class OneFlow:
         return self.directory / "state"
 
     @property
+    def state_root(self) -> str:
+        """`state_address`, or the folder of this flow where that is empty."""
+        return self.state_address or str(self.state)
+
+    @property
     def config(self) -> Path:
         """The configuration file, written anew from `settings` and `trigger`."""
         settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
@@ -75,7 +81,7 @@ class OneFlow:
             "  source->target:",
             f"    topics: [{self.patterns or self.topic}]",
             *(f"    {key}: {value}" for key, value in settings.items()),
-            f"state: {self.state}",
+            f"state: {self.state_root}",
             f'trigger: "{self.trigger}"',
         ]
         path = self.directory / "mirror.yaml"
@@ -148,7 +154,7 @@ class OneFlow:
 
     def ledger(self, spark: SparkSession) -> List[Tuple[int, int, int, int]]:
         """Every offset sync: (partition, upstream, downstream, record count)."""
-        rows = spark.read.format("delta").load(str(self.state / "offset_syncs")).collect()
+        rows = spark.read.format("delta").load(f"{self.state_root}/offset_syncs").collect()
         return [(r["partition"], r["upstream_offset"], r["downstream_offset"], r["record_count"]) for r in rows]
 
     def assert_exact(self, spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ import time
 from itertools import zip_longest
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
@@ -18,6 +18,7 @@ PATIENCE_SECONDS = 60.0
 # At a log's end a fetch would wait half a second for more, and only then is the end told.
 FETCH_WAIT_MS = 10
 SHOWN = 5
+NO_TIME = -1
 
 
 class LogRecord(NamedTuple):
@@ -78,7 +79,7 @@ def _drain(consumer: Consumer, partitions: Sequence[int], name: str) -> Dict[int
             elif error is not None:
                 raise LabError(f"{name}: {error}")
             else:
-                logs[_known(message.partition())][_known(message.offset())] = _record(message)
+                logs[_known(message.partition())][_known(message.offset())] = record_of(message)
     return logs
 
 
@@ -87,9 +88,13 @@ def _known(number: Optional[int]) -> int:
     return number
 
 
-def _record(message: Message) -> LogRecord:
+def record_of(message: Message) -> LogRecord:
+    """What was read. A record of message format 0 has no time: librdkafka says 0, Java's client -1."""
     headers: Any = message.headers() or ()
-    return LogRecord(message.key(), message.value(), tuple(headers), message.timestamp()[1])
+    kind, timestamp = message.timestamp()
+    return LogRecord(
+        message.key(), message.value(), tuple(headers), NO_TIME if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
+    )
 
 
 def differences(source: Mapping[int, Log], remote: Mapping[int, Log]) -> List[str]:

@@ -1,22 +1,32 @@
 #!/usr/bin/env bash
 # Makes the Python environment and fetches the jars of Spark's connector, Delta and Kafka into the checkout.
-# In: SPARK (4.0 or 3.5), PYTHON, VENV, IVY_SETTINGS (an Ivy settings file, for networks with a repository of their own).
+# In: SPARK (4.0, or one of the other lines below), PYTHON, VENV, IVY_SETTINGS (an Ivy settings file, for networks with a
+# repository of their own). Exits with 77 where the machine has no Python that the line needs.
 # Quick when nothing is missing. Every failure ends with one sentence; the full output is in .cache/*.log.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 umask 022
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+missing() { printf 'setup: %s\n' "$*" >&2; exit 77; }
 say() { printf 'setup: %s (%d s)\n' "$1" "$((SECONDS - ${2:-0}))"; }
 
 SPARK=${SPARK:-4.0}
 KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
+# A line of Spark: its versions, and the Pythons to build with, the best first. Spark before 4.0 knows neither NumPy 2 nor
+# pandas 3. `floors` are the oldest packages that setup.py allows: 3.3 is the line that runs with them.
+floors=('pyarrow==11.0.0' 'pandas==1.5.3' 'cramjam==2.8.0')
 case $SPARK in
-    4.0) spark=4.0.0 delta=4.0.0 scala=2.13 newest=99 extra=() ;;
-    # What Spark 3.5 was built against: it knows neither NumPy 2 nor pandas 3, and no Python after 3.11.
-    3.5) spark=3.5.7 delta=3.3.2 scala=2.12 newest=11 extra=('numpy<2' 'pandas<2.3' 'pyarrow<18') ;;
-    *) fail "SPARK=$SPARK is not a Spark line this project tests with: use 4.0 or 3.5" ;;
+    3.3) spark=3.3.1 delta=2.3.0 scala=2.12 pythons='3.8' extra=("${floors[@]}") ;;
+    3.4) spark=3.4.4 delta=2.4.0 scala=2.12 pythons='3.10 3.9 3.11' extra=('numpy<2' 'pandas<2.3' 'pyarrow<18') ;;
+    3.5) spark=3.5.7 delta=3.3.2 scala=2.12 pythons='3.11 3.10 3.9' extra=('numpy<2' 'pandas<2.3' 'pyarrow<18') ;;
+    4.0) spark=4.0.0 delta=4.0.0 scala=2.13 pythons='3.11 3.12 3.10 3.13 3.9' extra=() ;;
+    4.1) spark=4.1.1 delta=4.1.0 scala=2.13 pythons='3.12 3.11 3.13 3.10' extra=() suffix=_4.1 ;;
+    4.2) spark=4.2.0 delta=4.4.0 scala=2.13 pythons='3.13 3.12 3.11' extra=() suffix=_4.2 ;;
+    *) fail "SPARK=$SPARK is not a Spark line this project tests with: use 3.3, 3.4, 3.5, 4.0, 4.1 or 4.2" ;;
 esac
+# The linters run on the first line alone: mypy has no version for Python 3.8.
+[[ $SPARK == 4.0 ]] && extras=spark,test,dev,connect || extras=spark,test
 VENV=${VENV:-.venv}
 kafka_jars=.cache/kafka-$KAFKA_VERSION
 connect_jars=.cache/connect-$KAFKA_VERSION
@@ -25,20 +35,19 @@ spark_jars=.cache/spark-$spark-jars
 # The one that was added last: a folder of an older checkout lacks it and is fetched anew.
 newest_jar=$kafka_jars/connect-mirror-$KAFKA_VERSION.jar
 
-usable() { # python is 3.9 or newer, not newer than this Spark knows, and can make environments
-    "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, $newest))" 2>/dev/null
+usable() { # python, version it must have: it can make environments
+    "$1" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$2')" 2>/dev/null
 }
 
 find_python() {
-    local candidate
-    if [[ -n ${PYTHON:-} ]]; then
-        usable "$PYTHON" || fail "PYTHON=$PYTHON cannot be used: Spark $SPARK needs a Python from 3.9 on, with its venv module"
-        printf '%s' "$PYTHON" && return
-    fi
-    for candidate in python3.11 python3.12 python3.10 python3.13 python3.9 python3; do
-        if usable "$candidate"; then printf '%s' "$candidate" && return; fi
+    local version candidate wanted="Spark $SPARK needs Python ${pythons// / or } with its venv module"
+    for version in $pythons; do
+        for candidate in ${PYTHON:-"python$version" python3 "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python}; do
+            if usable "$candidate" "$version"; then printf '%s' "$candidate" && return; fi
+        done
     done
-    fail "no Python from 3.9 on with its venv module was found: install Python 3.11, or name one with PYTHON=/path/to/python3"
+    [[ -z ${PYTHON:-} ]] || fail "PYTHON=$PYTHON cannot be used: $wanted"
+    missing "no Python ${pythons// / or } was found: $wanted; install one, or name one with PYTHON=/path/to/python3"
 }
 
 require_java() {
@@ -73,7 +82,7 @@ install_spark() {
 }
 
 install_rest() {
-    if ! "$VENV/bin/python" -m pip install -q -e '.[spark,dev]' "pyspark==$spark" "delta-spark==$delta" \
+    if ! "$VENV/bin/python" -m pip install -q -e ".[$extras]" "pyspark==$spark" "delta-spark==$delta" \
         ${extra[@]+"${extra[@]}"} >.cache/pip.log 2>&1; then
         explain "installing Python packages" .cache/pip.log
     fi
@@ -126,10 +135,14 @@ fetch_kerby() { # a Kerberos server that needs nothing but Java
     dependency org.apache.kerby kerb-simplekdc 2.0.3 | fetch_jars "$kerby_jars"
 }
 
+delta_artifact() { # delta-core until 2.4; since 4.1 an artifact for each line of Spark
+    if [[ $delta == 2.* ]]; then printf 'delta-core_%s' "$scala"; else printf 'delta-spark%s_%s' "${suffix:-}" "$scala"; fi
+}
+
 fetch_spark() {
     { # Spark has Scala, a logger and Hadoop of its own.
         dependency org.apache.spark "spark-sql-kafka-0-10_$scala" "$spark"
-        dependency io.delta "delta-spark_$scala" "$delta"
+        dependency io.delta "$(delta_artifact)" "$delta"
         printf '    <exclude org="%s"/>\n' org.scala-lang org.slf4j org.apache.hadoop
     } | fetch_jars "$spark_jars"
 }
@@ -143,7 +156,7 @@ if [[ -e $newest_jar && -d $connect_jars && -d $kerby_jars && -d $spark_jars && 
 if [[ -e $ready ]]; then require_disk 200; else require_disk 2500; fi
 started=$SECONDS
 echo "setup: the Python environment and jars are fetched, 1.2 GB: this takes minutes" >&2
-PYTHON=$(find_python)
+PYTHON=$(find_python) || exit
 if [[ ! -e $ready || $(<"$ready") != "$stamp" ]]; then
     rm -f "$ready"
     install_spark

@@ -176,13 +176,25 @@ def test_reader_that_has_seen_enough_is_no_error() -> None:
         assert convert.stderr.read() == ""
 
 
-@pytest.mark.parametrize(("package", "module"), [("pyspark", "pyspark"), ("delta", "delta.tables")])
-def test_missing_spark_is_named_with_what_to_do(config: str, package: str, module: str) -> None:
+def run_without(module: str, config: str) -> str:
+    """The error of a run where `import module` fails."""
     code = f"import sys; sys.modules['{module}'] = None; from mirror_lib.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run([sys.executable, "-c", code, "run", config], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert f"the Python package {package} is missing (pip install '.[spark]'; for a Spark that is there" in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("package", ["pyspark", "delta"])
+def test_missing_spark_is_named_with_what_to_do(config: str, package: str) -> None:
+    assert f"package {package} is missing (pip install '.[spark]'; for a Spark that is" in run_without(package, config)
+
+
+@pytest.mark.parametrize("module", ["pyspark.sql.types", "delta.tables"])
+def test_package_that_lacks_a_module_is_not_called_missing(config: str, module: str) -> None:
+    """Spark 3.3 without `pyspark.sql.streaming.query` was reported as a missing pyspark, and a second one installed."""
+    error = run_without(module, config)
+    assert module in error and "is installed" in error and "pip install" not in error
 
 
 @pytest.fixture
@@ -225,3 +237,47 @@ def test_an_unreachable_cluster_is_one_sentence_and_no_log_lines(caplog: pytest.
     with pytest.raises(ClusterError, match=re.escape("cannot reach the cluster A at 127.0.0.1:1")):
         KafkaCluster(nobody, answer_seconds=1)
     assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+def test_plan_that_meets_what_nobody_foresaw_ends_with_a_sentence(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(self: KafkaCluster, *_: object) -> None:
+        raise KeyError("endpoint_type")
+
+    monkeypatch.setattr(KafkaCluster, "__init__", broken)
+    assert main(["plan", config]) == 1
+    told = capsys.readouterr().err
+    assert "A->B" in told and "endpoint_type" in told and "Traceback" not in told
+
+
+def test_json_goes_to_the_file_behind_the_sign_and_no_other_word_is_taken_for_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, file = tmp_path / "mirror.yaml", tmp_path / "out.json"
+    config.write_text(
+        "clusters: {A: {bootstrap.servers: 'a:1'}, B: {bootstrap.servers: 'b:1'}}\nflows: {A->B: {}}\n"
+    )
+    file.write_text("of an earlier run\n")
+    before = config.read_text()
+    assert main(["convert", f"--json={file}", str(config)]) == 0
+    (document,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert document["from"] == [str(config)] and capsys.readouterr().out == ""
+    assert main(["convert", "--json", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out) == document
+    assert config.read_text() == before
+    assert main(["convert", f"--json={tmp_path / 'none' / 'out.json'}", str(config)]) == 2
+
+
+def test_reports_go_to_the_file_and_as_lines_to_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mirror_lib.commands.output import json_to, watcher
+    from mirror_lib.control.report import ControlReport, control_json, control_line
+
+    file = tmp_path / "out.json"
+    with json_to(str(file)):
+        watcher(True, control_line, control_json)(ControlReport("A->B", 1))
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [control_json(ControlReport("A->B", 1))]
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", control_line(ControlReport("A->B", 1)) + "\n")

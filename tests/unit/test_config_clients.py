@@ -157,7 +157,7 @@ def test_a_scram_name_is_written_as_the_protocol_wants_it() -> None:
         ({**SSL, "ssl.protocol": "TLSv1.1"}, "must allow TLSv1.2 or TLSv1.3"),
         ({**SSL, "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "only the GCM and CHACHA20 suites"),
         ({**SSL, "ssl.engine.factory.class": "com.example.Mine"}, "names a Java class"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER cannot be used here"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "EXTERNAL"}, "EXTERNAL cannot be used here"),
         ({"security.protocol": "SASL_SSL"}, "(or a file with a KafkaClient section"),
         (sasl("GSSAPI", f"KafkaClient {{ {KERBEROS} }};"), "leave out KafkaClient and the braces"),
         (sasl("GSSAPI", KERBEROS), "GSSAPI has no service name"),
@@ -178,7 +178,7 @@ def test_what_cannot_be_honoured_is_refused(props: Dict[str, str], sentence: str
 
 def test_spark_gets_every_property_but_those_it_sets_itself() -> None:
     props = {**SERVERS, "sasl.jaas.config": "x", "isolation.level": "read_committed", "auto.offset.reset": "latest"}
-    assert spark_kafka_options({**props, "group.id": "g", "value.deserializer": "y"}) == {
+    assert spark_kafka_options({**props, "group.id": "g", "value.deserializer": "y"}, "4.0.0") == {
         "kafka.bootstrap.servers": "a:9092, b:9093",
         "kafka.sasl.jaas.config": "x",
         "kafka.isolation.level": "read_committed",
@@ -201,7 +201,7 @@ def test_the_jaas_file_of_kafkas_scripts_serves_every_cluster_without_a_line(tmp
         KerberosLogin("kafka", "mirrormaker/HOSTNAME@EXAMPLE.COM", "/tmp/mirrormaker.keytab"),
         KerberosLogin("kafka", "own", "/x"),
     ]
-    assert "mirrormaker.keytab" in spark_kafka_options(flow.source.properties)["kafka.sasl.jaas.config"]
+    assert "mirrormaker.keytab" in spark_kafka_options(flow.source.properties, "4.0.0")["kafka.sasl.jaas.config"]
     file.write_text(text)
     assert "sasl.jaas.config" not in load(str(file), environ).flows[0].source.properties
 

@@ -8,6 +8,7 @@ from typing import Any, Dict
 
 import pytest
 
+from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
@@ -176,7 +177,31 @@ def test_a_heartbeat_connector_alone_writes_heartbeats_and_copies_nothing(tmp_pa
     assert [pair.name for pair in config.heartbeat_pairs] == ["B->A"]
     back["emit.heartbeats.enabled"] = "false"
     assert read(tmp_path, connector("Source"), back).heartbeat_pairs == ()
-    assert "no flow is enabled" in refusal(tmp_path, connector("Heartbeat"))
+
+
+@pytest.mark.parametrize("part", ["Checkpoint", "Heartbeat"])
+def test_a_connector_alone_is_a_flow_that_copies_nothing_and_does_only_its_part(part: str, tmp_path: Path) -> None:
+    config = read(tmp_path, connector(part, enabled=True))
+    (flow,) = config.flows
+    assert (flow.name, flow.copied, config.heartbeat_pairs) == ("A->B", False, ())
+    assert (flow.sync_topic_configs_interval, flow.sync_topic_acls_interval) == (None, None)
+    assert flow.translates_beside == (part == "Checkpoint")
+    assert (flow.emit_heartbeats_interval is not None) == (part == "Heartbeat")
+    switch = "enabled" if part == "Checkpoint" else "emit_heartbeats_enabled"
+    assert "no flow is enabled" in refusal(tmp_path, connector(part, **{switch: False}))
+
+
+@pytest.mark.parametrize("part", ["Checkpoint", "Heartbeat"])
+def test_a_connector_alone_is_converted_without_a_change_of_meaning(part: str, tmp_path: Path) -> None:
+    read(tmp_path, connector(part))
+    assert "copy.enabled: false" in convert([str(tmp_path / "0.json")], {}).text
+
+
+def test_a_checkpoint_connector_without_a_source_connector_has_its_own_topics(tmp_path: Path) -> None:
+    (flow,) = read(tmp_path, connector("Checkpoint", topics="a", groups="g")).flows
+    assert (flow.topics, flow.groups) == (("a",), ("g",))
+    (flow,) = read(tmp_path, connector("Source", enabled=False), connector("Checkpoint")).flows
+    assert not flow.copied
 
 
 IDENTITY = PACKAGE + "IdentityReplicationPolicy"
@@ -210,7 +235,6 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
             "A->B: topics.exclude of the MirrorCheckpointConnector is 'private', and not given in the "
             "MirrorSourceConnector, where it is",
         ),
-        ([connector("Checkpoint")], "A->B has a MirrorCheckpointConnector and no MirrorSourceConnector"),
         ([connector("Source", topcis="x")], "A->B.topcis is not a setting; did you mean A->B.topics?"),
         ([connector("Source", transforms="x")], "A->B.transforms cannot be honoured"),
         ([{**connector("Source"), "source.cluster.alias": ""}], "MirrorSourceConnector has no source.cluster.alias"),

@@ -16,9 +16,10 @@ from mirror_lib.control.last_clusters import LastClusters
 from mirror_lib.control.pairs import beating_pairs
 from mirror_lib.control.report import ControlReport, control_json, control_line
 from mirror_lib.control.sync import Synced, sync_topic_configs
-from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.errors import ClusterError, ConfigError, RefusedError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.state.records import MirrorRun
+from mirror_lib.topics.selection import why_skipped
 
 YAML = """\
 clusters:
@@ -44,11 +45,33 @@ def pairs(config: MirrorConfig) -> List[str]:
     return [pair.name for pair in config.heartbeat_pairs]
 
 
-def test_source_gets_no_heartbeats_unless_the_file_asks_for_them(tmp_path: Path) -> None:
-    config = loaded(tmp_path, MM2, "mm2.properties")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", ["B->A"]),
+        ("B->A.enabled = false", ["B->A"]),
+        ("A->B.emit.heartbeats.enabled = true", ["B->A"]),
+        ("A->B.emit.heartbeats.enabled = false", ["B->A"]),
+        ("B->A.emit.heartbeats.enabled = false", []),
+        ("emit.heartbeats.enabled = false", []),
+        ("B->A.enabled = true", []),
+    ],
+)
+def test_mm2_file_has_heartbeats_on_the_source_until_one_line_switches_them_off(
+    tmp_path: Path, line: str, expected: List[str]
+) -> None:
+    assert pairs(loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties")) == expected
+
+
+def test_cluster_that_no_flow_reads_or_writes_gets_no_heartbeats_by_default(tmp_path: Path) -> None:
+    third = MM2.replace("A, B", "A, B, C") + "C.bootstrap.servers = 127.0.0.1:3\n"
+    assert pairs(loaded(tmp_path, third, "mm2.properties")) == ["B->A"]
+
+
+def test_yaml_has_no_heartbeats_on_the_source_by_default(tmp_path: Path) -> None:
+    config = loaded(tmp_path, YAML + "flows:\n  A->B: {}\n")
     assert [flow.emit_heartbeats_interval for flow in config.flows] == [1.0]
     assert pairs(config) == []
-    assert pairs(loaded(tmp_path, MM2 + "B->A.enabled = false\n", "mm2.properties")) == []
 
 
 @pytest.mark.parametrize("line", ["B->A.emit.heartbeats.enabled = true", "emit.heartbeats.enabled = true"])
@@ -218,3 +241,64 @@ def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(chang
     flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), topics=("orders",), change=change)
     assert sync_topic_configs(flow, (flow,), cluster, cluster) == Synced()
     assert cluster.configs == {"retention.ms": "1", "segment.ms": "1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "switch"),
+    [
+        ("offset-syncs.topic.replication.factor = 3", "emit.offset-syncs.enabled = true"),
+        ("A->B.offset-syncs.topic.location = source", "emit.offset-syncs.enabled = true"),
+        ("sync.group.offsets.interval.seconds = 30", "sync.group.offsets.enabled = true"),
+        ("emit.checkpoints.enabled = false\nemit.checkpoints.interval.seconds = 3", "emit.checkpoints.enabled = true"),
+        ("emit.heartbeats.enabled = false\nheartbeats.topic.replication.factor = 1", "emit.heartbeats.enabled = true"),
+    ],
+)
+def test_key_about_what_is_switched_off_is_named_until_it_is_on(tmp_path: Path, line: str, switch: str) -> None:
+    key = line.splitlines()[-1].partition(" ")[0]
+    idle = loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties").warnings
+    assert [key in each and switch in each for each in idle] == [True]
+    on = loaded(tmp_path, f"{MM2}{line.splitlines()[-1]}\n{switch}\n", "mm2.properties")
+    assert on.warnings == ()
+
+
+def test_key_that_one_flow_heeds_is_not_named(tmp_path: Path) -> None:
+    text = MM2 + "B->A.enabled = true\nB->A.emit.offset-syncs.enabled = true\n"
+    text += "offset-syncs.topic.replication.factor = 1\n"
+    assert loaded(tmp_path, text, "mm2.properties").warnings == ()
+    own = text.replace("\noffset", "\nA->B.offset")
+    assert len(loaded(tmp_path, own, "mm2.properties").warnings) == 1
+
+
+@pytest.mark.parametrize("name", ["orders.internal", "orders-internal"])
+def test_files_of_mirrormaker_leave_out_internal_names_as_up_to_3_9_and_say_so(tmp_path: Path, name: str) -> None:
+    (flow,) = loaded(tmp_path, MM2, "mm2.properties").flows
+    why = why_skipped(name, flow)
+    assert why is not None and "up to 3.9" in why and "topics.exclude" in why
+    given = MM2 + r"topics.exclude = mm2.*\\.internal, .*\\.replica, __.*"
+    (flow,) = loaded(tmp_path, given, "mm2.properties").flows
+    assert why_skipped(name, flow) is None, "the default of 4.x, written out"
+    (flow,) = loaded(tmp_path, MM2 + r"topics.exclude = .*[\\-\\.]internal", "mm2.properties").flows
+    assert why_skipped(name, flow) == r"excluded by `.*[\-\.]internal`"
+    (flow,) = loaded(tmp_path, YAML + "flows:\n  A->B: {}\n").flows
+    assert why_skipped(name, flow) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "accepted"),
+    [
+        ("A->B.key.converter = org.apache.kafka.connect.converters.ByteArrayConverter", True),
+        ("value.converter = org.apache.kafka.connect.json.JsonConverter", False),
+        ("B.header.converter = org.apache.kafka.connect.storage.SimpleHeaderConverter", False),
+        ("value.converter.schemas.enable = false", True),
+        ("forwarding.admin.class = org.apache.kafka.clients.admin.ForwardingAdmin", True),
+        ("A->B.forwarding.admin.class = com.example.CentralAdmin", False),
+    ],
+)
+def test_class_that_would_change_records_or_make_topics_is_refused_unless_it_changes_nothing(
+    tmp_path: Path, line: str, accepted: bool
+) -> None:
+    if accepted:
+        assert line.partition(" ")[0] in "".join(loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties").warnings)
+    else:
+        with pytest.raises(ConfigError, match="cannot be honoured"):
+            loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from mirror_lib.driver_java import COLLECTOR, connector_settings, java_settings, packages, require_java
+from mirror_lib.driver_java import COLLECTOR, SPARK_LINES, connector_settings, java_settings, packages, require_java
 from mirror_lib.errors import EXIT_USAGE, ConfigError
+from tests.compat.spark_lines import LINES
+from tests.lab.checkout import ROOT
 
 
 def test_connectors_follow_the_spark_that_runs() -> None:
@@ -18,8 +21,18 @@ def test_connectors_follow_the_spark_that_runs() -> None:
     assert packages("3.3.2")[1] == "io.delta:delta-core_2.12:2.3.0"
 
 
+def test_recorded_connectors_are_those_that_the_lines_are_run_with() -> None:
+    setup = (ROOT / "tests/lab/setup.sh").read_text()
+    lines = re.findall(r"^    (\d\.\d)\) spark=(\S+) delta=(\S+) scala=(\S+)", setup, re.MULTILINE)
+    assert tuple(line for line, *_ in lines) == LINES == tuple(SPARK_LINES.split(", "))
+    for _, spark, delta, scala in lines:
+        kafka, table = packages(spark)
+        assert kafka == f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}"
+        assert table.startswith("io.delta:delta-") and table.endswith(f"_{scala}:{delta}")
+
+
 def test_spark_that_nobody_tried_is_named_with_a_way_out() -> None:
-    with pytest.raises(ConfigError, match=r"Spark 5\.1\.0 is not one of 3\.3, .*MIRROR_JARS_DIR") as refused:
+    with pytest.raises(ConfigError, match=r"Spark 5\.1\.0 .*3\.3, .*MIRROR_JARS_DIR") as refused:
         packages("5.1.0")
     assert refused.value.exit_code == EXIT_USAGE
 

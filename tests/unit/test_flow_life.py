@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import traceback
 from typing import Any, List, Optional, Sequence, Tuple, Type
 
 import pytest
@@ -187,7 +188,7 @@ def test_what_a_call_failed_with_is_why_the_query_ended() -> None:
     def fail() -> None:
         raise failure
 
-    with pytest.raises(RefusedError):
+    with pytest.raises(RuntimeError):
         watched.guarded(fail)()
     query: Any = SparkQuery(fail)
     query.isActive = False
@@ -200,12 +201,25 @@ def test_what_nobody_expected_of_a_call_is_raised_and_not_taken_for_a_failure_of
     def fail() -> None:
         raise KeyError("x")
 
-    with pytest.raises(KeyError):
+    with pytest.raises(RuntimeError):
         watched.guarded(fail)()
     query: Any = SparkQuery(fail)
     query.isActive = False
     with pytest.raises(KeyError):
         watched.until_end(query, 30)
+
+
+def test_spark_gets_one_line_of_what_a_call_failed_with_and_no_trace() -> None:
+    watched = WatchedQuery(threading.Event(), threading.Lock())
+    failure = Py4JError("cannot be told in one line\n" + "\tat org.apache.spark.Frame\n" * 1000)
+
+    def fail() -> None:
+        raise failure
+
+    with pytest.raises(RuntimeError) as raised:
+        watched.guarded(fail)()
+    told = "".join(traceback.format_exception(None, raised.value, raised.value.__traceback__))
+    assert "cannot be told in one line" in told and "org.apache.spark" not in told
 
 
 def ended_amid_a_call(failure: Exception) -> Optional[BaseException]:
@@ -221,7 +235,7 @@ def ended_amid_a_call(failure: Exception) -> Optional[BaseException]:
     call = watched.guarded(fail)
 
     def calling() -> None:
-        with contextlib.suppress(type(failure)):
+        with contextlib.suppress(RuntimeError):
             call()
 
     thread = threading.Thread(target=calling, daemon=True)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+import logging
+from typing import Any, List, Optional, Sequence, Tuple
 
+import pytest
+
+from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError, StateError
 from mirror_lib.state.commit_log import dispensable
 from mirror_lib.state.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, chosen
-from mirror_lib.state.upkeep import files_to_merge
+from mirror_lib.state.tables import table_properties
+from mirror_lib.state.upkeep import Upkeep, files_to_merge
 
 
 def files(*rows: int) -> List[TableFile]:
@@ -47,23 +52,80 @@ def test_short_life_merges_only_what_is_long_overdue_and_a_long_one_a_few_files_
 
 
 def test_only_commits_that_a_checkpoint_far_behind_the_newest_stands_for_are_dispensable() -> None:
-    assert dispensable([]) == dispensable([100, 1000]) == dispensable([1000]) == range(0)
-    assert dispensable([100, 1099]) == range(0)
-    assert dispensable([100, 200, 1100, 1300]) == range(0, 200)
-    assert dispensable([300, 400, 1400]) == range(200, 400)
+    assert dispensable([], 1000) == dispensable([100, 1000], 1000) == dispensable([1000], 1000) == range(0)
+    assert dispensable([100, 1099], 1000) == range(0)
+    assert dispensable([100, 200, 1100, 1300], 1000) == range(0, 200)
+    assert dispensable([300, 400, 1400], 1000) == range(200, 400)
 
 
 def test_a_log_that_was_never_shortened_is_shortened_in_turns_until_what_is_kept_is_left() -> None:
     checkpoints = list(range(100, 4001, 100))
     gone: List[int] = []
     for _ in range(5):
-        turn = dispensable(checkpoints)
+        turn = dispensable(checkpoints, 1000)
         gone += turn
         checkpoints = [version for version in checkpoints if version not in turn]
 
     assert sorted(set(gone)) == list(range(3000))
     assert len(gone) - len(set(gone)) <= 400
     assert checkpoints[0] == 3000
+
+
+class Table:
+    """A table whose upkeep raises `error`."""
+
+    path = "/state/offset_syncs"
+
+    def __init__(self, error: Optional[MirrorError]) -> None:
+        self.error, self.shortened = error, 0
+
+    @property
+    def table(self) -> Any:
+        return self
+
+    def tidy(self, enough: int) -> bool:
+        if self.error is not None:
+            raise self.error
+        return False
+
+    def shorten_log(self) -> None:
+        self.shortened += 1
+
+
+def levels(caplog: pytest.LogCaptureFixture, table: Table, commits: int) -> List[str]:
+    upkeep = Upkeep("A->B", table)
+    with caplog.at_level(logging.INFO, "mirror_lib.state.upkeep"):
+        for _ in range(commits):
+            upkeep.committed()
+            upkeep.wait(10)
+    return [record.levelname for record in caplog.records]
+
+
+def test_upkeep_that_fails_is_a_warning_once_and_names_flow_table_and_reason(caplog: pytest.LogCaptureFixture) -> None:
+    assert levels(caplog, Table(StateError("no credential")), 201) == ["WARNING", "INFO", "INFO"]
+    warned = caplog.records[0].getMessage()
+    assert "A->B" in warned and Table.path in warned and "no credential" in warned
+
+
+@pytest.mark.parametrize("error", [ConflictError("changed by another"), SparkEndedError("gone"), None])
+def test_upkeep_that_another_process_or_the_end_prevents_is_no_warning(
+    caplog: pytest.LogCaptureFixture, error: Optional[MirrorError]
+) -> None:
+    assert "WARNING" not in levels(caplog, Table(error), 201)
+
+
+def test_short_life_leaves_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+    short, long = Table(None), Table(None)
+    levels(caplog, short, 100)
+    levels(caplog, long, 101)
+    assert (short.shortened, long.shortened) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("spark", "policy"), [("3.3.1", None), ("3.4.2", None), ("3.5.7", "classic"), ("4.0.0", "classic")]
+)
+def test_a_property_that_an_older_delta_refuses_is_not_given_to_it(spark: str, policy: Optional[str]) -> None:
+    assert table_properties(spark).get("delta.checkpointPolicy") == policy
 
 
 def test_no_row_is_rewritten_often_however_many_commits_come() -> None:

@@ -69,7 +69,8 @@ def flow_of(path: Path, text: str) -> ReplicationFlow:
 def test_both_kinds_of_file_say_it_alike(tmp_path: Path, written: str) -> None:
     yaml = 'clusters: {A: {bootstrap.servers: "a:1"}, B: {bootstrap.servers: "b:1"}}\nflows:\n  A->B:\n'
     mm2 = "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
-    # Checkpoints are said, since they are MirrorMaker's default for `mirror run` and not ours.
+    mm2 += "A->B.topics.exclude = mm2.*\\\\.internal, .*\\\\.replica, __.*\n"
+    # Checkpoints and excluded topics are written out, since their defaults in a MirrorMaker file differ.
     flow = flow_of(tmp_path / "m.yaml", f"{yaml}    start.position: {written}\n    emit.checkpoints.enabled: true\n")
     assert flow == flow_of(tmp_path / "m.properties", f"{mm2}A->B.start.position = {written}\n")
     assert not flow.starts_at_earliest

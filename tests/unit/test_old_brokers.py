@@ -1,30 +1,96 @@
-"""Targets from before Kafka 2.5, whose brokers give a producer epoch to anybody who asks."""
+"""Targets from before Kafka 2.5, whose brokers give a producer epoch to any driver that asks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.replicate.old_brokers import check_brokers
+from mirror_lib.topics.old_brokers import runnable, settled
 
 EXACT = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 AT_LEAST_ONCE = replace(EXACT, delivery="at-least-once")
 
+YAML = """\
+clusters:
+  A: {{bootstrap.servers: "a:9092"}}
+  B: {{bootstrap.servers: "b:9092"}}
+flows:
+  A->B: {{topics: [orders]{delivery}}}
+state: /tmp/state
+"""
+MM2 = """\
+clusters = A, B
+A.bootstrap.servers = a:9092
+B.bootstrap.servers = b:9092
+A->B.enabled = true
+{delivery}
+"""
+CONNECTOR = """\
+name = source
+connector.class = org.apache.kafka.connect.mirror.MirrorSourceConnector
+source.cluster.alias = A
+target.cluster.alias = B
+source.cluster.bootstrap.servers = a:9092
+target.cluster.bootstrap.servers = b:9092
+{delivery}
+"""
 
-def test_exact_flow_into_brokers_that_cannot_keep_two_drivers_apart_is_refused() -> None:
-    with pytest.raises(RefusedError, match="A->B: the brokers of B are older than Kafka"):
-        check_brokers(EXACT, guards_epochs=False)
+
+def flow_of(folder: Path, ending: str, text: str, delivery: str) -> ReplicationFlow:
+    path = folder / f"mirror.{ending}"
+    path.write_text(text.format(delivery=delivery))
+    (flow,) = load(str(path)).flows
+    return flow
 
 
-def test_flow_without_a_fence_is_warned_of_old_brokers_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    check_brokers(AT_LEAST_ONCE, guards_epochs=False)
-    assert "A->B: the brokers of B are older than Kafka 2.5" in caplog.text
+@pytest.mark.parametrize("flow", [EXACT, AT_LEAST_ONCE, replace(EXACT, delivery_may_fall=True)])
+def test_flow_runs_as_it_is_where_brokers_are_new_enough(flow: ReplicationFlow) -> None:
+    found = settled(flow, guards_epochs=True)
+    assert (found.flow, found.warning, found.refusal) == (flow, "", None)
 
 
-def test_nothing_is_said_of_brokers_that_are_new_enough(caplog: pytest.LogCaptureFixture) -> None:
-    for flow in (EXACT, AT_LEAST_ONCE):
-        check_brokers(flow, guards_epochs=True)
-    assert not caplog.text
+def test_exact_flow_into_brokers_that_cannot_fence_is_refused_with_the_key_to_set() -> None:
+    with pytest.raises(RefusedError) as refused:
+        runnable(EXACT, guards_epochs=False)
+    assert refused.value.exit_code == 3
+    assert "A->B" in refused.value.message and "delivery: at-least-once" in str(refused.value.hint)
+
+
+def test_flow_that_asks_for_at_least_once_runs_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert runnable(AT_LEAST_ONCE, guards_epochs=False) == AT_LEAST_ONCE
+    assert "A->B" in caplog.text
+
+
+@pytest.mark.parametrize(("ending", "text"), [("properties", MM2), ("connector.properties", CONNECTOR)])
+def test_file_of_mirrormaker_gets_mirrormakers_promise_with_a_warning(tmp_path: Path, ending: str, text: str) -> None:
+    flow = flow_of(tmp_path, ending, text, "")
+    assert flow.delivery == "exactly-once"
+    found = settled(flow, guards_epochs=False)
+    assert (found.flow.delivery, found.refusal) == ("at-least-once", None)
+    assert "at-least-once" in found.warning
+
+
+@pytest.mark.parametrize(
+    ("ending", "text", "delivery"),
+    [
+        pytest.param("yaml", YAML, "", id="YAML, by default"),
+        pytest.param("yaml", YAML, ", delivery: exactly-once", id="YAML"),
+        pytest.param("properties", MM2, "delivery = exactly-once", id="MirrorMaker 2, of all flows"),
+        pytest.param("properties", MM2, "A->B.delivery = exactly-once", id="MirrorMaker 2, of the flow"),
+        pytest.param("connector.properties", CONNECTOR, "delivery = exactly-once", id="connector"),
+        pytest.param("properties", MM2, "exactly.once.source.support = enabled", id="MirrorMaker 2, by Connect's key"),
+        pytest.param("properties", MM2, "B.exactly.once.source.support = enabled", id="MirrorMaker 2, of a cluster"),
+        pytest.param("connector.properties", CONNECTOR, "exactly.once.support = required", id="connector, by its key"),
+    ],
+)
+def test_exactly_once_that_was_asked_for_is_never_weakened(
+    tmp_path: Path, ending: str, text: str, delivery: str
+) -> None:
+    flow = flow_of(tmp_path, ending, text, delivery)
+    with pytest.raises(RefusedError):
+        runnable(flow, guards_epochs=False)

@@ -8,7 +8,7 @@ import pytest
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.errors import ClusterError
+from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import (
     AclBinding,
     CommittedOffset,
@@ -387,3 +387,15 @@ def test_a_dead_letter_topic_that_is_missing_is_announced() -> None:
     assert changes(found)["topics created"] == 2
     assert any(line.split()[:5] == ["+", "dead", "letters", "dead", "4"] for line in preview_lines(found))
     assert preview_json(found)["dead_letters"]
+
+
+def test_refusal_and_warning_of_the_target_are_shown_and_in_the_document() -> None:
+    found = replace(example(), refusal=RefusedError("too old", "set this"), warning="weaker")
+    assert [line for line in preview_lines(found) if line.startswith("! ")] == [
+        "! refused: too old (set this)",
+        "! warning: weaker",
+    ]
+    document = preview_json(found)
+    assert (document["refused"], document["warning"]) == ("too old (set this)", "weaker")
+    document = preview_json(example())
+    assert (document["refused"], document["warning"]) == (None, None)

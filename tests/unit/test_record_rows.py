@@ -18,6 +18,7 @@ from mirror_lib.records.narrow_rows import needless, widened
 from mirror_lib.records.row_columns import columns_of
 from mirror_lib.records.rows import REMOTE, Stretch, stretches
 from mirror_lib.replicate.lanes import PartitionTask
+from tests.lab.arrow_rows import with_columns, without
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -92,7 +93,7 @@ def test_whole_columns_make_the_bytes_that_single_records_make(
 ) -> None:
     rows = rows_of([("a", 0, "x", 0)] * len(contents), contents)
     offsets = pa.array([5 + n * (1 + gap) for n in range(len(contents))], pa.int64())
-    found = columns_of(rows.set_column(2, "source_offset", offsets))
+    found = columns_of(with_columns(rows, source_offset=offsets))
     wanted = cut(found.records(), room)
     parts = list(found.cut(room))
     assert [(part.payload(), part.runs(), part.newest) for part in parts] == [
@@ -115,7 +116,7 @@ def test_the_first_row_that_does_not_come_behind_the_one_before_is_found(
     offsets: List[int], bad: Optional[int]
 ) -> None:
     rows = rows_of([("a", 0, "x", 0)] * len(offsets), [(1, None, b"", ())] * len(offsets))
-    found = columns_of(rows.set_column(2, "source_offset", pa.array(offsets, pa.int64())))
+    found = columns_of(with_columns(rows, source_offset=pa.array(offsets, pa.int64())))
     assert found.out_of_order(3) == bad
 
 
@@ -128,8 +129,7 @@ def test_rows_that_failed_are_told_and_not_sent() -> None:
     rows = rows_of([("a", 0, "x", 0)] * 4, [(1, None, b"%d" % n, ()) for n in range(4)])
     failure = pa.array([None, "not a number", None, "too long"], pa.string())
     places = pa.array(["x", None, "x", None], pa.string()), pa.array([0, None, 0, None], pa.int32())
-    rows = rows.set_column(3, "remote_topic", places[0]).set_column(4, "remote_partition", places[1])
-    (found,) = stretches(rows.set_column(9, "failure", failure))
+    (found,) = stretches(with_columns(rows, remote_topic=places[0], remote_partition=places[1], failure=failure))
     assert [record.offset for record in found.rows.records()] == [0, 2]
     assert found.failures == [(1, "not a number"), (3, "too long")]
 
@@ -137,10 +137,10 @@ def test_rows_that_failed_are_told_and_not_sent() -> None:
 def test_rows_that_failed_have_no_place_or_are_dead_letters() -> None:
     failure = pa.array(["no number"] * 2, pa.string())
     rows = rows_of([("a", 0, "dead", 3)] * 2, [(1, None, b"%d" % n, ()) for n in range(2)])
-    (dead,) = stretches(rows.set_column(9, "failure", failure))
+    (dead,) = stretches(with_columns(rows, failure=failure))
     assert (dead.remote, dead.dead_letters, [record.offset for record in dead.dead]) == (None, ("dead", 3), [0, 1])
-    nowhere = rows.set_column(9, "failure", failure).set_column(3, "remote_topic", pa.nulls(2, pa.string()))
-    (told,) = stretches(nowhere.set_column(4, "remote_partition", pa.nulls(2, pa.int32())))
+    nowhere = {"remote_topic": pa.nulls(2, pa.string()), "remote_partition": pa.nulls(2, pa.int32())}
+    (told,) = stretches(with_columns(rows, failure=failure, **nowhere))
     assert (told.remote, told.dead, told.failures) == (None, (), [(0, "no number"), (1, "no number")])
 
 
@@ -154,7 +154,7 @@ def test_header_without_a_name_is_refused() -> None:
     rows = rows_of([("a", 0, "x", 0)], [(1, None, None, ())])
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
     with pytest.raises(ValueError, match="without a name"):
-        columns_of(rows.set_column(8, "headers", headers))
+        columns_of(with_columns(rows, headers=headers))
 
 
 def task_of(topic: str, number: int, remote: str) -> PartitionTask:
@@ -183,7 +183,7 @@ def test_a_row_comes_with_what_a_task_cannot_tell_without_it(
 def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
     edges = [("a", number, "x", number) for number in (0, 0, 1)]
     rows = rows_of(edges, [(1, None, b"%d" % n, ()) for n in range(3)])
-    few = rows.select([name for name in SCHEMA.names if name not in (*REMOTE, "source_topic", "failure")])
+    few = without(rows, (*REMOTE, "source_topic", "failure"))
     whole = list(stretches(rows))
     told = list(stretches(widened(few, "a")))
     assert [(each.source, each.remote, each.rows.records()) for each in told] == [
@@ -193,6 +193,6 @@ def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
 
 def test_a_row_that_failed_is_told_where_remote_partitions_are_not() -> None:
     rows = rows_of([("a", 0, "x", 0)] * 2, [(1, None, b"", ())] * 2)
-    rows = rows.set_column(9, "failure", pa.array([None, "not a number"], pa.string()))
-    (found,) = stretches(rows.select([name for name in SCHEMA.names if name not in REMOTE]))
+    rows = with_columns(rows, failure=pa.array([None, "not a number"], pa.string()))
+    (found,) = stretches(without(rows, REMOTE))
     assert (found.failures, found.dead, len(found.rows)) == ([(1, "not a number")], (), 1)

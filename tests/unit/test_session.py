@@ -37,7 +37,11 @@ def test_ordinary_sessions_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["kafka.sasl.jaas.config", "kafka.ssl.key.password", "kafka.ssl.keystore.key", "fs.account.key.secret"]
+    "name",
+    [
+        *("kafka.sasl.jaas.config", "kafka.ssl.key.password", "kafka.ssl.keystore.key", "fs.account.key.secret"),
+        "kafka.sasl.oauthbearer.client.credentials.client.secret",
+    ],
 )
 def test_spark_hides_what_clients_log_in_with(name: str) -> None:
     assert re.search(SETTINGS["spark.redaction.regex"], name)

@@ -99,9 +99,9 @@ class AtTheStart:
 
 
 def test_flow_that_tails_with_few_tasks_catches_up_with_all_of_them() -> None:
-    assert falls_behind(Tail(tasks=1), tasks_max=4, records=100, left=101)
-    assert not falls_behind(Tail(tasks=1), tasks_max=4, records=100, left=100)
-    assert not falls_behind(Tail(tasks=4), tasks_max=4, records=100, left=10_000)
+    assert falls_behind(1, tasks_max=4, records=100, left=101)
+    assert not falls_behind(1, tasks_max=4, records=100, left=100)
+    assert not falls_behind(4, tasks_max=4, records=100, left=10_000)
 
 
 def test_slow_turns_come_less_often_but_not_so_seldom_that_tasks_wait_for_them() -> None:
@@ -111,12 +111,12 @@ def test_slow_turns_come_less_often_but_not_so_seldom_that_tasks_wait_for_them()
 
 
 def test_spark_gets_its_batch_back_only_when_it_has_something_new_to_see() -> None:
-    clock = BatchClock(Tail(tasks=1, batch_seconds=0.0))
+    clock = BatchClock(Tail(batch_seconds=0.0))
     clock.copied(0)
     assert not clock.over()
     clock.copied(1)
     assert clock.over()
-    patient = BatchClock(Tail(tasks=1))
+    patient = BatchClock(Tail())
     patient.copied(1)
     assert not patient.over()
 

@@ -1,0 +1,1 @@
+"""Checks of the executors that come before anything is written."""

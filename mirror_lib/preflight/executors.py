@@ -1,0 +1,145 @@
+"""One small Spark job on the executors before a run writes anything: what it finds wanting ends the run.
+
+A local master is not checked: its executor is the driver's own process and machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import threading
+from contextlib import contextmanager
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.cluster.reach import Access, log_in, unreachable
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import MirrorError, RefusedError, cause_of
+from mirror_lib.job_names import named
+from mirror_lib.preflight.probe import Finding, examine
+from mirror_lib.shipped import Shipped, shipped
+from mirror_lib.spark_end import spark_ended
+from mirror_lib.state.writable import why_not_writable
+
+log = logging.getLogger(__name__)
+
+MOST_TASKS = 64
+NOTICE_SECONDS = 30.0
+UNCHANGED = "Nothing was copied, and no topic was created"
+PYTHON_HINT = (
+    "set PYSPARK_PYTHON to a Python that every executor has with the same packages, or ship one: "
+    "--archives mirror-env.tar.gz#env"
+)
+STATE_HINT = "take a state folder that the driver and every executor can write, such as hdfs://, abfss:// or s3a://"
+NETWORK_HINT = "open the network between the executors and these listeners, or correct the cluster's properties"
+
+Tell = Callable[[str], None]
+
+
+def check_executors(
+    spark: SparkSession, flows: Sequence[ReplicationFlow], state: str, tell: Tell
+) -> List[RefusedError]:
+    """Why a run of `flows` cannot work on these executors, one error for each reason; empty where it can.
+
+    Waits for a first executor, and gives `tell` a line each half minute of it. Raises `SparkEndedError`.
+    """
+    if not on_cluster(str(spark.sparkContext.master)):
+        return []
+    with _notices(tell), named(spark, "preflight"):
+        refused = _python_refusals(spark, flows)
+        why = why_not_writable(spark, state)
+    if why is not None:
+        what = f"The executors cannot write to the state folder {state}: {why}"
+        refused.append(RefusedError(f"{what}. {UNCHANGED}", STATE_HINT))
+    return refused
+
+
+def on_cluster(master: str) -> bool:
+    """Whether executors are processes of their own."""
+    return not (master == "local" or master.startswith("local["))
+
+
+@contextmanager
+def _notices(tell: Tell) -> Iterator[None]:
+    over = threading.Event()
+
+    def remind() -> None:
+        waited = NOTICE_SECONDS
+        while not over.wait(NOTICE_SECONDS):
+            tell(f"the executors have not answered for {waited:.0f} s; waiting for Spark to give the run executors")
+            waited += NOTICE_SECONDS
+
+    thread = threading.Thread(target=remind, name="preflight", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _python_refusals(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> List[RefusedError]:
+    context = spark.sparkContext
+    tasks = min(max(sum(flow.tasks_max for flow in flows), context.defaultParallelism, 1), MOST_TASKS)
+    try:
+        with shipped(spark, pickle.dumps(tuple(_reached(flows)))) as held:
+            found = context.parallelize(range(tasks), tasks).mapPartitions(_examiner(held)).collect()
+    except Exception as error:
+        gone = spark_ended("preflight", spark)
+        if gone is not None:
+            raise gone from error
+        return [_python_failure(error)]
+    return refusals(found)
+
+
+def _examiner(held: Shipped[bytes]) -> Callable[[Iterable[int]], Iterator[Finding]]:
+    def run(_: Iterable[int]) -> Iterator[Finding]:
+        yield examine(held.value)
+
+    return run
+
+
+def _reached(flows: Sequence[ReplicationFlow]) -> Iterator[Access]:
+    """What the driver itself can use now: a cluster or broker that is down is the flow's own affair, which waits."""
+    asked: Dict[Tuple[str, str, str], Access] = {}
+    for flow in flows:
+        for access in (Access(flow.source, "consumer"), Access(flow.target, "producer")):
+            asked.setdefault((access.cluster.alias, access.cluster.bootstrap_servers, access.role), access)
+    for access in asked.values():
+        try:
+            advertised = log_in(access)
+        except MirrorError as error:
+            log.info("the preflight leaves out a cluster: %s", error)
+            continue
+        away = {address for address, _ in unreachable(advertised)}
+        yield Access(access.cluster, access.role, tuple(each for each in advertised if each not in away))
+
+
+def _python_failure(error: Exception) -> RefusedError:
+    """Why no executor could run the check at all, from what Spark raised."""
+    said = cause_of(error)
+    program = re.search(r'Cannot run program "([^"]+)"', str(error))
+    if program is not None:
+        return RefusedError(
+            f"The executors' Python {program.group(1)} cannot be started: {said}. {UNCHANGED}", PYTHON_HINT
+        )
+    if "has different version" in said:
+        return RefusedError(f"The executors' Python does not fit the driver's: {said}. {UNCHANGED}", PYTHON_HINT)
+    if "No module named 'mirror_lib" in said:
+        hint = "start the job with spark-submit.sh, which ships mirror_lib, or install this package on every executor"
+        return RefusedError(f"The executors have no mirror_lib. {UNCHANGED}", hint)
+    return RefusedError(f"The executors cannot run Python: {said}. {UNCHANGED}", PYTHON_HINT)
+
+
+def refusals(found: Sequence[Finding]) -> List[RefusedError]:
+    """One error for each reason, with the first host that gave it."""
+    first: Dict[Tuple[str, Optional[str]], RefusedError] = {}
+    for each in found:
+        if each.missing:
+            what = f"The executors' Python {each.python} (on {each.host}) cannot import {', '.join(each.missing)}"
+            first.setdefault((what, None), RefusedError(f"{what}. {UNCHANGED}", PYTHON_HINT))
+        for said in each.refusals:
+            what = f"The executor on {each.host} {said}"
+            first.setdefault((said, each.host), RefusedError(f"{what}. {UNCHANGED}", NETWORK_HINT))
+    return list(first.values())

@@ -1,0 +1,48 @@
+"""The progress of flows as gauges of Spark's own metrics system, for every sink that Spark has, such as Prometheus.
+
+A flow copies past Spark's rows, so the numbers of its streaming query (`numInputRows`, `inputRate`) are 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.progress import ProgressSnapshot
+
+# Their unit is in the name; a gauge is a whole number.
+COUNTED = ("records", "bytes", "recovered")
+CURRENT = ("behind_records", "behind_seconds", "stopped", "commit_waits_seconds")
+
+
+class FlowGauges:
+    """Gauges `mirror.FLOW.NAME` of a run's flows, with `->` in their names as `-`. Spark keeps them until it ends."""
+
+    def __init__(self, spark: SparkSession, flows: Sequence[str]) -> None:
+        java: Any = spark._jvm
+        registered = java.java.util.HashMap()
+        self._gauges: Dict[str, Dict[str, Any]] = {}
+        for flow in flows:
+            own = {name: java.org.apache.spark.util.LongAccumulator() for name in COUNTED + CURRENT}
+            self._gauges[flow] = own
+            for name, gauge in own.items():
+                registered.put(f"mirror.{flow.replace('->', '-')}.{name}", gauge)
+        context = java.org.apache.spark.SparkContext.getOrCreate()
+        # A Scala object whose class has a method of the same name, so that Java sees no static one.
+        source = getattr(getattr(java.org.apache.spark.metrics.source, "LongAccumulatorSource$"), "MODULE$")
+        source.register(context, java.org.apache.spark.api.python.PythonUtils.toScalaMap(registered))
+
+    def show(self, snapshot: ProgressSnapshot) -> None:
+        """Add what was copied, and set what is current."""
+        gauges = self._gauges[snapshot.flow]
+        for name in COUNTED:
+            gauges[name].add(int(getattr(snapshot, name)))
+        for name, value in current(snapshot).items():
+            gauges[name].reset()
+            gauges[name].add(value)
+
+
+def current(snapshot: ProgressSnapshot) -> Mapping[str, int]:
+    """What replaces the value before it. A lag in seconds that is unknown, as where nothing is behind, is 0. Pure."""
+    return {name: round(getattr(snapshot, name) or 0) for name in CURRENT}

@@ -1,0 +1,53 @@
+"""What becomes of a flow whose target has brokers from before Kafka 2.5. They give a new producer epoch to any driver
+that asks (KIP-360 came with 2.5), so of two drivers neither learns of the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import RefusedError
+
+log = logging.getLogger(__name__)
+
+AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True)
+class SettledFlow:
+    """`flow` as it can run on its target. `refusal` says why it cannot; `warning` what its target does not guarantee.
+    There is neither where the target's brokers keep two drivers apart."""
+
+    flow: ReplicationFlow
+    warning: str = ""
+    refusal: Optional[RefusedError] = None
+
+
+def settled(flow: ReplicationFlow, guards_epochs: bool) -> SettledFlow:
+    """Decide how `flow` runs; `guards_epochs` is what the target's brokers do.
+
+    A file of MirrorMaker that does not set `delivery` asks for MirrorMaker's own promise, at least once. It gets that
+    where the target cannot be fenced. Exactly-once in YAML, by default as well, is never weakened.
+    """
+    if guards_epochs:
+        return SettledFlow(flow)
+    old = f"{flow.name}: the brokers of {flow.target.alias} are older than Kafka 2.5 and cannot fence a second driver"
+    if flow.delivery != AT_LEAST_ONCE and not flow.delivery_may_fall:
+        hint = f"set delivery: {AT_LEAST_ONCE} and run one driver of this flow only"
+        return SettledFlow(flow, refusal=RefusedError(f"{old}; nothing was written there", hint))
+    fallen = "" if flow.delivery == AT_LEAST_ONCE else f"; delivery is {AT_LEAST_ONCE}, MirrorMaker's own promise"
+    warning = f"{old}{fallen}; run one driver of this flow only"
+    return SettledFlow(replace(flow, delivery=AT_LEAST_ONCE), warning)
+
+
+def runnable(flow: ReplicationFlow, guards_epochs: bool) -> ReplicationFlow:
+    """The flow as it can run on its target; logs what the target does not guarantee. Raises `RefusedError`."""
+    found = settled(flow, guards_epochs)
+    if found.refusal is not None:
+        raise found.refusal
+    if found.warning:
+        log.warning("%s", found.warning)
+    return found.flow

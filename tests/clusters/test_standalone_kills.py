@@ -1,0 +1,77 @@
+"""A standalone Spark with a master and two workers: continuous runs in client mode that lose executors and workers.
+
+`tests/integration/test_slots.py` has the worker that is lost and not replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Callable, Iterator, List, Sequence
+
+import pytest
+
+from mirror_lib.errors import EXIT_OK
+from tests.clusters.running import DYNAMIC, assert_next_run_completes, continuous, goes_on
+from tests.integration.conftest import Ground
+from tests.lab.one_flow import OneFlow, until
+from tests.lab.standalone import SMALL, Standalone, executors_of, standalone
+
+DECOMMISSION = (
+    *("--conf", "spark.decommission.enabled=true", "--conf", "spark.storage.decommission.enabled=true"),
+    *("--conf", "spark.storage.decommission.shuffleBlocks.enabled=true"),
+)
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with standalone(tmp_path_factory.mktemp("standalone")) as started:
+        yield started
+
+
+@pytest.fixture
+def flow(ground: Ground, topic_name: Callable[[], str]) -> OneFlow:
+    source, target, _, directory = ground
+    return OneFlow(source, target, topic_name(), directory)
+
+
+def executors(cluster: Standalone) -> List[int]:
+    return [pid for worker in cluster.processes[1:] for pid in executors_of(worker.pid)]
+
+
+@pytest.mark.parametrize("more", [(), DYNAMIC], ids=["fixed", "dynamic allocation"])
+def test_continuous_run_continues_after_a_killed_executor(
+    cluster: Standalone, flow: OneFlow, ground: Ground, more: Sequence[str]
+) -> None:
+    where = ["--master", cluster.master, *SMALL, *more]
+    with continuous(flow, *where) as job:
+        os.kill(executors(cluster)[0], signal.SIGKILL)
+        goes_on(flow, job)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(120) == EXIT_OK
+    assert_next_run_completes(flow, ground, *where)
+
+
+def test_local_cluster_continues_after_a_killed_executor(flow: OneFlow, ground: Ground) -> None:
+    where = ["--master", "local-cluster[2,2,1024]", *SMALL]
+    with continuous(flow, *where) as job:
+        os.kill(executors_of(job.pid)[0], signal.SIGKILL)
+        goes_on(flow, job)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(120) == EXIT_OK
+    assert_next_run_completes(flow, ground, *where)
+
+
+def test_continuous_run_continues_on_the_worker_that_is_not_decommissioned(
+    cluster: Standalone, flow: OneFlow, ground: Ground
+) -> None:
+    where = ["--master", cluster.master, *SMALL, *DECOMMISSION]
+    with continuous(flow, *where) as job:
+        leaving = cluster.processes[1]
+        until(lambda: len(executors(cluster)) == 2)
+        os.kill(leaving.pid, signal.SIGPWR)
+        goes_on(flow, job)
+        until(lambda: cluster.workers() == 1 and not executors_of(leaving.pid))
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(120) == EXIT_OK
+    assert_next_run_completes(flow, ground, *where)

@@ -1,0 +1,236 @@
+"""Kafka releases from 2.4 on, each as source and as target: what this product promises, with real brokers of both.
+
+`make compat` runs every row and writes the table; a plain test run has one quick row. COMPAT_ROWS chooses rows.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirror_lib.cli import main
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.control.heartbeats import HeartbeatWriter
+from mirror_lib.translate.mm2_format import decode_heartbeat
+from tests.compat.table import Row, Table, chosen_rows
+from tests.lab import dataset
+from tests.lab.brokers import java_command
+from tests.lab.checkout import ROOT
+from tests.lab.crash import CrashPoint, run_mirror
+from tests.lab.group_lab import committed
+from tests.lab.jvm import QUICK
+from tests.lab.kafka_jars import release
+from tests.lab.moving_group import Work, faults, work
+from tests.lab.one_flow import ABOUT_TO_WRITE
+from tests.lab.readers import differences, read_topic
+from tests.lab.releases import ReleaseCluster, releases
+
+GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER = "billing", ("compacted", "json.zstd", "odd.records", "transactions"), 3500
+# Part of the bulk topics: many rows are run, and their number proves nothing about a release.
+SCALE = 0.02
+FIRST_EXACT_TARGET = (2, 5)
+# From 3.0 on every log is written in message format 2.
+FIRST_WITHOUT_OLD_FORMATS = (3, 0)
+
+CONFIG = """\
+name: compat
+clusters:
+  source: {{bootstrap.servers: "{source}"}}
+  target: {{bootstrap.servers: "{target}"}}
+flows:
+  source->target:
+    topics: [".*"]
+    topics.exclude: ["mm2.*\\\\.internal", ".*\\\\.replica", "__.*", {excluded}]
+    tasks.max: 2
+    replication.factor: {replicas}
+    delivery: {delivery}
+    groups: [{group}]
+    emit.heartbeats.enabled: true
+    emit.checkpoints.enabled: true
+    checkpoints.topic.replication.factor: {replicas}
+    heartbeats.topic.replication.factor: {replicas}
+state: {state}
+trigger: availableNow
+"""
+
+
+@dataclass
+class Pair:
+    """Two running clusters of one row, and what was found on them so far."""
+
+    row: Row
+    source: ReleaseCluster
+    target: ReleaseCluster
+    directory: Path
+    made: Sequence[dataset.MadeTopic] = ()
+    before: Work = field(default_factory=dict)
+    checkpointed: Dict[Tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def config(self) -> str:
+        return str(self.directory / "mirror.yaml")
+
+    def write_config(self) -> None:
+        exact = release(self.target.version) >= FIRST_EXACT_TARGET
+        text = CONFIG.format(
+            source=self.source.bootstrap,
+            target=self.target.bootstrap,
+            excluded=", ".join(f'"{pattern}"' for pattern in dataset.EXCLUDED),
+            replicas=self.target.size,
+            delivery="exactly-once" if exact else "at-least-once",
+            group=GROUP,
+            state=self.directory / "state",
+        )
+        Path(self.config).write_text(text)
+
+    def copied(self) -> List[str]:
+        return [topic.name for topic in self.made if topic.copied]
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[Table]:
+    found = Table()
+    yield found
+    found.write()
+
+
+@pytest.fixture(scope="module", params=chosen_rows(), ids=str)
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> Iterator[Pair]:
+    """The row's clusters, with the hard data set on the source and a group that has read a part of it."""
+    row: Row = request.param
+    directory = tmp_path_factory.mktemp("compat")
+    with releases(directory, source=row.source, target=row.target) as (source, target):
+        pair = Pair(row, source, target, directory)
+        pair.write_config()
+        yield pair
+
+
+@contextmanager
+def check(table: Table, pair: Pair, name: str) -> Iterator[None]:
+    """Notes in the table whether the block ended without an error."""
+    began, passed = time.monotonic(), False
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+        passed = True
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        table.note(pair.row, name, passed, time.monotonic() - began)
+
+
+def documents(capsys: pytest.CaptureFixture[str], *arguments: str) -> List[Dict[str, Any]]:
+    """Run `mirror` in this process, which must succeed; the JSON documents that it prints."""
+    capsys.readouterr()
+    code = main(list(arguments))
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    return [json.loads(line) for line in printed.out.splitlines() if line.startswith("{")]
+
+
+def test_hard_data_set_is_copied_over_a_kill(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    with check(table, pair, "kill and go on"):
+        pair.made, transaction = dataset.fill(pair.source, pair.target, ("source", "target"), SCALE)
+        if release(pair.source.version) < FIRST_WITHOUT_OLD_FORMATS:
+            pair.made = [*pair.made, *dataset.old_formats(pair.source)]
+        pair.before = work(pair.source, GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
+        beat(pair)
+        crash = CrashPoint(*ABOUT_TO_WRITE, pair.directory / "died", "kill driver")
+        assert run_mirror(Path(pair.config), crash=crash, seconds=400) == -9
+        assert crash.reached
+        documents(capsys, "run", pair.config, "--json")
+        transaction.abort()
+
+
+def beat(pair: Pair) -> None:
+    """A heartbeat on the source, as the way back would write it: MirrorMaker's client finds sources by their copies."""
+    here, there = (
+        ClusterConfig(alias, {"bootstrap.servers": each.bootstrap})
+        for alias, each in (("source", pair.source), ("target", pair.target))
+    )
+    writer = HeartbeatWriter(ReplicationFlow(there, here), lambda _: None)
+    writer.beat()
+    writer.close()
+
+
+def test_verify_finds_every_topic_equal(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    with check(table, pair, "verify equal"):
+        *_, report = [each for each in documents(capsys, "verify", pair.config, "--json") if "topics" in each]
+        verdicts = {topic["topic"]: topic["verdict"] for topic in report["topics"]}
+        assert set(pair.copied()) <= set(verdicts)
+        assert {name: verdict for name, verdict in verdicts.items() if verdict != "equal"} == {}
+
+
+def test_an_ordinary_reader_finds_the_same_records(pair: Pair, table: Table) -> None:
+    with check(table, pair, "read equal"):
+        for topic in pair.copied():
+            ours = read_topic(pair.source, topic, "read_committed")
+            assert differences(ours, read_topic(pair.target, f"source.{topic}")) == []
+
+
+def test_plan_of_a_copied_flow_changes_nothing(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    with check(table, pair, "plan"):
+        (plan,) = documents(capsys, "plan", pair.config, "--json")
+        assert {each["topic"] for each in plan["topics"]} >= set(pair.copied())
+        assert plan["changes"] == {}
+
+
+def on_target(pair: Pair) -> Mapping[Tuple[str, int], Tuple[int, str]]:
+    partitions = {f"source.{each.name}": each.partitions for each in pair.made if each.name in GROUP_TOPICS}
+    return {(at[0], at[1]): found for at, found in committed(pair.target, GROUP, partitions).items()}
+
+
+def test_group_is_moved_undone_and_goes_on(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    with check(table, pair, "groups"):
+        moving = ["groups", "plan", pair.config, "--group", GROUP, "--execute", "--json"]
+        (moved,) = documents(capsys, *moving)
+        expected = {
+            (each["to_topic"], each["to_partition"]): each["to_offset"]
+            for each in moved["positions"]
+            if each["action"] == "committed"
+        }
+        assert {at: offset for at, (offset, _) in on_target(pair).items()} == expected
+        assert {topic for topic, _ in expected} == {f"source.{topic}" for topic, _ in pair.before}
+        pair.checkpointed = expected
+        documents(capsys, "groups", "rollback", pair.config, "--run", moved["run_id"], "--execute", "--json")
+        assert on_target(pair) == {}
+        documents(capsys, *moving)
+        after = work(pair.target, GROUP, [f"source.{topic}" for topic in GROUP_TOPICS])
+        assert faults(pair.target, {topic: f"source.{topic}" for topic in GROUP_TOPICS}, pair.before, after) == []
+
+
+def test_heartbeats_are_written(pair: Pair, table: Table) -> None:
+    with check(table, pair, "heartbeats"):
+        records = read_topic(pair.target, "heartbeats")[0].values()
+        told = [decode_heartbeat(each.key or b"", each.value or b"") for each in records]
+        assert {(each.source, each.target) for each in told} == {("source", "target")}
+
+
+def test_mirrormakers_client_of_the_release_reads_them(pair: Pair, table: Table) -> None:
+    with check(table, pair, "MirrorClient"):
+        answers = java_answers(pair)
+        assert {words[1] for words in answers if words[0] == "upstream"} == {"source"}
+        assert {words[1] for words in answers if words[0] == "heartbeats"} == {"heartbeats", "source.heartbeats"}
+        assert {words[1] for words in answers if words[0] == "checkpoints"} == {"source.checkpoints.internal"}
+        assert [words[1] for words in answers if words[0] == "hops"] == ["1"]
+        offsets = {(words[1], int(words[2])): int(words[3]) for words in answers if words[0] == "offset"}
+        assert offsets == pair.checkpointed
+
+
+def java_answers(pair: Pair) -> List[List[str]]:
+    program = str(ROOT / "tests" / "lab" / "RemoteClusters.java")
+    command = [java_command(), *QUICK, "-cp", str(pair.target.jars / "*"), program, pair.target.bootstrap]
+    done = subprocess.run([*command, "source", GROUP], capture_output=True, encoding="utf-8", timeout=180)
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t") for line in done.stdout.splitlines()]

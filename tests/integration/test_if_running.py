@@ -1,0 +1,83 @@
+"""Overlapping schedules: `--if-running exit` leaves the earlier run alone; a killed one blocks for a bounded time."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.cli import main
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import driver
+from tests.lab.one_flow import OneFlow, until
+
+FLOW = "source->target"
+
+
+@pytest.fixture(autouse=True)
+def signal_handlers() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("overlap"), tmp_path)
+    flow.fill(1_200)
+    flow.settings = {"max.bytes.per.second": "15 KB", "batch.max.seconds": 2}
+    return flow
+
+
+def run_once(flow: OneFlow, capsys: pytest.CaptureFixture[str], *options: str) -> List[Dict[str, Any]]:
+    """The documents of a run that ends with 0."""
+    capsys.readouterr()
+    assert main(["run", str(flow.config), "--once", "--json", *options]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def copying(flow: OneFlow) -> bool:
+    """Whether records are copied by a run whose first row is written: Delta remembers a table that it did not find."""
+    first = flow.state / "runs" / "_delta_log" / "00000000000000000000.json"
+    return first.exists() and flow.copies() > 200
+
+
+@pytest.mark.parametrize("if_running", ["exit", "fence"])
+def test_the_later_of_two_runs_exits_or_fences(
+    if_running: str, flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
+        until(lambda: copying(flow), 120)
+        flow.settings = {}
+        documents = run_once(flow, capsys, "--if-running", if_running)
+        exits = if_running == "exit"
+        assert [each.get("already_running", False) for each in documents][-1] == exits
+        assert first.wait(300) == (0 if exits else 3)
+    flow.assert_exact(spark)
+
+
+@pytest.mark.long
+def test_a_killed_run_blocks_no_longer_than_its_last_sign_of_life_counts(
+    flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as killed:
+        until(lambda: copying(flow), 120)
+        killed.end()
+    flow.settings = {}
+    (document,) = run_once(flow, capsys, "--if-running", "exit")
+    assert document["already_running"] and document["flow"] == FLOW
+    runs = DeltaTable.forPath(spark, str(flow.state / "runs"))
+    runs.update(set={"at": F.expr("at - interval 10 minutes")})
+    assert not any("already_running" in each for each in run_once(flow, capsys, "--if-running", "exit"))
+    flow.assert_exact(spark)
+    # A run that ended blocks none.
+    assert not any("already_running" in each for each in run_once(flow, capsys, "--if-running", "exit"))

@@ -1,0 +1,98 @@
+"""The ledger's commit never starves: a tail whose Spark loses slots for good goes on with those that are left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List
+
+import pytest
+from delta.tables import DeltaTable
+
+from mirror_lib.errors import EXIT_OK
+from tests.integration.conftest import Ground
+from tests.lab.checkout import ROOT
+from tests.lab.one_flow import OneFlow, until
+from tests.lab.standalone import SMALL, Standalone, kill_tree, standalone
+from tests.lab.submitted import JOB, environment, submitted
+
+NEVER_GIVES_WAY = str(ROOT / "tests" / "lab" / "never_gives_way.py")
+SECONDS = 240.0
+
+
+@pytest.fixture
+def flow(ground: Ground, topic_name: Callable[[], str]) -> OneFlow:
+    source, target, _, directory = ground
+    settings = {"tasks.max": 2, "batch.max.seconds": 1}
+    flow = OneFlow(source, target, topic_name(), directory, settings=settings, trigger="1 second")
+    flow.fill(100)
+    return flow
+
+
+@contextmanager
+def mirror(flow: OneFlow, cluster: Standalone, job: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    log, progress = flow.directory / "submitted.log", f"--json={flow.directory / 'progress'}"
+    env = environment(PYTHONPATH=str(ROOT))
+    command = ["--master", cluster.master, *SMALL, *options, job, str(flow.config), progress]
+    with submitted(log, *command, env=env) as running:
+        yield running
+
+
+def progress(flow: OneFlow) -> List[Dict[str, object]]:
+    path = flow.directory / "progress"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    documents = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [each for each in documents if "commit_waits_seconds" in each]
+
+
+def stalls(flow: OneFlow, seconds: float) -> List[Dict[str, object]]:
+    """What was shown of a commit that had waited for longer."""
+    return [each for each in progress(flow) if float(str(each["commit_waits_seconds"])) > seconds]
+
+
+def all_copied(flow: OneFlow) -> bool:
+    return flow.copies() == flow.written * flow.partitions
+
+
+def in_the_ledger(flow: OneFlow, ground: Ground) -> bool:
+    spark, table = ground[2], str(flow.state / "offset_syncs")
+    if not DeltaTable.isDeltaTable(spark, table):
+        return False
+    rows = spark.read.format("delta").load(table).selectExpr("sum(record_count)").collect()
+    return bool(rows[0][0] == flow.written * flow.partitions)
+
+
+def lose_a_worker(flow: OneFlow, cluster: Standalone) -> None:
+    """Once the flow tails, with both of its tasks on either executor."""
+    until(lambda: all_copied(flow), SECONDS)
+    flow.fill(20)
+    until(lambda: any(each["waiting"] == "waiting for records" for each in progress(flow)), SECONDS)
+    kill_tree(cluster.processes[-1].pid)
+    flow.fill(100)
+
+
+def test_tail_goes_on_where_a_worker_is_lost_and_not_replaced(flow: OneFlow, ground: Ground, tmp_path: Path) -> None:
+    with standalone(tmp_path / "spark") as cluster, mirror(flow, cluster, JOB) as running:
+        lose_a_worker(flow, cluster)
+        until(lambda: all_copied(flow), SECONDS)
+        until(lambda: in_the_ledger(flow, ground), SECONDS)
+        flow.fill(100)
+        until(lambda: all_copied(flow) and in_the_ledger(flow, ground), SECONDS)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(120) == EXIT_OK
+    flow.assert_exact(ground[2])
+
+
+@pytest.mark.long
+def test_a_tail_that_keeps_all_slots_keeps_the_ledger_from_its_commit(
+    flow: OneFlow, ground: Ground, tmp_path: Path
+) -> None:
+    """The negative control, and what an operator sees of such a wait."""
+    with standalone(tmp_path / "spark") as cluster, mirror(flow, cluster, NEVER_GIVES_WAY):
+        lose_a_worker(flow, cluster)
+        until(lambda: bool(stalls(flow, 40.0)), SECONDS)
+        assert not in_the_ledger(flow, ground)
+        assert all(float(str(each["behind_seconds"])) > 40 for each in stalls(flow, 40.0))

@@ -1,0 +1,45 @@
+"""A run's progress in Spark's metrics system, as one of Spark's own sinks writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Callable, Dict
+
+from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.spark_metrics import CURRENT, current
+from tests.integration.conftest import Ground
+from tests.lab.one_flow import OneFlow
+from tests.lab.submitted import submit
+
+CSV = "spark.metrics.conf.driver.sink.csv"
+
+
+def last_values(folder: Path) -> Dict[str, int]:
+    """By gauge. The sink writes a file for each, and a line with a time and a value each period and at the end."""
+    found = {}
+    for path in folder.glob("*.AccumulatorSource.*.csv"):
+        name = path.name.partition(".AccumulatorSource.")[2][: -len(".csv")]
+        found[name] = int(path.read_text().splitlines()[-1].split(",")[1])
+    return found
+
+
+def test_sink_of_sparks_has_the_progress_of_a_run(ground: Ground, topic_name: Callable[[], str]) -> None:
+    source, target, spark, directory = ground
+    flow = OneFlow(source, target, topic_name(), directory)
+    flow.fill(200)
+    folder = directory / "metrics"
+    folder.mkdir()
+    sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "directory": str(folder), "period": "1"}
+    options = [word for name, value in sink.items() for word in ("--conf", f"{CSV}.{name}={value}")]
+    ended = submit(directory, *options, config=flow.config)
+    assert ended.code == 0, ended.text
+    flow.assert_exact(spark)
+    values = last_values(folder)
+    assert values["mirror.source-target.records"] == flow.written * flow.partitions
+    assert values["mirror.source-target.bytes"] > 0
+    assert values["mirror.source-target.behind_records"] == values["mirror.source-target.stopped"] == 0
+
+
+def test_unknown_lag_is_0_and_others_are_rounded() -> None:
+    snapshot = ProgressSnapshot("A->B", 1, 5, 50, 1.0, 1.0, 7, None, 0, 2, "copying", commit_waits_seconds=15.6)
+    assert current(snapshot) == dict(zip(CURRENT, (7, 0, 2, 16)))

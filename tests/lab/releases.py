@@ -1,0 +1,252 @@
+"""Clusters of any Kafka release from 2.4 on: ZooKeeper up to 3.2, KRaft after that; one broker, or several.
+
+A `ReleaseCluster` is used as a `KafkaBroker` is. With three brokers its topics have three replicas, and min ISR is 2.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.lab.brokers import (
+    DEFAULTS,
+    LOGGING,
+    READY_SECONDS,
+    KafkaBroker,
+    _random_id,
+    die_with_parent,
+    java_command,
+)
+from tests.lab.checkout import LabError
+from tests.lab.jvm import QUICK
+from tests.lab.kafka_jars import kafka_jars, release
+from tests.lab.ports import free_ports, is_listening
+
+# KRaft is for production from 3.3 on; HDInsight's 3.2 runs on ZooKeeper.
+FIRST_KRAFT = (3, 3)
+KRAFT_ONLY = ("process.roles", "node.id", "controller.", "listener.security.protocol.map", "broker.")
+# Topic configs by the release that brought them. Before it a broker refuses the name, and has no such limit.
+NEWER_CONFIGS = {"message.timestamp.after.max.ms": (3, 6), "message.timestamp.before.max.ms": (3, 6)}
+REPLICATED = (
+    *("default.replication.factor", "offsets.topic.replication.factor", "transaction.state.log.replication.factor"),
+    "share.coordinator.state.topic.replication.factor",
+)
+MIN_ISR = ("min.insync.replicas", "transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr")
+
+LOGGING_OF_LOG4J1 = """\
+log4j.rootLogger=INFO, file
+log4j.appender.file=org.apache.log4j.FileAppender
+log4j.appender.file.File={log}
+log4j.appender.file.layout=org.apache.log4j.PatternLayout
+log4j.appender.file.layout.ConversionPattern=%d %p %c{{1}} %m%n
+"""
+ZOOKEEPER = """\
+dataDir={data}
+clientPortAddress=127.0.0.1
+clientPort={port}
+tickTime=500
+maxClientCnxns=0
+admin.enableServer=false
+"""
+# Brokers from before 3.0 were not built for Java 17.
+OPENED = ("java.base/java.lang", "java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.util")
+
+
+@dataclass
+class ReleaseCluster(KafkaBroker):
+    """`version` in `size` broker processes. `port` and `controller_port` are those of the first one."""
+
+    version: str = ""
+    size: int = 1
+    ports: Sequence[int] = ()
+    zookeeper_port: int = 0
+    processes: List[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    @property
+    def jars(self) -> Path:
+        return kafka_jars(self.version)
+
+    @property
+    def kraft(self) -> bool:
+        return release(self.version) >= FIRST_KRAFT
+
+    def start(self, wait: bool = True) -> ReleaseCluster:
+        """Start each process. They end with the thread that calls this."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.kraft:
+            config = self._write(
+                "zookeeper.properties", ZOOKEEPER.format(data=self.directory / "zk", port=self.zookeeper_port)
+            )
+            main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+            self._spawn(shlex.join(["exec", *self._java("zookeeper", "128m"), *main]))
+        for number in range(1, self.size + 1):
+            self._spawn(self._broker(number))
+        self.process = self.processes[-self.size]
+        if wait:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self) -> ReleaseCluster:
+        """Return when every broker is registered and takes a transactional producer."""
+        deadline = time.monotonic() + 2 * READY_SECONDS
+        while not self.answers():
+            ended = [each for each in self.processes if each.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                reason = "ended while starting" if ended else "did not answer in time"
+                raise LabError(
+                    f"Kafka {self.version} ({self.name}) {reason}: {self._reason()} (logs: {self.directory})"
+                )
+            time.sleep(0.2)
+        return self
+
+    def answers(self) -> bool:
+        """Whether each broker is registered, and the transaction coordinator gives out a producer id."""
+        if not all(is_listening(port) for port in self.ports):
+            return False
+        try:
+            found = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=5)
+        except KafkaException:
+            return False
+        if len(found.brokers) < self.size:
+            return False
+        self.cluster_id = str(found.cluster_id)
+        return super().answers()
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
+        """As a single broker's, with a replica on each broker, and without configs that this release does not know."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        known = {k: v for k, v in settings.items() if release(self.version) >= NEWER_CONFIGS.get(k, (0,))}
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(name, partitions, self.size, config=known)])[name].result(60)
+        while self._leaderless(admin, name, partitions):
+            time.sleep(0.02)
+        return name
+
+    def stop(self) -> None:
+        self._end_all(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """`kill -9` to every process."""
+        self._end_all(signal.SIGKILL)
+
+    def _end_all(self, how: signal.Signals) -> None:
+        for process in reversed(self.processes):
+            if process.poll() is None:
+                os.kill(process.pid, how)
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+    def _spawn(self, command: str) -> None:
+        with (self.directory / "console.log").open("ab") as console:
+            self.processes.append(
+                subprocess.Popen(
+                    ["sh", "-c", command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=console,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
+            )
+
+    def _broker(self, number: int) -> str:
+        """One shell line: format the folder if it is new, then become the broker."""
+        config = self._write(f"server-{number}.properties", _lines(self._settings(number)))
+        java = self._java(f"broker-{number}", "512m")
+        run = f"exec {shlex.join([*java, 'kafka.Kafka', str(config)])}"
+        data = self.directory / f"data-{number}"
+        if not self.kraft or (data / "meta.properties").exists():
+            return run
+        if number == 1:
+            tool = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(config)]
+            return f"{shlex.join([*java, *tool])} && {run}"
+        data.mkdir(parents=True)
+        ids = {"version": "1", "node.id": str(number), "cluster.id": self.cluster_id, "directory.id": _random_id()}
+        (data / "meta.properties").write_text(_lines(ids))
+        return run
+
+    def _settings(self, number: int) -> Mapping[str, str]:
+        port = self.ports[number - 1]
+        listener = f"PLAINTEXT://127.0.0.1:{port}"
+        given: Dict[str, str] = {
+            **DEFAULTS,
+            **dict.fromkeys(REPLICATED, str(self.size)),
+            **dict.fromkeys(MIN_ISR, str(min(2, self.size))),
+            "log.dirs": str(self.directory / f"data-{number}"),
+            "listeners": listener,
+            "advertised.listeners": listener,
+        }
+        if not self.kraft:
+            kept = {key: value for key, value in given.items() if not key.startswith(KRAFT_ONLY)}
+            address = f"127.0.0.1:{self.zookeeper_port}"
+            session = {"zookeeper.connect": address, "zookeeper.session.timeout.ms": "6000"}
+            return {**kept, **session, "broker.id": str(number), **self.properties}
+        given["controller.quorum.voters"] = f"1@127.0.0.1:{self.controller_port}"
+        given["node.id"] = str(number)
+        if number == 1:
+            given["listeners"] += f",CONTROLLER://127.0.0.1:{self.controller_port}"
+        else:
+            given["process.roles"] = "broker"
+        return {**given, **self.properties}
+
+    def _java(self, process: str, memory: str) -> List[str]:
+        log = self.directory / ("broker.log" if process == "broker-1" else f"{process}.log")
+        if release(self.version) >= (4,):
+            logging = self._write(f"{process}.log4j2.properties", LOGGING.format(log=log))
+            option = f"-Dlog4j2.configurationFile={logging}"
+        else:
+            logging = self._write(f"{process}.log4j.properties", LOGGING_OF_LOG4J1.format(log=log))
+            option = f"-Dlog4j.configuration=file:{logging}"
+        opened = [f"--add-opens={each}=ALL-UNNAMED" for each in OPENED] if release(self.version) < (3,) else []
+        return [java_command(), *QUICK, f"-Xmx{memory}", *opened, "-cp", str(self.jars / "*"), option]
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.write_text(text)
+        return path
+
+
+def _lines(settings: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def release_cluster(name: str, version: str, directory: Path, size: int = 1) -> ReleaseCluster:
+    """A cluster that is not started yet."""
+    kafka_jars(version)
+    *ports, controller, zookeeper = free_ports(size + 2)
+    return ReleaseCluster(
+        name, directory, ports[0], controller, version=version, size=size, ports=ports, zookeeper_port=zookeeper
+    )
+
+
+@contextmanager
+def releases(directory: Path, **wanted: Tuple[str, int]) -> Iterator[List[ReleaseCluster]]:
+    """Clusters by name, each a version and a number of brokers, started side by side and killed on the way out."""
+    clusters = [release_cluster(name, version, directory / name, size) for name, (version, size) in wanted.items()]
+    try:
+        for cluster in clusters:
+            cluster.start(wait=False)
+        yield [cluster.wait_ready() for cluster in clusters]
+    finally:
+        for cluster in clusters:
+            cluster.kill()

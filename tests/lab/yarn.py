@@ -1,0 +1,189 @@
+"""YARN and HDFS of the Hadoop that this environment's Spark brings: one Java process, and containers below it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Dict, Iterator, List
+from xml.etree import ElementTree
+
+import pyspark
+
+from tests.lab.brokers import die_with_parent, java_command
+from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.ivy import Module, fetched
+from tests.lab.jvm import QUICK
+from tests.lab.standalone import descendants, kill_tree
+
+SPARK_HOME = Path(pyspark.__file__).parent
+NODES, NODE_MEGABYTES = 2, 4096
+# Hadoop's web applications define classes by Java's own ClassLoader.
+OPENED = "--add-opens=java.base/java.lang=ALL-UNNAMED"
+# What a test's job asks for. Its Spark is on every node, so nothing of it is uploaded.
+SMALL = (
+    *("--master", "yarn", "--conf", f"spark.yarn.jars=local:{SPARK_HOME}/jars/*"),
+    *("--conf", "spark.driver.memory=1g", "--conf", "spark.executor.memory=512m"),
+    *("--conf", "spark.executor.instances=2", "--conf", "spark.executor.cores=2"),
+    *("--conf", f"spark.executor.extraJavaOptions={' '.join(QUICK)}"),
+    *("--conf", "spark.yarn.appMasterEnv.SPARK_LOCAL_IP=127.0.0.1"),
+    *("--conf", "spark.executorEnv.SPARK_LOCAL_IP=127.0.0.1"),
+)
+
+
+def hadoop_version() -> str:
+    """Of the Hadoop that Spark brings."""
+    jar = next(SPARK_HOME.glob("jars/hadoop-client-api-*.jar"))
+    return jar.stem.rpartition("-")[2]
+
+
+def hadoop_jars() -> Path:
+    """The folder of the minicluster's jars. Raises `LabError` where they cannot be fetched."""
+    version = hadoop_version()
+    wanted = [
+        *(Module("org.apache.hadoop", f"hadoop-client-{part}", version, False) for part in ("api", "runtime")),
+        Module("org.apache.hadoop", "hadoop-client-minicluster", version, False),
+        # What the minicluster's jar neither holds nor names.
+        Module("org.mockito", "mockito-core", "4.11.0"),
+        Module("junit", "junit", "4.13.2"),
+        Module("commons-logging", "commons-logging", "1.2", False),
+        Module("org.bouncycastle", "bcpkix-jdk18on", "1.78.1"),
+        Module("org.glassfish.jaxb", "jaxb-runtime", "2.3.2"),
+        Module("org.slf4j", "slf4j-reload4j", "1.7.36"),
+    ]
+    return fetched(f"hadoop-{version}", wanted, f"hadoop-client-minicluster-{version}.jar")
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """A running cluster. `hdfs` is the address of its file system, `conf` is HADOOP_CONF_DIR."""
+
+    directory: Path
+    pid: int
+
+    @property
+    def conf(self) -> Path:
+        return self.directory / "conf"
+
+    @property
+    def hdfs(self) -> str:
+        return self._setting("fs.defaultFS")
+
+    @property
+    def environment(self) -> Dict[str, str]:
+        """What a submitter needs to find it."""
+        return {"HADOOP_CONF_DIR": str(self.conf), "JAVA_HOME": java_home()}
+
+    def kill_application(self, application: str) -> None:
+        """`yarn application -kill`."""
+        tool = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
+        command = [str(SPARK_HOME / "bin" / "spark-class"), tool, "application", "-kill", application]
+        subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=True, timeout=120)
+
+    def executors(self) -> List[int]:
+        """Process ids of the executors' Java."""
+        return self._containers("YarnCoarseGrainedExecutorBackend")
+
+    def drivers(self) -> List[int]:
+        """Process ids of the application masters that run a driver."""
+        return self._containers("org.apache.spark.deploy.yarn.ApplicationMaster")
+
+    def upload(self, file: Path) -> str:
+        """The address of the file's copy on HDFS."""
+        address = f"{self.hdfs}/{file.name}"
+        tool = [str(SPARK_HOME / "bin" / "spark-class"), "org.apache.hadoop.fs.FsShell"]
+        command = [*tool, "-put", "-f", str(file), address]
+        subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=True, timeout=120)
+        return address
+
+    def logs(self) -> str:
+        """What the containers printed."""
+        found = sorted(self.directory.glob("yarn/*/*/*-logDir-*/application_*/container_*/std*"))
+        return "\n".join(f"== {path.parent.name} {path.name}\n{path.read_text(errors='replace')}" for path in found)
+
+    def _containers(self, program: str) -> List[int]:
+        java = {pid: args.split(None, 1) for pid, args in descendants(self.pid).items()}
+        return [pid for pid, words in java.items() if words[0].endswith("/java") and program in words[-1]]
+
+    def _setting(self, name: str) -> str:
+        settings = ElementTree.parse(self.conf / "yarn-site.xml").getroot()
+        found: List[str] = [each.findtext("value", "") for each in settings if each.findtext("name") == name]
+        return found[0]
+
+
+def application_of(log: Path) -> str:
+    """The application that a submitter in cluster mode logged."""
+    return str(re.findall(r"Submitted application (application_\d+_\d+)", log.read_text(errors="replace"))[-1])
+
+
+def java_home() -> str:
+    """Containers start Java by this variable."""
+    return str(Path(java_command()).resolve().parents[1])
+
+
+@contextmanager
+def yarn(directory: Path) -> Iterator[Yarn]:
+    """A cluster with `NODES` NodeManagers, all of it gone on the way out."""
+    conf = directory / "conf"
+    conf.mkdir(parents=True)
+    log = directory / "hadoop.log"
+    (conf / "log4j.properties").write_text(
+        f"log4j.rootLogger=INFO, file\nlog4j.appender.file=org.apache.log4j.FileAppender\n"
+        f"log4j.appender.file.File={log}\nlog4j.appender.file.layout=org.apache.log4j.PatternLayout\n"
+        "log4j.appender.file.layout.ConversionPattern=%d %p %c{1} %m%n\n"
+    )
+    program = str(ROOT / "tests" / "lab" / "HadoopCluster.java")
+    java = [java_command(), *QUICK, "-Xmx1g", OPENED, f"-Dlog4j.configuration=file:{conf}/log4j.properties"]
+    java += [f"-Dtest.build.data={directory}/yarn", "-cp", f"{hadoop_jars()}/*"]
+    with (directory / "console.log").open("ab") as console:
+        process = subprocess.Popen(
+            [*java, program, str(directory), str(NODES), str(NODE_MEGABYTES)],
+            env={**os.environ, "JAVA_HOME": java_home()},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=console,
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+    with process:
+        try:
+            assert process.stdout is not None
+            if not any(line == "ready\n" for line in process.stdout):
+                raise LabError(f"Hadoop did not start: {(directory / 'console.log').read_text()[-500:]}")
+            yield Yarn(directory, process.pid)
+        finally:
+            kill_tree(process.pid)
+
+
+def packed_environment() -> Path:
+    """`mirror-env.tar.gz` as docs/operate.md has it made, for a cluster that brings its Spark; made on first use.
+
+    It has no mirror_lib: that is shipped by spark-submit.sh.
+    """
+    setup = zlib.crc32((ROOT / "setup.py").read_bytes())
+    archive = CACHE / f"mirror-env-{setup:08x}.tar.gz"
+    if archive.exists():
+        return archive
+    delta = next(jars_folder().glob("delta-spark_*.jar")).stem.rpartition("-")[2]
+    with TemporaryDirectory(prefix="mirror-env-") as scratch:
+        pip = [f"{scratch}/env/bin/python", "-m", "pip", "-q"]
+        for command in (
+            [str(ROOT / "conf" / "deploy" / "yarn" / "pack.sh")],
+            ["tar", "-xzf", "mirror.tar.gz"],
+            [sys.executable, "-m", "venv", "env"],
+            [*pip, "install", "./mirror[platform]", "venv-pack", "importlib_metadata"],
+            [*pip, "install", "--no-deps", f"delta-spark=={delta}"],
+            [*pip, "uninstall", "-y", "spark-kafka-mirror"],
+            ["env/bin/venv-pack", "-q", "-p", "env", "-o", f"{archive}.part", "--format", "tar.gz"],
+        ):
+            done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise LabError(f"the executors' environment cannot be packed: {done.stderr.strip()[-500:]}")
+    Path(f"{archive}.part").rename(archive)
+    return archive

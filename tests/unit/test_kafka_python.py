@@ -1,0 +1,132 @@
+"""The private names of kafka-python that this product uses: each must exist, and a new use must be listed here.
+
+Another release may rename any of them, so setup.py pins one. Whoever moves the pin reads here what may have broken.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from importlib.metadata import requires, version
+from pathlib import Path
+from typing import Dict, Iterable, List, Set
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin._cluster import ClusterAdminMixin
+from kafka.net.compat import KafkaNetClient
+from kafka.protocol.admin import DescribeClusterResponse
+from kafka.protocol.parser import KafkaProtocol
+
+import mirror_lib
+from mirror_lib.cluster.group_turns import Turns
+from mirror_lib.log.brokers import BrokerConnection, BrokerConnections
+from mirror_lib.log.fetch_answer import FetchRequestOfViews
+from mirror_lib.log.frames import FrameProtocol
+from mirror_lib.log.kerberos import KerberosMechanism
+from mirror_lib.log.tokens import TokenSource
+from mirror_lib.log.transports import BrokerLoop, BulkTlsTransport, BulkTransport
+
+TRANSPORT = (
+    *("_close", "_closed", "_net", "_protocol", "_read", "_read_from_sock", "_read_task", "_sock", "_sock_send"),
+    *("_write_buffer", "_write_to_sock", "_writing"),
+)
+# What classes that extend the library's use or override of theirs.
+INHERITED: Dict[type, Iterable[str]] = {
+    Turns: (),
+    BrokerConnection: ("_maybe_throttle", "_reauth", "_request_buffer", "_request_timed_out", "_timeout_at"),
+    BrokerConnections: ("_build_transport", "_conns", "_net"),
+    FetchRequestOfViews: ("_header",),
+    FrameProtocol: ("_max_frame_size", "_process_response"),
+    KerberosMechanism: ("_client_ctx", "_is_authenticated", "_is_done", "_next_token"),
+    TokenSource: (),
+    BrokerLoop: ("_current",),
+    BulkTransport: TRANSPORT,
+    BulkTlsTransport: TRANSPORT,
+}
+# What is used of the library's objects from outside, and the classes that have it.
+OUTSIDE: Dict[str, Iterable[type]] = {
+    "_manager": (KafkaAdminClient, KafkaNetClient),
+    "_net": (KafkaNetClient,),
+    "_ident": (KafkaProtocol,),
+}
+PRIVATE = re.compile(r"_[a-z]\w*")
+
+
+def is_self(node: ast.AST) -> bool:
+    """`self`, or `super()`."""
+    of_parent = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+    return of_parent or (isinstance(node, ast.Name) and node.id == "self")
+
+
+def private_names(cls: type, assigned_only: bool = False) -> Set[str]:
+    """Private names in the source of one class: its methods, what it assigns, and what it reads of itself."""
+    found: List[str] = []
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls)))):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.append(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.append(node.id)
+        elif isinstance(node, ast.Attribute) and is_self(node.value):
+            found += [] if assigned_only and isinstance(node.ctx, ast.Load) else [node.attr]
+    return {name for name in found if PRIVATE.fullmatch(name)}
+
+
+def ancestry(cls: type, package: str) -> List[type]:
+    return [each for each in cls.__mro__ if each.__module__.split(".")[0] == package]
+
+
+def names_of_library(cls: type) -> Set[str]:
+    return {name for each in ancestry(cls, "kafka") for name in private_names(each, assigned_only=True)}
+
+
+@pytest.mark.parametrize("cls", INHERITED, ids=lambda cls: str(cls.__name__))
+def test_private_names_of_extended_classes_exist_in_the_library(cls: type) -> None:
+    ours = {name for each in ancestry(cls, "mirror_lib") for name in private_names(each)}
+    assert ours & names_of_library(cls) == set(INHERITED[cls])
+    own = {name for each in ancestry(cls, "mirror_lib") for name in private_names(each, assigned_only=True)}
+    read = ours - own - names_of_library(cls)
+    assert not read, f"{cls.__name__} reads what neither it nor the library defines: {sorted(read)}"
+
+
+def test_each_class_that_extends_the_library_is_listed() -> None:
+    for cls in INHERITED:
+        assert ancestry(cls, "kafka"), f"{cls.__name__} no longer extends a class of the library"
+    extended = re.compile(r"^class (\w+)\(.*\):.*kafka-python has no types", re.M)
+    sources = [path.read_text(encoding="utf-8") for path in Path(mirror_lib.__file__).parent.rglob("*.py")]
+    found = {name for source in sources for name in extended.findall(source)}
+    listed = {each.__name__ for cls in INHERITED for each in ancestry(cls, "mirror_lib")}
+    # Classes of errors use no private name.
+    assert found - listed == {"LoginRefused", "TokenRefused", "TokenUnavailable"}
+
+
+def test_private_names_used_from_outside_are_listed_and_exist() -> None:
+    found = set()
+    for path in Path(mirror_lib.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+        if any(name.split(".")[0] == "kafka" for name in imported):
+            accesses = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and not is_self(n.value))
+            found |= {node.attr for node in accesses if PRIVATE.fullmatch(node.attr)}
+    assert found == set(OUTSIDE)
+    for name, classes in OUTSIDE.items():
+        for cls in classes:
+            assert name in names_of_library(cls), f"{cls.__name__} has no {name}"
+
+
+def test_the_library_is_the_pinned_release() -> None:
+    wanted = [line for line in requires("spark-kafka-mirror") or [] if line.startswith("kafka-python")]
+    assert [each.replace(" ", "") for each in wanted] == [f"kafka-python=={version('kafka-python')}"]
+
+
+def test_the_library_still_cannot_describe_clusters_of_kafka_2_8_to_3_6() -> None:
+    """For this reason `ClusterConnection` asks by Metadata. When this test fails, the library can be asked again."""
+    answer = DescribeClusterResponse(
+        throttle_time_ms=0, error_code=0, error_message=None, cluster_id="cluster", controller_id=1, brokers=[],
+        authorized_operations=(),
+    )  # fmt: skip
+    oldest = DescribeClusterResponse.decode(answer.encode(version=0), version=0)
+    assert "endpoint_type" not in oldest.to_dict()
+    assert "metadata.pop('endpoint_type')" in inspect.getsource(ClusterAdminMixin)

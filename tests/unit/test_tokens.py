@@ -1,0 +1,206 @@
+"""Tokens of a real endpoint: reused, replaced before they expire, kept while it is silent, and never shown."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable, Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from kafka.net.sasl import get_sasl_mechanism
+
+from mirror_lib.config.tls import Store, TlsSettings
+from mirror_lib.config.tokens import MskLogin, OauthLogin
+from mirror_lib.errors import ConfigError
+from mirror_lib.log.brokers import refusal
+from mirror_lib.log.login import ready_options
+from mirror_lib.log.tokens import AGAIN_SECONDS, Token, TokenRefused, TokenSource, TokenUnavailable
+from tests.lab.ports import free_ports
+from tests.lab.token_server import SECRET, Issuer, issuer
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[Issuer]:
+    with issuer(tmp_path) as made:
+        yield made
+
+
+def login(at: Issuer, **changes: object) -> OauthLogin:
+    return replace(OauthLogin(at.token_url, "mirror", SECRET, "kafka.write"), **changes)  # type: ignore[arg-type]
+
+
+def source(of: object) -> TokenSource:
+    found = ready_options({"sasl_oauth_token_provider": of})["sasl_oauth_token_provider"]
+    assert isinstance(found, TokenSource)
+    return found
+
+
+def test_a_process_requests_one_token_for_a_login(endpoint: Issuer) -> None:
+    tokens = {source(login(endpoint)).token() for _ in range(3)}
+    assert endpoint.requests == [("mirror", "kafka.write", *tokens)]
+
+
+@pytest.mark.parametrize("says_life", [True, False])
+def test_a_token_near_its_end_is_replaced(endpoint: Issuer, says_life: bool) -> None:
+    endpoint.life_seconds, endpoint.says_life = 0.0, says_life
+    tokens = source(login(endpoint))
+    assert tokens.token() and tokens.token()
+    assert len(endpoint.requests) == 2
+    endpoint.life_seconds = 3600.0
+    assert tokens.token() == tokens.token()
+    assert len(endpoint.requests) == 3
+
+
+def test_a_token_that_a_broker_refused_is_not_used_again(endpoint: Issuer) -> None:
+    tokens = source(login(endpoint))
+    tokens.token()
+    tokens.forget()
+    tokens.token()
+    assert len(endpoint.requests) == 2
+
+
+def test_a_valid_token_outlives_an_endpoint_that_is_silent() -> None:
+    now, answers = [0.0], [Token("one", 80.0, 100.0)]
+
+    def request() -> Token:
+        if answers:
+            return answers.pop()
+        asked.append(now[0])
+        raise TokenUnavailable("no answer")
+
+    asked: list[float] = []
+    tokens = TokenSource(request, clock=lambda: now[0])
+    for at in (0.0, 79.0, 80.0, 80.0 + AGAIN_SECONDS / 2, 80.0 + AGAIN_SECONDS):
+        now[0] = at
+        assert tokens.token() == "one"
+    assert asked == [80.0, 80.0 + AGAIN_SECONDS]
+    now[0] = 100.0
+    with pytest.raises(TokenUnavailable):
+        tokens.token()
+
+
+def failed(tokens: TokenSource) -> str:
+    with pytest.raises((TokenRefused, TokenUnavailable)) as caught:
+        tokens.token()
+    return str(caught.value)
+
+
+def test_a_wrong_secret_is_told_in_the_endpoints_words_without_the_secret(
+    endpoint: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    wrong = source(login(endpoint, client_secret="canary-wrong-secret"))
+    said = failed(wrong)
+    assert "refused client mirror: HTTP 401 (invalid_client: the secret *** is wrong)" in said
+    assert "Nothing was read or written with this login; check the client id" in said
+    assert "canary" not in said + repr(wrong) + caplog.text
+
+
+def test_what_may_pass_is_tried_again_and_the_rest_ends(endpoint: Issuer) -> None:
+    tokens = source(login(endpoint))
+    for status, error in ((503, TokenUnavailable), (429, TokenUnavailable), (403, TokenRefused)):
+        endpoint.status = status
+        with pytest.raises(error) as caught:
+            tokens.token()
+        assert (refusal(caught.value) is None) == (error is TokenUnavailable)
+        assert f"HTTP {status}" in str(caught.value)
+    endpoint.status = 200
+    assert tokens.token()
+
+
+def test_a_silent_address_is_named(endpoint: Issuer) -> None:
+    (port,) = free_ports(1)
+    said = failed(source(login(endpoint, endpoint=f"http://127.0.0.1:{port}/token")))
+    assert f"the token endpoint http://127.0.0.1:{port}/token cannot be reached: Connection refused" in said
+
+
+def test_a_secret_does_not_follow_a_redirect(endpoint: Issuer) -> None:
+    assert "HTTP 302" in failed(source(login(endpoint, endpoint=f"{endpoint.url}/elsewhere")))
+    assert not endpoint.requests
+
+
+def test_credentials_are_encoded_where_the_endpoint_wants_it(endpoint: Issuer) -> None:
+    endpoint.clients, endpoint.encoded = {"mirror": "a+b%/ c"}, True
+    assert source(login(endpoint, client_secret="a+b%/ c", encodes_header=True)).token()
+    failed(source(login(endpoint, client_secret="a+b%/ c")))
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+def test_the_endpoints_certificate_is_checked_with_the_login_lines_stores(tmp_path: Path, trusts: bool) -> None:
+    with issuer(tmp_path, tls=True) as endpoint:
+        store = Store("PEM", str(endpoint.certificate)) if trusts else None
+        tokens = source(login(endpoint, tls=TlsSettings(store, None, True)))
+        assert bool(tokens.token()) if trusts else "certificate that is not trusted" in failed(tokens)
+
+
+def test_a_store_of_the_endpoint_that_cannot_be_opened_is_refused_before_a_login(endpoint: Issuer) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        source(login(endpoint, tls=TlsSettings(Store("PEM", "/no/such.pem"), None, True)))
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[bool], None]:
+    """AWS's credential chain without this machine's own."""
+
+    def with_credentials(there: bool) -> None:
+        for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+        if there:
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+    return with_credentials
+
+
+MSK = MskLogin("eu-central-1")
+
+
+def test_awss_token_goes_to_the_broker_as_oauthbearer(
+    aws: Callable[[bool], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "mirror_lib")
+    aws(True)
+    tokens = source(replace(MSK, profile=None, session="signed"))
+    mechanism = get_sasl_mechanism("OAUTHBEARER")(sasl_oauth_token_provider=tokens)
+    head, _, token = mechanism.auth_bytes().decode().partition("auth=Bearer ")
+    assert head == "n,,\x01" and token.endswith("\x01\x01")
+    text = token.rstrip("\x01")
+    signed = parse_qs(urlsplit(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()).query)
+    assert signed["Action"] == ["kafka-cluster:Connect"]
+    assert signed["X-Amz-Credential"][0].startswith("AKIDEXAMPLE/")
+    assert "/eu-central-1/kafka-cluster/" in signed["X-Amz-Credential"][0]
+    assert tokens.token() == text
+    assert text not in caplog.text and SECRET not in caplog.text + repr(tokens)
+
+
+def test_no_credentials_of_aws_is_a_refusal(aws: Callable[[bool], None]) -> None:
+    aws(False)
+    assert "AWS's signer made no token for MSK: it found no credentials" in failed(source(replace(MSK, session="none")))
+
+
+def test_a_profile_that_is_not_there_is_named(aws: Callable[[bool], None]) -> None:
+    aws(False)
+    assert "(nobody)" in failed(source(replace(MSK, profile="nobody")))
+
+
+def test_a_region_that_is_not_in_the_brokers_names_is_asked_for(
+    aws: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws(True)
+    with pytest.raises(ConfigError, match="set AWS_REGION on every machine"):
+        source(MskLogin(None))
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    assert source(MskLogin(None, session="region")).token()
+
+
+def test_awss_signer_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(ConfigError, match=r"pip install 'spark-kafka-mirror\[msk-iam\]'"):
+        source(replace(MSK, session="missing"))

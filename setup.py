@@ -40,6 +40,6 @@ setup(
         "dev": ["ruff>=0.17,<0.18", "mypy>=2.4,<2.5", "types-PyYAML"],
     },
     entry_points={
-        "console_scripts": ["mirror = mirror_lib.cli:main", "mirror-databricks = mirror_lib.databricks:main"],
+        "console_scripts": ["mirror = mirror_lib.cli:main", "mirror-databricks = mirror_lib.wheel_task:main"],
     },
 )

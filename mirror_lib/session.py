@@ -33,9 +33,6 @@ PRINTED_SECRET = (
 SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",
-    # Its tables are read whole, and planning by each file's statistics is most of a first read. Parquet's own stay.
-    "spark.databricks.delta.stats.skipping": "false",
     # Rows travel in plans (mirror_lib.local_rows), and Spark writes each plan down for its UI.
     "spark.sql.maxPlanStringLength": "10000",
     "spark.sql.shuffle.partitions": "2",

@@ -5,15 +5,29 @@ A flow copies past Spark's rows, so the numbers of its streaming query (`numInpu
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Sequence
+import logging
+from typing import Any, Callable, Dict, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
+from mirror_lib.errors import cause_of
 from mirror_lib.progress import ProgressSnapshot
+
+log = logging.getLogger(__name__)
 
 # Their unit is in the name; a gauge is a whole number.
 COUNTED = ("records", "bytes", "recovered")
 CURRENT = ("behind_records", "behind_seconds", "stopped", "commit_waits_seconds")
+
+
+def gauges_for(spark: SparkSession, flows: Sequence[str]) -> Callable[[ProgressSnapshot], None]:
+    """What shows snapshots of these flows in Spark's metrics. A Spark whose private parts differ has no gauges: a
+    warning names the reason, and the copy is unaffected."""
+    try:
+        return FlowGauges(spark, flows).show
+    except Exception as error:  # py4j has several, and a fork of Spark may raise another
+        log.warning("this Spark shows no gauges of the mirror, copying is unaffected: %s", cause_of(error))
+        return lambda snapshot: None
 
 
 class FlowGauges:

@@ -72,11 +72,15 @@ def spark(lab_directory: Path) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def compiled_statements(spark: SparkSession) -> Iterator[None]:
     """For files about what statements answer, or about many rows: Spark compiles them, as it does for users."""
+    from mirror_lib.state.tables import own_session
+
     for name in INTERPRETED:
-        spark.conf.set(name, COMPILED[name])
+        for session in (spark, own_session(spark)):
+            session.conf.set(name, COMPILED[name])
     yield
     for name, value in INTERPRETED.items():
-        spark.conf.set(name, value)
+        for session in (spark, own_session(spark)):
+            session.conf.set(name, value)
 
 
 # Spark's Python workers are new processes that must find mirror_lib and this very Python. No session fetches jars.

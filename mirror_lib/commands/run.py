@@ -47,7 +47,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.replicate.job import run_flows
     from mirror_lib.replicate.stage import task_slots
     from mirror_lib.session import refuse_logins, refuse_settings, running_session
-    from mirror_lib.spark_metrics import FlowGauges
+    from mirror_lib.spark_metrics import gauges_for
     from mirror_lib.state.runs import RunTable
     from mirror_lib.state.topic_acls import TopicAclTable
     from mirror_lib.translate.beside import TranslationBeside
@@ -77,12 +77,12 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         stop = stop_on_signals()
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         tables = TopicAclTable(spark, config.state), runs
-        gauges = FlowGauges(spark, [flow.name for flow in flows])
+        gauge = gauges_for(spark, [flow.name for flow in flows])
         shown = watcher(arguments.json, status_line, snapshot_json, is_news)
 
         def progress(snapshot: ProgressSnapshot) -> None:
             shown(snapshot)
-            gauges.show(snapshot)
+            gauge(snapshot)
 
         watch = watcher(arguments.json, control_line, control_json)
         with ControlBeside(config, flows, *tables, watch, stop), translation:

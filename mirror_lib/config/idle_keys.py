@@ -29,6 +29,41 @@ _DEPENDENT: Sequence[Tuple[Sequence[str], Callable[[ReplicationFlow], bool], str
         lambda flow: flow.sync_group_offsets_interval is not None,
         "no group offsets are committed on the target; sync.group.offsets.enabled = true commits them",
     ),
+    (
+        ("sync.topic.configs.interval.seconds",),
+        lambda flow: flow.sync_topic_configs_interval is not None,
+        "configs of remote topics are set at creation alone; sync.topic.configs.enabled = true keeps them in step",
+    ),
+    (
+        ("sync.topic.acls.interval.seconds", "sync.topic.acls.delete"),
+        lambda flow: flow.sync_topic_acls_interval is not None,
+        "no ACLs are copied; sync.topic.acls.enabled = true copies them",
+    ),
+    (
+        ("refresh.topics.interval.seconds",),
+        lambda flow: flow.refresh_topics_interval is not None,
+        "no new topics are looked for; refresh.topics.enabled = true looks for them",
+    ),
+    (
+        ("refresh.groups.interval.seconds",),
+        lambda flow: flow.refresh_groups_interval is not None,
+        "no new groups are looked for; refresh.groups.enabled = true looks for them",
+    ),
+    (
+        ("commit.source.group.interval.seconds",),
+        lambda flow: bool(flow.commit_source_group),
+        "no progress is committed on the source; commit.source.group names the group to commit for",
+    ),
+    (
+        ("copy.window.timezone",),
+        lambda flow: bool(flow.copy_window),
+        "the flow may always copy; copy.window limits when",
+    ),
+    (
+        ("report.port",),
+        lambda flow: flow.tails,
+        "no task of the flow tails; tail.enabled = true and a flow that changes no records has such tasks",
+    ),
 )
 
 

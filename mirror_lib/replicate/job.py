@@ -90,7 +90,7 @@ class FlowRun(FlowLife):
         self._warned = False
         self._flow = flow
         self._spark = spark
-        self._watcher = watcher
+        self._commits = CommitWatch(flow.name, watcher)
         self._totals = Totals()
         self._hours = CopyHours(flow, stop)
         self._group: Optional[GroupMember] = None
@@ -155,7 +155,7 @@ class FlowRun(FlowLife):
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, last)
         mirrors = Mirrors(self._spark, self._config, self._hours)
-        mirror = mirrors.of(flow, journal, source, target, self._watcher, self._totals, self._until, self._group)
+        mirror = mirrors.of(flow, journal, source, target, self._commits.show, self._totals, self._until, self._group)
         self._check_history(mirror)
         if not self._ends_when_caught_up():
             self._warn_of_names(source)
@@ -231,11 +231,11 @@ class FlowRun(FlowLife):
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
 
         assert self._journal is not None
-        watch, stalled = CommitWatch(self._name, self._journal.waited, self._watcher), []
+        waited, stalled = self._journal.waited, []
 
         def over() -> bool:
             try:
-                watch.look(mirror.give_way)
+                self._commits.look(waited(), mirror.give_way)
             except StalledError as error:
                 stalled.append(error)
             return bool(stalled) or done() or self._lost_turn() or self._hours.over()

@@ -7,6 +7,7 @@ Executors go: a spot machine, a queue at its capacity, an autoscaler. What is le
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Callable, Optional
 
 from mirror_lib.errors import StalledError
@@ -48,37 +49,56 @@ def refuse_stalled(flow: str, waited: float) -> None:
 
 
 class CommitWatch:
-    """Looks how long the ledger's commit of a flow has waited, and lets the watcher and the tail know."""
+    """Looks how long the ledger's commit of a flow has waited, and lets the watcher and the tail know.
 
-    def __init__(self, flow: str, waited: Callable[[], float], watcher: Callable[[ProgressSnapshot], None]) -> None:
-        self._flow, self._waited, self._watcher = flow, waited, watcher
+    `watcher` gets the flow's snapshots through `show`, so that what is shown of a wait keeps what was known before.
+    """
+
+    def __init__(self, flow: str, watcher: Callable[[ProgressSnapshot], None]) -> None:
+        self._watcher = watcher
+        self._last = _nothing_copied(flow)
         self._told_at: Optional[float] = None
 
-    def look(self, give_way: Callable[[], None]) -> None:
-        """To be called often, while a batch runs. Raises `StalledError`."""
-        waited, now = self._waited(), time.monotonic()
+    def show(self, snapshot: ProgressSnapshot) -> None:
+        """Pass a snapshot of the flow on to the watcher."""
+        self._last = snapshot
+        self._watcher(snapshot)
+
+    def look(self, waited: float, give_way: Callable[[], None]) -> None:
+        """To be called often while a batch runs; the commit has waited for so many seconds. Raises `StalledError`."""
+        now = time.monotonic()
         if waited < GIVE_WAY_SECONDS:
             return
         give_way()
         if self._told_at is None or now - self._told_at >= TOLD_SECONDS:
             self._told_at = now
-            self._watcher(stalled_snapshot(self._flow, waited))
-        refuse_stalled(self._flow, waited)
+            self._watcher(stalled_snapshot(self._last, waited))
+        refuse_stalled(self._last.flow, waited)
 
 
-def stalled_snapshot(flow: str, waited: float) -> ProgressSnapshot:
-    """What is shown while the ledger's commit has waited so many seconds for Spark. Pure."""
+def stalled_snapshot(last: ProgressSnapshot, waited: float) -> ProgressSnapshot:
+    """What is shown while the ledger's commit has waited so many seconds for Spark, after `last` was shown. Pure."""
+    return replace(
+        _nothing_copied(last.flow),
+        seconds=waited,
+        behind_records=last.behind_records,
+        behind_seconds=max(waited, last.behind_seconds or 0.0),
+        stopped=last.stopped,
+        commit_waits_seconds=waited,
+    )
+
+
+def _nothing_copied(flow: str) -> ProgressSnapshot:
     return ProgressSnapshot(
         flow=flow,
         batch_id=-1,
         records=0,
         bytes=0,
-        seconds=waited,
+        seconds=0.0,
         copy_seconds=0.0,
         behind_records=0,
-        behind_seconds=waited,
+        behind_seconds=None,
         recovered=0,
         stopped=0,
         waiting="waiting for a task slot of Spark",
-        commit_waits_seconds=waited,
     )

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS
 from mirror_lib.state.records import LedgerRow
-from mirror_lib.state.tables import StateTable
+from mirror_lib.state.tables import StateTable, own_session
 
 # Commits that delete or rewrite rows are skipped. Delta 2.3 has no such option: there `ignoreChanges` keeps the stream
 # alive. Later versions take the first of the two where both are given.
@@ -23,7 +23,7 @@ class LedgerStream:
     """The ledger of every flow that shares one `state:` folder. `path` is the table's folder."""
 
     def __init__(self, spark: SparkSession, state: str) -> None:
-        self._spark = spark
+        self._spark = own_session(spark)
         self._table = StateTable(spark, state, OFFSET_SYNCS)
         self.path = self._table.path
 

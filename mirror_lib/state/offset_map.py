@@ -68,8 +68,9 @@ def _refuse_contradiction(first: OffsetSync, second: OffsetSync) -> None:
         place = f"{first.topic}-{first.partition}"
         raise StateError(
             f"the ledger contradicts itself on {place}: {_words(first)}, yet {_words(second)}{truncated}",
-            "the table was changed by hand, or two mirrors of different names wrote to one remote topic;"
-            " `mirror verify` shows whether the remote log is right",
+            "if two drivers ran at once under an earlier release, `mirror repair` shows and removes such positions; the"
+            " table was changed by hand, or two mirrors of different names wrote to one remote topic: `mirror verify`"
+            " shows whether the remote log is right",
         )
 
 

@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from weakref import WeakKeyDictionary
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +88,22 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 
 
+# The tables are small and read whole: few partitions for a snapshot of Delta's log, and no planning by each file's
+# statistics, which is most of a first read. Parquet's own statistics stay.
+_SMALL_TABLES = {"spark.databricks.delta.snapshotPartitions": "2", "spark.databricks.delta.stats.skipping": "false"}
+_OWN: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
+_OWN_LOCK = threading.Lock()
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """The session for the tables under `state:`, like `spark` as that is at the first call. Settings for these tables
+    are in it alone, so that no other query of the application meets them."""
+    with _OWN_LOCK:
+        if spark not in _OWN:
+            _OWN[spark] = _with_settings(spark, _SMALL_TABLES)
+        return _OWN[spark]
+
+
 def _with_settings(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     """A session like `spark`, as what others do in it goes on with its own."""
     java: Any = spark._jsparkSession
@@ -117,7 +134,7 @@ class StateTable:
     """One Delta table. It is made at the first append; before that it reads as empty."""
 
     def __init__(self, spark: SparkSession, state: str, schema: TableSchema) -> None:
-        self._spark = spark
+        self._spark = own_session(spark)
         self._schema = schema
         self._last_name: Optional[str] = None
         self._counted = False

@@ -17,8 +17,7 @@ def why_not_writable(spark: SparkSession, state: str) -> Optional[str]:
     """`None` where `TASKS` tasks can write a file each that the driver then reads; else the reason. Leaves nothing."""
     folder = f"{state.rstrip('/')}/.preflight-{uuid.uuid4().hex}"
     try:
-        _, files = hadoop_folder(spark, state)
-        if files.getScheme() == "file" and _is_lost(spark, state):
+        if _is_lost(spark, state):
             return "it is relative, and the folder that it counts from ends with the application"
         spark.range(0, TASKS, 1, TASKS).write.parquet(folder)
         seen = spark.read.schema("id bigint").parquet(folder).count()
@@ -31,5 +30,7 @@ def why_not_writable(spark: SparkSession, state: str) -> Optional[str]:
 
 def _is_lost(spark: SparkSession, state: str) -> bool:
     """Whether a folder of the local disk is in the working folder of a driver that the cluster runs."""
-    in_cluster = spark.conf.get("spark.submit.deployMode", "client") == "cluster"
-    return in_cluster and not state.startswith(("/", "file:"))
+    if spark.conf.get("spark.submit.deployMode", "client") != "cluster" or ":" in state or state.startswith("/"):
+        return False
+    _, files = hadoop_folder(spark, state)
+    return bool(files.getScheme() == "file")

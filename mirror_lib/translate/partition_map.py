@@ -194,8 +194,9 @@ def _merged(rows: Iterable[Triple], where: str) -> Tuple[Offsets, Offsets, Offse
 def _contradiction(where: str, first: Triple, second: Triple) -> StateError:
     return StateError(
         f"the ledger contradicts itself on {where}: {_words(first)}, yet {_words(second)}",
-        "the source lost its log's tail, the table was changed by hand, or two mirrors of different names wrote to one"
-        " remote topic; `mirror verify` shows whether the remote log is right",
+        "if two drivers ran at once under an earlier release, `mirror repair` shows and removes such positions; the"
+        " source lost its log's tail, the table was changed by hand, or two mirrors of different names wrote to one"
+        " remote topic: `mirror verify` shows whether the remote log is right",
     )
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, Dict
+from typing import TYPE_CHECKING, Callable, Dict, cast
+
+import pytest
 
 from mirror_lib.progress import ProgressSnapshot
-from mirror_lib.spark_metrics import CURRENT, current
+from mirror_lib.spark_metrics import CURRENT, current, gauges_for
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import OneFlow
 from tests.lab.submitted import submit
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SNAPSHOT = ProgressSnapshot("A->B", 1, 5, 50, 1.0, 1.0, 7, None, 0, 2, "copying", commit_waits_seconds=15.6)
 CSV = "spark.metrics.conf.driver.sink.csv"
 
 
@@ -40,6 +46,17 @@ def test_sink_of_sparks_has_the_progress_of_a_run(ground: Ground, topic_name: Ca
     assert values["mirror.source-target.behind_records"] == values["mirror.source-target.stopped"] == 0
 
 
+def test_spark_that_lacks_the_private_parts_is_warned_of_and_shows_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Fork:
+        @property
+        def _jvm(self) -> object:
+            raise RuntimeError("LongAccumulatorSource does not exist in the JVM")
+
+    show = gauges_for(cast("SparkSession", Fork()), ["A->B"])
+    show(SNAPSHOT)
+    (warned,) = caplog.records
+    assert warned.levelname == "WARNING" and "LongAccumulatorSource" in warned.getMessage()
+
+
 def test_unknown_lag_is_0_and_others_are_rounded() -> None:
-    snapshot = ProgressSnapshot("A->B", 1, 5, 50, 1.0, 1.0, 7, None, 0, 2, "copying", commit_waits_seconds=15.6)
-    assert current(snapshot) == dict(zip(CURRENT, (7, 0, 2, 16)))
+    assert current(SNAPSHOT) == dict(zip(CURRENT, (7, 0, 2, 16)))

@@ -5,28 +5,34 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import threading
 import uuid
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Iterator, Mapping, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any, Dict, Iterator, Mapping, Sequence, cast
 
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.databricks import RUNTIME
 from mirror_lib.errors import StateError
 from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.replicate import signs
+from mirror_lib.state import folders
 from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, MirrorRun, OffsetSync, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
+from mirror_lib.state.tables import own_session
 from mirror_lib.state.topic_acls import TopicAclTable
+from mirror_lib.state.writable import why_not_writable
 from tests.lab.one_flow import until
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
@@ -141,6 +147,36 @@ def test_nothing_fails_for_a_folder_that_cannot_be_deleted(
     drop_folder(spark, "nosuchscheme://here/checkpoints/1")
     (warned,) = caplog.records
     assert warned.levelname == "WARNING" and "nosuchscheme://here/checkpoints/1" in warned.getMessage()
+
+
+def test_databricks_folders_are_written_and_deleted_without_hadoops_file_system(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stand-in for the runtime's own `dbutils`, which no machine but a Databricks cluster has."""
+
+    class DBUtils:
+        def __init__(self, session: SparkSession) -> None:
+            self.fs = SimpleNamespace(rm=lambda path, recurse: shutil.rmtree(path) if recurse else None)
+
+    def forbidden(*_: object) -> Any:
+        raise RuntimeError("Invalid configuration value detected for fs.azure.account.key")
+
+    monkeypatch.setattr(folders, "hadoop_folder", forbidden)
+    assert why_not_writable(spark, str(tmp_path)) is None
+    assert [path.name for path in tmp_path.iterdir()] and len(caplog.records) == 1  # elsewhere it is needed
+    shutil.rmtree(tmp_path)
+    monkeypatch.setenv(RUNTIME, "16.4")
+    monkeypatch.setitem(sys.modules, "pyspark.dbutils", cast(ModuleType, SimpleNamespace(DBUtils=DBUtils)))
+    assert why_not_writable(spark, str(tmp_path)) is None
+    assert not list(tmp_path.iterdir()) and len(caplog.records) == 1
+
+
+def test_settings_for_the_tables_reach_no_other_query(spark: SparkSession, ledger: Ledger) -> None:
+    skipping = "spark.databricks.delta.stats.skipping"
+    ledger.append(row(0, 0, 10))
+    assert own_session(spark).conf.get(skipping) == "false"
+    assert spark.conf.get(skipping, "true") == "true"
+    assert own_session(spark) is own_session(spark)
 
 
 def test_a_retried_append_is_taken_once(ledger: Ledger, spark: SparkSession) -> None:

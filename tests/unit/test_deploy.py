@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import pytest
 import yaml
 
-from mirror_lib import cli, databricks
+from mirror_lib import cli, wheel_task
 from mirror_lib.config.loader import load
 from mirror_lib.driver_java import packages
 
@@ -63,10 +63,8 @@ def settings() -> Mapping[str, str]:
 
 
 def drift(given: Mapping[str, str], wanted: Mapping[str, str]) -> List[str]:
-    """What differs. Settings of Delta may also be those of the mirror's own session, and stand in no list."""
-    own = [name for name in given if name.startswith("spark.databricks.delta.")]
-    names = {*wanted, *given} - set(own)
-    return sorted(name for name in names if given.get(name) != wanted.get(name))
+    """What differs."""
+    return sorted(name for name in {*wanted, *given} if given.get(name) != wanted.get(name))
 
 
 @pytest.mark.parametrize("form", ["continuous", "scheduled"])
@@ -90,7 +88,7 @@ def test_databricks_jobs_run_once_at_a_time_by_an_entry_point_that_raises() -> N
         (task,) = job["tasks"]
         wheel = task["python_wheel_task"]
         assert job["max_concurrent_runs"] == 1
-        assert points[wheel["entry_point"]] == (databricks.main.__module__, databricks.main.__name__)
+        assert points[wheel["entry_point"]] == (wheel_task.main.__module__, wheel_task.main.__name__)
         parsed = cli._parser().parse_args(wheel["parameters"])
         assert parsed.once == (name == "mirror_once")
         assert task["job_cluster_key"] == job["job_clusters"][0]["job_cluster_key"]
@@ -172,7 +170,10 @@ def test_image_has_one_spark_and_the_delta_that_fits_it() -> None:
     assert f"delta-spark=={delta}" in text
     assert all(spec["sparkVersion"] == spark for spec in applications().values())
     copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for word in line.split()]
-    assert f".cache/spark-{spark}-jars" in copied
+    # Spark looks for no wildcard in `local:` addresses, so the image has the jars where Spark looks by itself.
+    assert f"COPY .cache/spark-{spark}-jars /opt/spark/jars" in text
+    assert not any("deps" in spec for spec in applications().values())
+    assert "spark-submit.sh" in copied
     assert all((ROOT / word).exists() for word in copied if not word.startswith(".cache/"))
 
 
@@ -233,6 +234,30 @@ def test_the_archive_of_pack_is_what_submit_starts_on_yarn(tmp_path: Path) -> No
     assert words[words.index("--master") + 1] == "yarn"
     assert words[words.index("--queue") + 1] == "etl"
     assert words[-3:] == [str(home / "jobs" / "mirror.py"), config, "--once"]
+
+
+@pytest.mark.parametrize("told", ["arguments", "metadata"])
+def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_path: Path, told: str) -> None:
+    """Up to the environment, which takes a network: the stand-in for Python makes none and ends the script."""
+    subprocess.run([str(DEPLOY / "yarn" / "pack.sh")], cwd=tmp_path, check=True, capture_output=True)
+    config, tools = tmp_path / "given.yaml", tmp_path / "tools"
+    config.write_text("clusters: {}\n")
+    tools.mkdir()
+    python = tools / "a-python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
+    given = {"archive": str(tmp_path / "mirror.tar.gz"), "python": str(python), "config": str(config)}
+    answers = "".join(f"attributes/mirror-{name}) echo {value} ;;\n" for name, value in given.items())
+    (tools / "get_metadata_value").write_text(f"#!/bin/sh\ncase $1 in\n{answers}esac\n")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{os.environ['PATH']}:{tools}", "MIRROR_HOME": str(tmp_path / "home")}
+    words = list(given.values()) if told == "arguments" else []
+    subprocess.run(
+        [str(DEPLOY / "yarn" / "install.sh"), *words], env={**environ, "MIRROR_ETC": str(tmp_path / "etc")}
+    )
+    assert (tmp_path / "home" / "submit.sh").exists()
+    written = tmp_path / "etc" / "mirror.yaml"
+    assert written.read_text() == config.read_text() and written.stat().st_mode & 0o777 == 0o600
 
 
 def test_submit_names_what_is_missing() -> None:

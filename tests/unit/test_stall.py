@@ -21,17 +21,15 @@ from mirror_lib.replicate.stall import (
 
 
 class Commit:
-    """One that has waited for `seconds`."""
+    """One that waits, and what is shown of its flow."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
         self.shown: List[ProgressSnapshot] = []
         self.gave_way = 0
-        self.watch = CommitWatch("A->B", lambda: self.seconds, self.shown.append)
+        self.watch = CommitWatch("A->B", self.shown.append)
 
     def look(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.watch.look(self._give_way)
+        self.watch.look(seconds, self._give_way)
 
     def _give_way(self) -> None:
         self.gave_way += 1
@@ -52,7 +50,16 @@ def test_commit_that_waits_is_shown_and_the_tail_gives_way() -> None:
     (shown,) = commit.shown
     assert (shown.commit_waits_seconds, shown.behind_seconds) == (GIVE_WAY_SECONDS, GIVE_WAY_SECONDS)
     assert "caught up" not in status_line(shown) and f"has waited {GIVE_WAY_SECONDS} s" in status_line(shown)
-    assert is_news(stalled_snapshot("A->B", 30.0), shown)
+    assert is_news(stalled_snapshot(shown, 30.0), shown)
+
+
+def test_commit_that_waits_hides_neither_what_is_stopped_nor_what_is_behind() -> None:
+    commit = Commit()
+    commit.watch.show(ProgressSnapshot("A->B", 7, 5, 50, 1.0, 1.0, 1204, 90.0, 3, 2, "copying"))
+    commit.look(GIVE_WAY_SECONDS)
+    _, shown = commit.shown
+    assert (shown.behind_records, shown.behind_seconds, shown.stopped) == (1204, 90.0, 2)
+    assert (shown.records, shown.bytes, shown.recovered) == (0, 0, 0)  # they are counted once
 
 
 def test_commit_that_waits_for_too_long_ends_the_flow() -> None:

@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, TextIO, TypeVar
@@ -136,8 +137,9 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_progress(line: str) -> None:
-    """One line on standard error."""
-    print(line, file=sys.stderr, flush=True)
+    """One line on standard error, with the time before it where that is no terminal but a log."""
+    at = "" if sys.stderr.isatty() else time.strftime("%Y-%m-%d %H:%M:%S ")
+    print(f"{at}{line}", file=sys.stderr, flush=True)
 
 
 def print_error(error: object) -> None:

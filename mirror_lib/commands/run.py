@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
-from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress, watcher
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_progress, watcher
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -149,7 +149,7 @@ def _show(outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_jso
     from mirror_lib.replicate.totals import total_json, total_lines
 
     for error in errors:
-        print_error(error)
+        print_progress(f"error: {error}")
     for outcome in outcomes:
         if as_json:
             why = None if outcome.error is None else str(outcome.error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from mirror_lib.commands.output import chosen_flows, print_error, watcher
+from mirror_lib.commands.output import chosen_flows, print_progress, watcher
 from mirror_lib.commands.run import EXIT_STOPPED, stop_on_signals
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -26,7 +26,7 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
         stop = stop_on_signals()
         errors = run_translations(config, flows, spark, watch, stop)
     for error in errors:
-        print_error(error)
+        print_progress(f"error: {error}")
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK

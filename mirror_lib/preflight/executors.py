@@ -129,7 +129,11 @@ def _python_failure(error: Exception) -> RefusedError:
     if "No module named 'mirror_lib" in said:
         hint = "start the job with spark-submit.sh, which ships mirror_lib, or install this package on every executor"
         return RefusedError(f"The executors have no mirror_lib. {UNCHANGED}", hint)
-    return RefusedError(f"The executors cannot run Python: {said}. {UNCHANGED}", PYTHON_HINT)
+    # A worker that does not come up prints its trace, whose last line is the error.
+    worker = re.search(r"Error from python worker:\s*(.*?)\s*PYTHONPATH was:", str(error), re.DOTALL)
+    if worker is not None and worker.group(1):
+        said = worker.group(1).splitlines()[-1].strip()
+    return RefusedError(f"The executors' Python cannot start Spark's worker: {said}. {UNCHANGED}", PYTHON_HINT)
 
 
 def refusals(found: Sequence[Finding]) -> List[RefusedError]:

@@ -11,7 +11,7 @@ from typing import Callable, Iterator, List
 import pytest
 
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
-from tests.clusters.running import DYNAMIC, assert_next_run_completes, continuous, goes_on
+from tests.clusters.running import DYNAMIC, WAIT_SECONDS, assert_next_run_completes, continuous, goes_on
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
@@ -73,6 +73,26 @@ def test_signal_to_the_submitter_of_cluster_mode_ends_the_application(
         assert job.wait(60) == STOPPED
         until(lambda: not cluster.drivers() and not cluster.executors())
     assert_next_run_completes(flow, ground, *where, **cluster.environment)
+
+
+def test_cluster_mode_continues_on_the_node_that_is_left(
+    ground: Ground, topic_name: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Executors are so large that each node has room for one, and none for another beside the driver."""
+    with yarn(tmp_path_factory.mktemp("hadoop")) as cluster:
+        source, target, _, directory = ground
+        flow = flow_between(cluster, source, target, topic_name(), directory)
+        where = options(f"{cluster.upload(packed_environment())}#env", "cluster")
+        where += ["--conf", "spark.executor.memory=1536m"]
+        with continuous(flow, *where, **cluster.environment) as job:
+            until(lambda: len(cluster.executors()) == 2, WAIT_SECONDS)
+            cluster.lose_a_node()
+            until(lambda: len(cluster.executors()) == 1, WAIT_SECONDS)
+            goes_on(flow, job)
+            assert len(cluster.executors()) == 1
+            job.send_signal(signal.SIGTERM)
+            assert job.wait(60) == STOPPED
+        assert_next_run_completes(flow, ground, *where, **cluster.environment)
 
 
 def test_client_mode_continues_after_a_killed_executor_and_ends_cleanly(

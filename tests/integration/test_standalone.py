@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,22 +47,46 @@ def test_command_of_the_readme_copies_on_a_fresh_cluster(cluster: Standalone, fl
     assert ended.code == 0, ended.text
     flow.assert_exact(ground[2])
     assert not list(flow.state.glob(".preflight*"))
+    assert "on 4 slots" in ended.text  # of two workers with two cores, counted once they were there
 
 
-def bare_python(folder: Path) -> str:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+def test_speculation_is_refused_before_a_topic_is_created(cluster: Standalone, flow: OneFlow) -> None:
+    flow.fill(10)
+    ended = submit(flow.directory, *options(cluster), "--conf", "spark.speculation=true", config=flow.config)
+    assert ended.code == EXIT_REFUSED and "spark.speculation" in ended.text, ended.text
+    assert_untouched(flow)
+
+
+def bare_python(folder: Path, like: str = sys.executable) -> str:
+    subprocess.run([like, "-m", "venv", "--without-pip", str(folder)], check=True)
     return str(folder / "bin" / "python")
 
 
-@pytest.mark.parametrize("case", ["no such program", "no packages"])
+def another_python() -> str:
+    """One of another version than the driver's; pyenv's programs on the PATH start only the version that is chosen."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    own = sys.version_info[1]
+    # The nearest first: this Spark may not run at all on the others.
+    for minor in sorted({*range(8, 14)} - {own}, key=lambda each: abs(each - own)):
+        name = f"python3.{minor}"
+        for found in (shutil.which(name), *map(str, versions.glob(f"*/bin/{name}"))):
+            if found and not subprocess.run([found, "-c", "import ensurepip"], stderr=subprocess.DEVNULL).returncode:
+                return found
+    pytest.skip("this machine has one version of Python")
+
+
+@pytest.mark.parametrize("case", ["no such program", "no packages", "another version"])
 def test_executors_python_that_cannot_copy_is_refused_before_a_topic_is_created(
     cluster: Standalone, flow: OneFlow, tmp_path: Path, case: str
 ) -> None:
     flow.fill(10)
-    python = "/no/such/python" if case == "no such program" else bare_python(tmp_path / "bare")
+    python = "/no/such/python"
+    if case != "no such program":
+        python = bare_python(tmp_path / "bare", another_python() if case == "another version" else sys.executable)
     ended = submit(flow.directory, *options(cluster), config=flow.config, PYSPARK_PYTHON=python)
     assert ended.code == EXIT_REFUSED, ended.text
-    assert "PYSPARK_PYTHON" in ended.text and python in ended.text
+    assert "PYSPARK_PYTHON" in ended.text
+    assert ("does not fit the driver's" if case == "another version" else python) in ended.text
     assert_untouched(flow)
 
 

@@ -65,7 +65,11 @@ class Yarn:
     """A running cluster. `hdfs` is the address of its file system, `conf` is HADOOP_CONF_DIR."""
 
     directory: Path
-    pid: int
+    process: subprocess.Popen[str]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     @property
     def conf(self) -> Path:
@@ -93,6 +97,22 @@ class Yarn:
     def drivers(self) -> List[int]:
         """Process ids of the application masters that run a driver."""
         return self._containers("org.apache.spark.deploy.yarn.ApplicationMaster")
+
+    def lose_a_node(self) -> None:
+        """One that runs executors and no driver is gone, as when its machine is."""
+        of_drivers = {self._node(pid) for pid in self.drivers()}
+        lost = {pid: self._node(pid) for pid in self.executors() if self._node(pid) not in of_drivers}
+        node = next(iter(lost.values()))
+        for pid in [pid for pid, on in lost.items() if on == node]:
+            kill_tree(pid)
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"stop {node}\n")
+        self.process.stdin.flush()
+
+    def _node(self, pid: int) -> int:
+        """The NodeManager of a container, which has a folder of that one's."""
+        (number,) = set(re.findall(r"-localDir-nm-(\d+)_", descendants(self.pid)[pid]))
+        return int(number)
 
     def upload(self, file: Path) -> str:
         """The address of the file's copy on HDFS."""
@@ -156,7 +176,7 @@ def yarn(directory: Path) -> Iterator[Yarn]:
             assert process.stdout is not None
             if not any(line == "ready\n" for line in process.stdout):
                 raise LabError(f"Hadoop did not start: {(directory / 'console.log').read_text()[-500:]}")
-            yield Yarn(directory, process.pid)
+            yield Yarn(directory, process)
         finally:
             kill_tree(process.pid)
 

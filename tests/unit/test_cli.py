@@ -18,7 +18,7 @@ import pytest
 from mirror_lib import __version__, cli
 from mirror_lib.cli import main
 from mirror_lib.cluster import KafkaCluster
-from mirror_lib.commands.output import chosen_flows
+from mirror_lib.commands.output import chosen_flows, print_progress
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
@@ -279,5 +279,13 @@ def test_reports_go_to_the_file_and_as_lines_to_standard_error(
     with json_to(str(file)):
         watcher(True, control_line, control_json)(ControlReport("A->B", 1))
     assert [json.loads(line) for line in file.read_text().splitlines()] == [control_json(ControlReport("A->B", 1))]
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", control_line(ControlReport("A->B", 1)) + "\n")
+    shown, line = capsys.readouterr(), control_line(ControlReport("A->B", 1)) + "\n"
+    assert shown.out == "" and re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d " + re.escape(line), shown.err)
+
+
+def test_lines_have_a_time_in_a_log_and_none_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    print_progress("A->B: caught up")
+    assert capsys.readouterr().err == "A->B: caught up\n"

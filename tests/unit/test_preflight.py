@@ -11,7 +11,7 @@ from mirror_lib.cluster.reach import Access, unreachable
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import EXIT_REFUSED
 from mirror_lib.preflight import probe
-from mirror_lib.preflight.executors import on_cluster, refusals
+from mirror_lib.preflight.executors import _python_failure, on_cluster, refusals
 from mirror_lib.preflight.probe import Finding, examine
 from tests.lab.ports import free_ports
 
@@ -41,6 +41,12 @@ def test_each_reason_is_one_refusal_whatever_the_number_of_tasks_that_met_it() -
     assert [error.exit_code for error in found] == [EXIT_REFUSED] * 2
     assert "kafka, cramjam" in str(found[0]) and "x:9092" in str(found[1])
     assert refusals([Finding("c", "/usr/bin/python3")]) == []
+
+
+def test_worker_that_does_not_come_up_is_refused_with_the_error_of_its_trace() -> None:
+    trace = "Traceback (most recent call last):\n  File x\nImportError: cannot import name 'NotRequired'\n"
+    raised = f"Job aborted\nError from python worker:\n  {trace}PYTHONPATH was:\n  /a:/b\nEOFException"
+    assert "ImportError: cannot import name 'NotRequired'" in str(_python_failure(RuntimeError(raised)))
 
 
 def test_package_that_cannot_be_imported_is_found_before_any_broker_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

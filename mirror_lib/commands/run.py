@@ -20,7 +20,7 @@ from mirror_lib.progress import ProgressSnapshot, duration, is_news, snapshot_js
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.replicate.job import FlowOutcome
+    from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.state.runs import RunTable
 
 EXIT_STOPPED = 143
@@ -43,8 +43,8 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
     from mirror_lib.control.beside import ControlBeside
     from mirror_lib.control.report import control_json, control_line
+    from mirror_lib.copy_job import run_flows
     from mirror_lib.preflight.executors import check_executors
-    from mirror_lib.replicate.job import run_flows
     from mirror_lib.replicate.stage import task_slots
     from mirror_lib.session import refuse_logins, refuse_settings, running_session
     from mirror_lib.spark_metrics import gauges_for

@@ -6,6 +6,7 @@ import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.clients import clear_text_risk, kafka_python_options
+from mirror_lib.config.custom_classes import check_custom_classes
 from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry
 from mirror_lib.config.idle_keys import idle_keys
 from mirror_lib.config.keys import ROLES, Keys
@@ -30,7 +31,6 @@ from mirror_lib.config.settings import (
 )
 from mirror_lib.config.values import is_entry_point, items
 from mirror_lib.errors import ConfigError
-from mirror_lib.topics.custom_classes import check_custom_classes
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterator, Mapping, Tuple
 
+from mirror_lib.config.custom_classes import GROUP_FILTER_KEY
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.preview.groups import TRANSLATED, GroupFacts, GroupPlan, plan_groups
 from mirror_lib.progress import counted
-from mirror_lib.topics.custom_classes import GROUP_FILTER_KEY
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.policy import policy_for
 

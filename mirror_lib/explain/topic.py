@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterator, Optional, Sequence, Tuple
 
+from mirror_lib.config.custom_classes import POLICY_KEY, TOPIC_FILTER_KEY
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RECORDS
 from mirror_lib.config.settings import ENGINE
@@ -16,7 +17,6 @@ from mirror_lib.errors import CustomClassError
 from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, place_of
 from mirror_lib.facts import TopicDescription
 from mirror_lib.progress import counted
-from mirror_lib.topics.custom_classes import POLICY_KEY, TOPIC_FILTER_KEY
 from mirror_lib.topics.filters import topic_filter_for
 from mirror_lib.topics.naming import remote_topic, renamed
 from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicFacts, plan_topics

@@ -9,10 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Mapping, Optional, Protocol, Sequence, Tuple
 
-from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.config.settings import INTERNAL_UP_TO_3_9, TOPICS_EXCLUDE
-from mirror_lib.config.values import is_entry_point
-from mirror_lib.topics.custom_classes import (
+from mirror_lib.config.custom_classes import (
     CONFIG_FILTER_KEY,
     GROUP_FILTER_KEY,
     POLICY_KEY,
@@ -21,6 +18,9 @@ from mirror_lib.topics.custom_classes import (
     custom_class,
     named_class,
 )
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.settings import INTERNAL_UP_TO_3_9, TOPICS_EXCLUDE
+from mirror_lib.config.values import is_entry_point
 from mirror_lib.topics.policy import HEARTBEATS
 
 _UP_TO_3_9 = ", MirrorMaker's default up to 3.9; 4.x copies it: set topics.exclude"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Iterator, Optional, Protocol, Set, Tuple
 
+from mirror_lib.config.custom_classes import POLICY_KEY, CustomClass, custom_class
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.config.values import is_entry_point
-from mirror_lib.topics.custom_classes import POLICY_KEY, CustomClass, custom_class
 
 HEARTBEATS = "heartbeats"
 # What MM2 put between the parts of an internal name before 3.1, whatever the separator of remote topics was.

@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.windows import Window
+from mirror_lib.copy_job import FlowOutcome, run_flows
 from mirror_lib.progress import ProgressSnapshot
-from mirror_lib.replicate.job import FlowOutcome, run_flows
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab
 from tests.lab.one_flow import until

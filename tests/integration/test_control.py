@@ -279,7 +279,7 @@ class GuardedFlow:
 
     def run(self, user: str) -> Dict[str, ControlReport]:
         """What `mirror run` does; each flow's last report."""
-        from mirror_lib.replicate.job import run_flows
+        from mirror_lib.copy_job import run_flows
         from mirror_lib.state.runs import RunTable
         from mirror_lib.state.topic_acls import TopicAclTable
 

@@ -25,7 +25,7 @@ from tests.lab.small_disk import SmallDisk, mount_and
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.replicate.job import FlowOutcome
+    from mirror_lib.copy_job import FlowOutcome
 
 MIRROR = ["-m", "mirror_lib.cli", "run"]
 WRITING_THE_LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"

@@ -134,7 +134,7 @@ trigger: 1 second
 def test_continuous_flow_with_a_wrong_password_ends_instead_of_trying_until_the_account_is_locked(
     broker: SecuredBroker, spark: SparkSession, tmp_path: Path, job: str
 ) -> None:
-    from mirror_lib.replicate.job import run_flows
+    from mirror_lib.copy_job import run_flows
     from mirror_lib.translate.job import run_translations
 
     file = tmp_path / "mirror.yaml"

@@ -16,10 +16,10 @@ from confluent_kafka import Producer
 from mirror_lib.changes.murmur2 import placed
 from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
+from mirror_lib.copy_job import run_flows
 from mirror_lib.errors import RefusedError
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.records.ready import made_ready
-from mirror_lib.replicate.job import run_flows
 from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, lane_of, transactional_id
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass, RowPassTable
 from mirror_lib.translate.decisions import Decision

@@ -10,7 +10,7 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.offset_choice import until
-from mirror_lib.replicate.job import FlowOutcome, run_flows
+from mirror_lib.copy_job import FlowOutcome, run_flows
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.group_lab import commit

@@ -363,7 +363,7 @@ def test_submitted_job_ends_well_within_thirty_seconds_of_sigterm(lab: JobLab, t
 
 def test_mirror_run_once_moves_a_group_that_was_ahead_when_it_began(lab: JobLab, tmp_path: Path) -> None:
     at(lab, lab.name, 100)
-    after_the_copy = CrashPoint("mirror_lib.replicate.job:run_flows", "after", 1, tmp_path / "here", "stop")
+    after_the_copy = CrashPoint("mirror_lib.copy_job:run_flows", "after", 1, tmp_path / "here", "stop")
     with driver(["-m", "mirror_lib.cli", "run", str(lab.config), "--once"], after_the_copy) as running:
         pid = stopped_process(tmp_path / "here", 120)
         lab.write("orders", values(50))
@@ -390,8 +390,8 @@ def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
 
 
 def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab: JobLab) -> None:
+    from mirror_lib.copy_job import FlowOutcome, run_flows
     from mirror_lib.errors import RefusedError
-    from mirror_lib.replicate.job import FlowOutcome, run_flows
     from mirror_lib.translate.beside import TranslationBeside
 
     lab.copy()

@@ -21,8 +21,8 @@ from tests.lab.readers import Log, differences, read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.progress import ProgressSnapshot
-    from mirror_lib.replicate.job import FlowOutcome
 
 # Many labs share two clusters: the heartbeats of one would be copied by the flows of the others.
 QUIET = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false"}
@@ -94,7 +94,7 @@ class FlowLab:
 
     def run_all(self, stop: Optional[threading.Event] = None) -> List[FlowOutcome]:
         """One whole run in this process, streaming queries and all."""
-        from mirror_lib.replicate.job import run_flows
+        from mirror_lib.copy_job import run_flows
 
         config = load(str(self.config))
         return run_flows(config, config.flows, self.spark, self.seen.append, stop or threading.Event())

@@ -18,7 +18,7 @@ from tests.lab.readers import read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.replicate.job import FlowOutcome
+    from mirror_lib.copy_job import FlowOutcome
 
 
 def config_of(*arguments: str) -> MirrorConfig:
@@ -65,7 +65,7 @@ class Mm1Lab:
         until: Optional[OffsetChoice] = None,
     ) -> List[FlowOutcome]:
         """In this process, with any arguments."""
-        from mirror_lib.replicate.job import run_flows
+        from mirror_lib.copy_job import run_flows
 
         config = replace(config_of(*arguments), trigger=trigger)
         return run_flows(config, config.flows, self.spark, lambda _: None, stop or threading.Event(), until)

@@ -20,8 +20,8 @@ from tests.lab.readers import Log, differences, lies, read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.progress import ProgressSnapshot
-    from mirror_lib.replicate.job import FlowOutcome
 
 NOON = 1_700_000_000_000
 # Small record batches, so that a lane has many moments to be killed at; large enough to be copied as they are.
@@ -129,7 +129,7 @@ class OneFlow:
     def run(self, spark: SparkSession, stop: Optional[threading.Event] = None) -> FlowOutcome:
         """One whole run in this process, streaming query and all, until it is done or `stop` is set."""
         from mirror_lib.config.loader import load
-        from mirror_lib.replicate.job import run_flows
+        from mirror_lib.copy_job import run_flows
 
         config = load(str(self.config))
         (outcome,) = run_flows(config, config.flows, spark, _ignore, stop or threading.Event())

@@ -9,12 +9,7 @@ from typing import Any, Callable, Dict, Optional
 
 import pytest
 
-from mirror_lib.config.loader import load
-from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.control.topic_acls import acl_changes
-from mirror_lib.errors import ConfigError, CustomClassError
-from mirror_lib.facts import LITERAL, PREFIXED, AclBinding, TopicConfigEntry, TopicDescription
-from mirror_lib.topics.custom_classes import (
+from mirror_lib.config.custom_classes import (
     CONFIG_FILTER_KEY,
     GROUP_FILTER_KEY,
     METHODS,
@@ -22,6 +17,11 @@ from mirror_lib.topics.custom_classes import (
     TOPIC_FILTER_KEY,
     custom_class,
 )
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.control.topic_acls import acl_changes
+from mirror_lib.errors import ConfigError, CustomClassError
+from mirror_lib.facts import LITERAL, PREFIXED, AclBinding, TopicConfigEntry, TopicDescription
 from mirror_lib.topics.filters import (
     ConfigPropertyFilter,
     GroupFilter,

@@ -21,11 +21,11 @@ from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, StalledError, StateError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
+from mirror_lib.left_over import left_over
 from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
 from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
-from mirror_lib.replicate.left_over import left_over
 from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.stage import most_slots
 from mirror_lib.replicate.stall import CommitWatch

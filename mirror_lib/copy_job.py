@@ -19,13 +19,14 @@ from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import ClusterError, FencedError, MirrorError, StalledError, StateError, cause_of
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StalledError, StateError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
-from mirror_lib.left_over import left_over
+from mirror_lib.progress import counted
 from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
 from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
+from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.query import start_query
 from mirror_lib.replicate.stage import most_slots
 from mirror_lib.replicate.stall import CommitWatch
@@ -312,3 +313,32 @@ def run_flows(
     patience = GRACE_SECONDS + STOP_SECONDS
     await_end(runs, stop, patience, "what it was doing is found and finished by the next run")
     return [run.outcome for run in runs if run.outcome is not None]
+
+
+def left_over(mirror: Mirror) -> Optional[MirrorError]:
+    """Why the flow is not whole; `None` if every partition is caught up."""
+    reason = _unfinished(mirror)
+    if reason is None:
+        return None
+    if any(part.refused for part in mirror.stopped()):
+        return RefusedError(reason)
+    return MirrorError(reason, way_out(mirror.stopped()))
+
+
+def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:
+    """What to do where partitions stopped at records that the flow's change fails on; `None` where none did."""
+    if not any(part.fails for part in stopped):
+        return None
+    return "name a dead.letter.topic for records that cannot be changed, or leave them out by on.error: skip"
+
+
+def _unfinished(mirror: Mirror) -> Optional[str]:
+    stopped, blocked = mirror.stopped(), mirror.blocked()
+    not_copied = mirror.not_copied()
+    if not_copied:
+        return f"{mirror.flow.name}: --until names {not_copied[0]}, which this flow does not copy"
+    if stopped:
+        return f"{mirror.flow.name}: {counted(len(stopped), 'partition')} stopped; the first: {stopped[0].stopped}"
+    if blocked:
+        return f"{mirror.flow.name}: {counted(len(blocked), 'topic')} cannot be copied; the first: {blocked[0]}"
+    return None

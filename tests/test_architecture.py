@@ -1,18 +1,18 @@
-"""The house rules as tests: who may import whom, the syntax floor, sizes, logging, contracts. Prints its measures."""
+"""The house rules as tests: who may import whom, the syntax floor, logging, contracts."""
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple, Union
+from typing import Dict, Iterator, List, Set, Tuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SYNTAX_FLOOR = (3, 8)
-MODULE_LINES, FUNCTION_LINES = 700, 80
-Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
 # One door for each outside system: the modules, or whole packages, that may import it.
 ONLY_IN: Dict[str, Tuple[str, ...]] = {
@@ -60,6 +60,12 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "state.folders": (("_jvm", "_jsc"), "Hadoop's FileSystem: Spark has no public call that deletes a checkpoint"),
     "state.tables": (("_jsparkSession",), "newSession() forgets settings that were made at run time"),
 }
+# What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
+EXECUTORS = ("mirror_lib.replicate.lane", "mirror_lib.preflight.probe")
+NOT_ON_EXECUTORS = (
+    *("commands", "cli", "topics", "control", "cluster", "preview", "explain", "translate", "takeover", "verify"),
+    *("config.loader", "config.flows", "config.settings", "state.tables", "replicate.flow", "copy_job"),
+)
 NAMES_TO_AVOID = re.compile(r"utils?|common|helpers?|base|manager")
 
 
@@ -107,14 +113,6 @@ def breaches(module: str, tree: ast.Module) -> List[str]:
         if top == "mirror_lib" and any(within(module, (a,)) and within(rest, (b,)) for a, b in NEVER):
             found.append(f"{module} imports {name}, which it must not know")
     return found
-
-
-def functions(tree: ast.Module) -> Iterator[Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-
-
-def length(function: Function) -> int:
-    return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
 def logs_f_string(node: ast.AST) -> bool:
@@ -190,19 +188,52 @@ def test_annotations_are_not_evaluated_on_the_oldest_python(path: Path) -> None:
     assert not annotated or "__future__.annotations" in imports(tree)
 
 
-def test_modules_and_functions_stay_readable(capsys: pytest.CaptureFixture[str]) -> None:
-    rows, too_long = [], []
-    for path in PRODUCT:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        spans = {f.name: length(f) for f in functions(tree_of(path))}
-        worst = max(spans, key=lambda name: spans[name], default="-")
-        comments = sum(line.lstrip().startswith("#") for line in lines)
-        rows.append(f"{module_of(path):28}{len(lines):6}{comments:9}{len(spans):10}{spans.get(worst, 0):6}  {worst}")
-        too_long += [f"{module_of(path)} has {len(lines)} lines"] * (len(lines) > MODULE_LINES)
-        too_long += [f"{module_of(path)}.{n} has {size} lines" for n, size in spans.items() if size > FUNCTION_LINES]
-    with capsys.disabled():
-        print(f"\n{'module':28}{'lines':>6}{'comments':>9}{'functions':>10}{'max':>6}  longest", *rows, sep="\n")
-    assert not too_long
+def part_of(module: str) -> str:
+    """The package of a module, or the module itself where it is in none: `log.batch` is in `log`."""
+    return module.partition(".")[0]
+
+
+def circle(edges: Dict[str, Set[str]]) -> List[str]:
+    """Parts that import each other in a circle, the first one at both ends; empty where there is none."""
+    path: List[str] = []
+    done: Set[str] = set()
+
+    def follow(part: str) -> List[str]:
+        if part in path:
+            return [*path[path.index(part) :], part]
+        if part in done:
+            return []
+        path.append(part)
+        for after in sorted(edges.get(part, ())):
+            found = follow(after)
+            if found:
+                return found
+        done.add(path.pop())
+        return []
+
+    return next(filter(None, map(follow, sorted(edges))), [])
+
+
+def test_imports_between_packages_have_no_circle() -> None:
+    """Also late ones, and those for types alone: a reader follows them too."""
+    edges: Dict[str, Set[str]] = {}
+    for path in sources("mirror_lib"):
+        part = part_of(module_of(path))
+        into = {part_of(name.partition(".")[2]) for name in imports(tree_of(path)) if name.startswith("mirror_lib.")}
+        edges.setdefault(part, set()).update(into - {part})
+    assert circle(edges) == []
+    assert circle({**edges, "errors": {"cli"}}), "a circle is not seen"
+
+
+@pytest.mark.parametrize("door", EXECUTORS)
+def test_executors_import_no_planning(door: str) -> None:
+    """A process of its own, as a task's worker is one: whatever it imports is on every executor."""
+    names = "[name.partition('.')[2] for name in sys.modules if name.startswith('mirror_lib.')]"
+    program = f"import sys, {door}; print('\\n'.join({names}))"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    loaded = ran.stdout.split()
+    assert door.partition(".")[2] in loaded
+    assert [name for name in loaded if within(name, NOT_ON_EXECUTORS)] == []
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=module_of)

@@ -8,7 +8,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.records.pass_room import Room
-from mirror_lib.replicate.ranges import left_the_log
+from mirror_lib.replicate.loss import left_the_log
 from mirror_lib.replicate.starts import Start
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, SOURCE, PassRow, RowPass

@@ -22,8 +22,8 @@ from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.log.tail import glances
 from mirror_lib.records.rows import Partition
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
+from mirror_lib.replicate.loss import CONTINUE_HINT, left_the_log
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
-from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
 from mirror_lib.replicate.recovery import may_hold_records, stop_at_lost_tails, told_ends
 
 log = logging.getLogger(__name__)

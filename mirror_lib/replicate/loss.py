@@ -9,12 +9,19 @@ from __future__ import annotations
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Record
 from mirror_lib.replicate.log_records import Match, Records, equal
 from mirror_lib.state.records import Position
 
 # How many of the source's first records must lie on the remote log in a row, as far as that goes.
 WINDOW = 1000
+CONTINUE_HINT = "set on.data.loss: continue to go on from there"
+
+
+def left_the_log(source: TopicPartition, first: int, log_start: int) -> str:
+    """What is said of the upstream offsets from `first` to `log_start`."""
+    return f"{source[0]}-{source[1]}: offsets {first} to {log_start - 1} left the source's log before they were copied"
 
 
 class Settled(NamedTuple):

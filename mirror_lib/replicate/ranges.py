@@ -10,6 +10,7 @@ from typing import Mapping, Optional
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.replicate.loss import CONTINUE_HINT, left_the_log
 from mirror_lib.replicate.starts import Start
 from mirror_lib.state.records import (
     DATA_LOST,
@@ -19,8 +20,6 @@ from mirror_lib.state.records import (
     PartitionKey,
     Position,
 )
-
-CONTINUE_HINT = "set on.data.loss: continue to go on from there"
 
 
 @dataclass(frozen=True)
@@ -95,11 +94,6 @@ def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, sou
         reason = f"{name}: the source's log ends at {source.end}, before offset {at} that was copied; it was truncated"
         return _lost(flow, key, position, source, source.end, reason)
     return Range(key, position, source.end)
-
-
-def left_the_log(source: TopicPartition, first: int, log_start: int) -> str:
-    """What is said of the upstream offsets from `first` to `log_start`."""
-    return f"{source[0]}-{source[1]}: offsets {first} to {log_start - 1} left the source's log before they were copied"
 
 
 def _goes_on(

@@ -15,9 +15,8 @@ from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.tail import LogEntries, LostTail, glances, log_entries
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.log_records import Records
-from mirror_lib.replicate.loss import settle
+from mirror_lib.replicate.loss import CONTINUE_HINT, left_the_log, settle
 from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.ranges import CONTINUE_HINT, left_the_log
 from mirror_lib.replicate.reconcile import reconcile
 from mirror_lib.state.records import COPIED_AGAIN, Position
 

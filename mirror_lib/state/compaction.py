@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from mirror_lib.state.copied_partition import COPIED_PARTITION
 from mirror_lib.state.merged_rows import merged_rows
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS
-from mirror_lib.state.tables import COMMIT_NAME, StateTable, TableSchema
+from mirror_lib.state.schema import TableSchema
+from mirror_lib.state.tables import COMMIT_NAME, StateTable
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Row
 
 from mirror_lib.state.records import PartitionKey
-from mirror_lib.state.tables import Column
+from mirror_lib.state.schema import Column
 
 COPIED_PARTITION = (
     Column("flow", "string", "A->B"),

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from mirror_lib.local_rows import local_rows
 from mirror_lib.state.records import GroupOffset, GroupOffsetRun, MoveKey
-from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
+from mirror_lib.state.schema import Column, TableSchema
+from mirror_lib.state.tables import COMMIT_NAME, StateTable
 
 GROUP_OFFSETS = TableSchema(
     name="group_offsets",

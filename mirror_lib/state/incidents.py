@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from mirror_lib.local_rows import local_rows
 from mirror_lib.state.records import INCIDENT_KINDS, OFFSETS_SKIPPED, TOPIC_RECREATED, Incident, LeftOut
-from mirror_lib.state.tables import Column, StateTable, TableSchema
+from mirror_lib.state.schema import Column, TableSchema
+from mirror_lib.state.tables import StateTable
 
 INCIDENTS = TableSchema(
     name="incidents",

@@ -7,7 +7,8 @@ from typing import Dict, FrozenSet, Sequence, Set, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.state.tables import Column, StateTable, TableSchema
+from mirror_lib.state.schema import Column, TableSchema
+from mirror_lib.state.tables import StateTable
 
 LANE_PRODUCERS = TableSchema(
     name="lane_producers",

@@ -20,7 +20,8 @@ from mirror_lib.state.offset_map import merge_runs
 from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSync, OffsetSyncs, PartitionKey, Position
 from mirror_lib.state.run_rows import RunRows, run_rows
 from mirror_lib.state.runs_in_parts import parts_of, runs_in_parts
-from mirror_lib.state.tables import COMMIT_NAME, Column, StateTable, TableSchema
+from mirror_lib.state.schema import Column, TableSchema
+from mirror_lib.state.tables import COMMIT_NAME, StateTable
 from mirror_lib.under_way import UnderWay
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import FencedError
-from mirror_lib.state.tables import Column, StateTable, TableSchema
+from mirror_lib.state.schema import Column, TableSchema
+from mirror_lib.state.tables import StateTable
 
 ROW_PASSES = TableSchema(
     name="row_passes",

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from mirror_lib.state.cluster_ids import same_cluster, same_clusters
 from mirror_lib.state.records import MirrorRun
-from mirror_lib.state.tables import Column, StateTable, TableSchema
+from mirror_lib.state.schema import Column, TableSchema
+from mirror_lib.state.tables import StateTable
 
 RUNS = TableSchema(
     name="runs",

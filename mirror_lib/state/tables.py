@@ -9,8 +9,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from weakref import WeakKeyDictionary
 
 from delta.tables import DeltaTable
@@ -23,6 +22,7 @@ from mirror_lib.job_names import named
 from mirror_lib.local_rows import local_rows
 from mirror_lib.spark_end import memory_hint, spark_ended
 from mirror_lib.state.commit_log import CommitLog, dispensable
+from mirror_lib.state.schema import SINCE, Column, TableSchema, lacking
 
 log = logging.getLogger(__name__)
 
@@ -56,29 +56,6 @@ CHANGES = 5
 _CREATION: Dict[str, threading.Lock] = {}
 # By a table's path: held by a change that was refused once, and which an append would get in the way of again.
 _ALONE: Dict[str, threading.Lock] = {}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a public table: name, Spark SQL type, and what its value means."""
-
-    name: str
-    type: str
-    comment: str
-
-
-@dataclass(frozen=True)
-class TableSchema:
-    """A public table: folder name under `state:`, what a row is, its columns. `stamp` is filled in at the commit."""
-
-    name: str
-    comment: str
-    columns: Tuple[Column, ...]
-    stamp: str
-
-    def given(self) -> Sequence[Tuple[str, str]]:
-        """The columns that a writer gives: name and type."""
-        return [(column.name, column.type) for column in self.columns if column.name != self.stamp]
 
 
 # No Java code is made for a query. The first look at a table's log is mostly that, for a few hundred lines; what is
@@ -138,6 +115,8 @@ class StateTable:
         self._schema = schema
         self._last_name: Optional[str] = None
         self._counted = False
+        # The columns of later releases, once the table was looked at.
+        self._lacks: Optional[List[Column]] = None
         self.path = f"{state.rstrip('/')}/{schema.name}"
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
         self._creation = _CREATION.setdefault(self.path, threading.Lock())
@@ -152,7 +131,35 @@ class StateTable:
             with self._creation:
                 if not DeltaTable.isDeltaTable(self._spark, self.path) and not (made_elsewhere and self._can_be_read()):
                     return None
-            return self._spark.read.format("delta").load(self.path)
+            return self._complete(self._spark.read.format("delta").load(self.path))
+
+    def _complete(self, rows: DataFrame) -> DataFrame:
+        """With the columns that a table of an older release lacks, which stays as it is: reading changes nothing."""
+        for column in self._lacking(rows):
+            rows = rows.withColumn(column.name, F.lit(None).cast(column.type))
+        return rows
+
+    def _lacking(self, rows: DataFrame) -> List[Column]:
+        """Of the table's rows. Raises `RefusedError`."""
+        if self._lacks is None:
+            found = {each.name: int(each.metadata.get(SINCE, 1)) for each in rows.schema.fields}
+            self._lacks = lacking(self._schema, found, self.path)
+        return self._lacks
+
+    def _migrate(self) -> None:
+        """Add the columns that a table of an older release lacks, before this one writes to it. It must exist."""
+        if self._lacks is None or self._lacks:
+            names = [column.name for column in self._lacking(self._spark.read.format("delta").load(self.path))]
+            if names:
+                empty = self._described(self._stamped([]))
+                empty.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)
+                log.warning("%s: the columns %s were added to a table of an older release", self.path, ", ".join(names))
+            self._lacks = []
+
+    def _described(self, rows: DataFrame) -> DataFrame:
+        """The rows with what the table keeps of each column."""
+        columns = self._schema.columns
+        return rows.select([F.col(each.name).alias(each.name, metadata=each.metadata()) for each in columns])
 
     def _can_be_read(self) -> bool:
         try:
@@ -165,7 +172,7 @@ class StateTable:
         """The table as it is now, which it stays however often it is asked. It must exist. StateError."""
         with self.explained("read"):
             (last,) = self.delta().history(1).select("version").collect()
-            return self._spark.read.format("delta").option("versionAsOf", last[0]).load(self.path)
+            return self._complete(self._spark.read.format("delta").option("versionAsOf", last[0]).load(self.path))
 
     def count(self) -> int:
         """How many rows the table has, from what Delta's log says of its files. It must exist. StateError."""
@@ -191,6 +198,7 @@ class StateTable:
         at last, is a StateError.
         """
         with self.explained("change rows of"):
+            self._migrate()
             with self._alone:
                 pass  # a change that was refused once goes first
             if self._made(make):
@@ -266,6 +274,7 @@ class StateTable:
             self._last_name = name
             stamped = made()
             if not self._created_with(stamped, options):
+                self._migrate()
                 with self._alone:
                     pass  # a change that was refused once goes first
                 stamped.write.format("delta").mode("append").options(**options).save(self.path)
@@ -327,13 +336,12 @@ class StateTable:
         """Create the table with its first rows, in one commit. False if it is there already."""
         # Delta's builder would need a commit of its own, twice the time of an append, and refuses for ever a folder in
         # which a driver died, or a disk was full, before the first commit.
-        named = [F.col(each.name).alias(each.name, metadata={"comment": each.comment}) for each in self._schema.columns]
         with self._creation:
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 return False
             given = {**table_properties(self._spark.version), **options}
             try:
-                rows.select(named).write.format("delta").mode("append").options(**given).save(self.path)
+                self._described(rows).write.format("delta").mode("append").options(**given).save(self.path)
             except Exception as error:
                 # Two drivers may create it at the same moment: the loser's next append finds it, even where Delta's own
                 # look at the folder was an old one.

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
 from mirror_lib.state.records import PartitionKey, TakenOver
-from mirror_lib.state.tables import Column, StateTable, TableSchema
+from mirror_lib.state.schema import Column, TableSchema
+from mirror_lib.state.tables import StateTable
 
 TAKEOVERS = TableSchema(
     name="takeovers",

@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import AclBinding
-from mirror_lib.state.tables import Column, StateTable, TableSchema
+from mirror_lib.state.schema import Column, TableSchema
+from mirror_lib.state.tables import StateTable
 
 CREATED, GIVEN_UP = "created", "given up"
 _OF_ACL = tuple(AclBinding.__dataclass_fields__)

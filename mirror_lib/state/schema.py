@@ -1,0 +1,72 @@
+"""The columns of the public tables, the version of a schema, and what becomes of a table of another release. Pure.
+
+A release that adds columns gives them the next version in `since`. Each column of a table carries that number in its
+metadata, so a table's version is the greatest of them, and is there to read without a query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, Mapping, Sequence, Tuple
+
+from mirror_lib.errors import RefusedError
+
+SINCE = "mirror.since"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a public table: name, Spark SQL type, what its value means, and the version that added it."""
+
+    name: str
+    type: str
+    comment: str
+    since: int = 1
+
+    def metadata(self) -> Mapping[str, object]:
+        """What the table keeps of it beside name and type."""
+        return {"comment": self.comment, SINCE: self.since}
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A public table: folder name under `state:`, what a row is, its columns. `stamp` is filled in at the commit."""
+
+    name: str
+    comment: str
+    columns: Tuple[Column, ...]
+    stamp: str
+
+    @property
+    def version(self) -> int:
+        """The version of the last column that was added."""
+        return max(column.since for column in self.columns)
+
+    def given(self) -> Sequence[Tuple[str, str]]:
+        """The columns that a writer gives: name and type."""
+        return [(column.name, column.type) for column in self.columns if column.name != self.stamp]
+
+
+def lacking(schema: TableSchema, found: Mapping[str, int], path: str) -> List[Column]:
+    """The columns that a table of an older release lacks, of which its rows have no value.
+
+    `found` are the table's columns with the version that added each. Raises `RefusedError` for a table of a newer
+    release, and for one whose columns no release wrote.
+    """
+    version = max(found.values(), default=1)
+    unknown = [name for name in found if name not in {column.name for column in schema.columns}]
+    lacks = [column for column in schema.columns if column.name not in found]
+    if version > schema.version:
+        raise RefusedError(
+            f"the table {path} has version {version} of its schema, and this release knows version {schema.version}: "
+            "nothing was read or written there",
+            "run the release that wrote it or a newer one, or name another folder as `state`",
+        )
+    odd = unknown or [column.name for column in lacks if column.since <= version]
+    if odd:
+        raise RefusedError(
+            f"the table {path} {'has' if unknown else 'lacks'} the columns {', '.join(odd)}, unlike version {version} "
+            "of its schema: nothing was read or written there",
+            "it was changed by hand: restore an earlier version of the table, or name another folder as `state`",
+        )
+    return lacks

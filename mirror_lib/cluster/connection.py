@@ -20,10 +20,11 @@ from kafka.protocol.producer import InitProducerIdRequest
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, LoginError
-from mirror_lib.log.brokers import LoginRefused, admin_connections
 from mirror_lib.log.connection import LogClient, Network
 from mirror_lib.log.listener import mismatch
 from mirror_lib.log.login import ready_options
+from mirror_lib.log.login_refusals import LoginRefused
+from mirror_lib.log.wire import admin_connections, manager_of, stop
 
 log = logging.getLogger(__name__)
 # At DEBUG these log the client's configuration and the bytes it sends, passwords included; and they log each attempt to
@@ -88,7 +89,7 @@ class ClusterConnection:
 
     def _knows(self, request: Any, version: int) -> bool:
         """Whether the brokers take this kind of request in this version."""
-        low, high = self._client._manager.broker_version_data.api_versions.get(request.API_KEY, (0, -1))
+        low, high = manager_of(self._client).broker_version_data.api_versions.get(request.API_KEY, (0, -1))
         return bool(low <= version <= high)
 
     def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
@@ -96,7 +97,7 @@ class ClusterConnection:
 
         The admin client's own calls raise the first error of any group, so raw answers are read instead.
         """
-        manager = self._client._manager
+        manager = manager_of(self._client)
         answers: Dict[int, Any] = {}
 
         async def send(node: Optional[int], request: Any) -> Any:
@@ -157,7 +158,7 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
         for host, port, _ in collect_hosts(options["bootstrap_servers"]):
             reason = mismatch(options["security_protocol"], host, port)
             if reason is not None and made:
-                made[0]._manager.refuse(reason)
+                manager_of(made[0]).refuse(reason)
 
     notice = threading.Timer(NOTICE_SECONDS, look_closer)
     notice.daemon = True
@@ -165,13 +166,11 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
     try:
         return KafkaAdminClient(**options, kafka_client=connections)
     except KafkaError as error:
-        # The library leaves its thread and its connections behind.
         for client in made:
-            client.close()
-            client._net.stop()
+            stop(client)
         if isinstance(error, LoginRefused):
             raise LoginError(f"cannot log in to {place}: {error.args[0]}", LOGIN_HINT) from error
-        last = made[0]._manager.last_failure if made else ""
+        last = manager_of(made[0]).last_failure if made else ""
         reason = f"no answer in {patience:.0f} s" if isinstance(error, KafkaTimeoutError) else type(error).__name__
         reason += f"; the last attempt: {last}" if last else ""
         raise ClusterError(

@@ -16,10 +16,10 @@ from kafka.future import Future as KafkaFuture
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror_lib.errors import ClusterError, LoginError
-from mirror_lib.log.brokers import BrokerConnections, LoginRefused
 from mirror_lib.log.freed_memory import keep_freed_memory
 from mirror_lib.log.login import ready_options
-from mirror_lib.log.transports import BrokerLoop
+from mirror_lib.log.login_refusals import LoginRefused
+from mirror_lib.log.wire import BrokerConnections, BrokerLoop
 
 log = logging.getLogger(__name__)
 

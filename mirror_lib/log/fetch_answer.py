@@ -9,9 +9,6 @@ import struct
 import uuid
 from typing import Any, List, NamedTuple, Optional, Tuple
 
-from kafka.protocol.api_header import ResponseHeader
-from kafka.protocol.consumer import FetchRequest
-
 KNOWS_LOG_START, KNOWS_SESSIONS, KNOWS_NEAREST, COMPACT, BY_TOPIC_ID = 5, 7, 11, 12, 13
 
 # No other replica than the leader is named to read from.
@@ -58,36 +55,6 @@ class FetchAnswer(NamedTuple):
     error_code: int
     session_id: int
     responses: List[TopicAnswer]
-
-
-class FetchRequestOfViews(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
-    """The library's request, whose answer is a `FetchAnswer`."""
-
-    def with_header(self, correlation_id: int = 0, client_id: str = "") -> None:
-        """As the library's."""
-        super().with_header(correlation_id=correlation_id, client_id=client_id)
-        self._header: Any = _Header(self._header, self.API_VERSION)
-
-
-class _Header:
-    """A request's header, which tells how the answer is read."""
-
-    def __init__(self, header: Any, version: int) -> None:
-        self._header = header
-        self._version = version
-        self.correlation_id = header.correlation_id
-
-    def encode(self, flexible: bool = False) -> Any:
-        return self._header.encode(flexible=flexible)
-
-    def get_response_class(self) -> _Header:
-        return self
-
-    def parse_header(self, frame: Any) -> Any:
-        return ResponseHeader.decode(frame, flexible=self._version >= COMPACT)
-
-    def decode(self, frame: Any) -> FetchAnswer:
-        return read_answer(frame.read(), self._version)
 
 
 def read_answer(view: memoryview, version: int) -> FetchAnswer:

@@ -6,9 +6,10 @@ import uuid
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from mirror_lib.log.connection import Partition, by_topic
-from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST, FetchRequestOfViews
+from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST
 from mirror_lib.log.fetch_session import Asked
 from mirror_lib.log.fetch_turns import MAX_WAIT_MS
+from mirror_lib.log.wire import FetchRequestOfViews
 
 
 def fetch_request(

@@ -12,8 +12,6 @@ from ctypes.util import find_library
 from functools import lru_cache
 from typing import Any, Dict, NamedTuple, Optional
 
-from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
-
 from mirror_lib.config.jaas import KerberosLogin
 from mirror_lib.errors import ConfigError
 
@@ -56,25 +54,7 @@ class _Message(NamedTuple):
     message: bytes
 
 
-class KerberosMechanism(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types
-    """Tickets for the principal of a cluster's own keytab; the library takes the process's, one for all clusters.
-
-    Raises `KerberosError` where there is no ticket.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        login: KerberosLogin = options["sasl_kerberos_name"]
-        self._is_done = self._is_authenticated = False
-        self.auth_id = f"{login.service}@{options['host']}"
-        self._client_ctx = _Context(self.auth_id, login)
-        self._next_token = self._client_ctx.step(None)
-
-    def auth_details(self) -> str:
-        """As the library's."""
-        return f"Authenticated to {self.auth_id} via SASL / GSSAPI"
-
-
-class _Context:
+class SecurityContext:
     """A security context of the initiator, with the methods that kafka-python calls."""
 
     def __init__(self, service: str, login: KerberosLogin) -> None:

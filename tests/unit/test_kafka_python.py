@@ -22,12 +22,18 @@ from kafka.protocol.parser import KafkaProtocol
 
 import mirror_lib
 from mirror_lib.cluster.group_turns import Turns
-from mirror_lib.log.brokers import BrokerConnection, BrokerConnections
-from mirror_lib.log.fetch_answer import FetchRequestOfViews
-from mirror_lib.log.frames import FrameProtocol
-from mirror_lib.log.kerberos import KerberosMechanism
+from mirror_lib.log import wire
 from mirror_lib.log.tokens import TokenSource
-from mirror_lib.log.transports import BrokerLoop, BulkTlsTransport, BulkTransport
+from mirror_lib.log.wire import (
+    BrokerConnection,
+    BrokerConnections,
+    BrokerLoop,
+    BulkTlsTransport,
+    BulkTransport,
+    FetchRequestOfViews,
+    FrameProtocol,
+    KerberosMechanism,
+)
 
 TRANSPORT = (
     *("_close", "_closed", "_net", "_protocol", "_read", "_read_from_sock", "_read_task", "_sock", "_sock_send"),
@@ -102,15 +108,21 @@ def test_each_class_that_extends_the_library_is_listed() -> None:
     assert found - listed == {"LoginRefused", "TokenRefused", "TokenUnavailable"}
 
 
+def test_one_file_touches_what_is_private_to_the_library() -> None:
+    assert {cls.__module__ for cls, names in INHERITED.items() if names} == {wire.__name__}
+
+
 def test_private_names_used_from_outside_are_listed_and_exist() -> None:
-    found = set()
+    found, places = set(), set()
     for path in Path(mirror_lib.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         imported = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
         if any(name.split(".")[0] == "kafka" for name in imported):
             accesses = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and not is_self(n.value))
-            found |= {node.attr for node in accesses if PRIVATE.fullmatch(node.attr)}
-    assert found == set(OUTSIDE)
+            names = {node.attr for node in accesses if PRIVATE.fullmatch(node.attr)}
+            found |= names
+            places |= {path.name} if names else set()
+    assert found == set(OUTSIDE) and places == {"wire.py"}
     for name, classes in OUTSIDE.items():
         for cls in classes:
             assert name in names_of_library(cls), f"{cls.__name__} has no {name}"

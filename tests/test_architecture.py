@@ -56,9 +56,12 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "session": (("_jvm",), "the check that refuses a session without a JVM"),
     "spark_metrics": (("_jvm",), "PySpark has no public call for Spark's metrics system"),
     "spark_end": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
-    "state.commit_log": (("_jvm",), "Hadoop's FileSystem, where an operator opted in to shorten Delta's log"),
     "state.folders": (("_jvm", "_jsc"), "Hadoop's FileSystem: Spark has no public call that deletes a checkpoint"),
-    "state.tables": (("_jsparkSession",), "newSession() forgets settings that were made at run time"),
+    "state.tables": (
+        ("_jsparkSession", "_jvm"),
+        "newSession() forgets settings that were made at run time; Hadoop's FileSystem, where an operator opted in to "
+        "shorten Delta's log",
+    ),
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
 EXECUTORS = ("mirror_lib.replicate.lane", "mirror_lib.preflight.probe")

@@ -10,8 +10,7 @@ from typing import List
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.changes.catalyst import guarded
-from mirror_lib.changes.placement import placed_column
+from mirror_lib.changes.catalyst import guarded, murmur2_column
 from mirror_lib.changes.remote_names import RemoteNames
 from mirror_lib.changes.select_list import HEADERS_TYPE, REMOTE_TOPIC, Output, outputs
 from mirror_lib.changes.sentences import FAILURE, explained, refuse_other_rows
@@ -39,6 +38,12 @@ _UNUSABLE = {
     "timestamp": f"case when {_MADE}.timestamp is null then 'timestamp is null' end",
     "headers": f"case when exists({_MADE}.headers, header -> header.key is null) then 'a header has no key' end",
 }
+
+
+def placed_column(spark: SparkSession, key: Column, partition: Column, count: Column) -> Column:
+    """The partition, an int, of `count` partitions, of a record with `key` that came from `partition`."""
+    hashed = murmur2_column(spark, key).bitwiseAND(F.lit(0x7FFFFFFF))
+    return F.coalesce(hashed, partition) % count
 
 
 def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: bool = False) -> DataFrame:

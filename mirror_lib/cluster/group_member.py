@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from types import TracebackType
-from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Type
 
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaPartition
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.errors import (
     AuthorizationError,
     GroupMaxSizeReachedError,
@@ -20,9 +21,9 @@ from kafka.errors import (
     KafkaError,
     TopicAuthorizationFailedError,
 )
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from mirror_lib.cluster.connection import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS, some
-from mirror_lib.cluster.group_turns import Turns
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
@@ -43,6 +44,58 @@ STRANGERS = "consumers of another kind are in the group, an old MirrorMaker perh
 FULL = "the group has as many members as group.max.size allows"
 # What no broker takes later either, or the client itself does not.
 REFUSED = (InvalidGroupIdError, InvalidSessionTimeoutError, KafkaConfigurationError)
+
+
+VERSION = 0
+YOUR_TURN, STAND_BY = b"copy", b"stand by"
+
+
+# The group's own protocol decides whose turn it is (KIP-62): all processes join, the leader names one, and Kafka's
+# failure detection ends a turn. No partition is assigned, so no member fetches. Turns save work; the fence keeps records
+# from doubling.
+class Turns(AbstractPartitionAssignor):  # type: ignore[misc]
+    """`claim` answers since when this process copies, in milliseconds since 1970, 0 if it does not.
+
+    `told` is called with whether it is this process's turn, after each round.
+    """
+
+    # MirrorMaker 1 does not know this protocol: it and these processes cannot be in a group at the same time.
+    name = "mirror-turns"
+
+    def __init__(self, claim: Callable[[], int], told: Callable[[bool], None]) -> None:
+        self._claim = claim
+        self._told = told
+
+    def metadata(self, topics: Sequence[str]) -> Any:
+        """What this process says of itself. The topics keep their committed offsets from expiring (KIP-211)."""
+        return ConsumerProtocolSubscription(VERSION, sorted(topics), b"%d" % self._claim())
+
+    def assign(self, cluster: Any, members: List[Any]) -> Dict[str, Any]:
+        """The leader's decision."""
+        chosen = chosen_member({each.member_id: _claim_of(each.metadata.user_data) for each in members})
+        return {
+            each.member_id: ConsumerProtocolAssignment(
+                VERSION, [], YOUR_TURN if each.member_id == chosen else STAND_BY
+            )
+            for each in members
+        }
+
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        """What the leader decided for this process."""
+        self._told(assignment.user_data == YOUR_TURN)
+
+
+def chosen_member(claims: Dict[str, int]) -> str:
+    """The member that copies, who began last if several say that they do; else the first of the names.
+
+    A process that stood still and comes back claims its turn as well; who was given it meanwhile has fenced it.
+    """
+    return min(claims, key=lambda member: (-claims[member], member))
+
+
+def _claim_of(user_data: Any) -> int:
+    text = bytes(user_data or b"")
+    return int(text) if text.isdigit() else 0
 
 
 class GroupMember:

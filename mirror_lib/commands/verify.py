@@ -44,8 +44,7 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as
     from mirror_lib.cluster import clusters_of
     from mirror_lib.cluster.connection import some
     from mirror_lib.state.incidents import IncidentTable
-    from mirror_lib.verify.left_out import with_left_out
-    from mirror_lib.verify.unlisted import with_unlisted
+    from mirror_lib.verify.unlisted import with_left_out, with_unlisted
     from mirror_lib.verify.verdicts import report_json, report_lines
 
     with clusters_of(flow) as clusters:

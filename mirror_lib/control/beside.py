@@ -12,17 +12,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Type
 
 from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.control.duty import Duty
 from mirror_lib.control.heartbeats import HeartbeatWriter
-from mirror_lib.control.last_clusters import LastClusters, LastRuns
 from mirror_lib.control.pairs import beating_pairs
 from mirror_lib.control.report import ControlReport
 from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
+from mirror_lib.errors import LoginError, MirrorError, cause_of
+from mirror_lib.state.cluster_ids import same_clusters
+from mirror_lib.state.records import MirrorRun
 from mirror_lib.topics.old_brokers import settled
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,104 @@ STOP_SECONDS = 2.0
 CONFIGS, ACLS, HEARTBEATS = "topic configs", "ACLs", "heartbeats"
 
 Watcher = Callable[[ControlReport], None]
+
+
+# What failed is tried again after a minute, also where its interval is longer; a login that was refused also where its
+# interval is shorter, as any attempt may be the one that locks an account.
+RETRY_SECONDS = 60.0
+
+
+class Duty:
+    """Takes a turn at once and then every `interval` seconds; `None` is once.
+
+    `told` gets what each turn did, errors as problems. `looked` is set when the first turn is over, or will not come.
+    """
+
+    def __init__(
+        self, name: str, interval: Optional[float], turn: Callable[[], Synced], told: Callable[[Synced], None]
+    ) -> None:
+        self._interval, self._turn, self._told = interval, turn, told
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.looked = threading.Event()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """No further turn; the present one may go on for a while."""
+        self._over.set()
+
+    def wait(self, seconds: float) -> bool:
+        """True when it has ended."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        pause: Optional[float] = 0.0
+        while pause is not None and not self._over.wait(pause):
+            began = time.monotonic()
+            synced = self._try()
+            self._told(synced)
+            self.looked.set()
+            pause = pause_after(self._interval, synced, time.monotonic() - began)
+        self.looked.set()
+
+    def _try(self) -> Synced:
+        try:
+            return self._turn()
+        except MirrorError as error:
+            return Synced(problems=(str(error),), refused=isinstance(error, LoginError))
+        except Exception as error:
+            # The thread's last resort: without it a duty could end in silence.
+            log.debug("%s failed", self._thread.name, exc_info=True)
+            return Synced(problems=(f"{type(error).__name__}: {cause_of(error)}",))
+
+
+def pause_after(interval: Optional[float], synced: Synced, taken: float) -> Optional[float]:
+    """Seconds until the next turn, counted from the start of this one; `None` for no further turn. Pure."""
+    if interval is None:
+        return None
+    wanted = min(interval, RETRY_SECONDS) if synced.problems else interval
+    return max(0.0, (RETRY_SECONDS if synced.refused else wanted) - taken)
+
+
+# Asked before anything is done beside the copy: a cluster that the copy is refused on is not to be changed either.
+class LastRuns(Protocol):
+    """Remembers the runs of flows."""
+
+    def latest(self, flow: str) -> Optional[MirrorRun]:
+        """The run of `flow` that started last; `None` before the first. May raise StateError."""
+
+
+class LastClusters:
+    """What the last runs of `flows` say of their clusters. Read when it is asked for, and once it is known kept."""
+
+    def __init__(self, runs: LastRuns, flows: Sequence[ReplicationFlow]) -> None:
+        self._runs, self._flows = runs, flows
+        self._known: Dict[str, MirrorRun] = {}
+        self._reading = threading.Lock()
+
+    def check(self, ids: Mapping[str, str]) -> None:
+        """Raise RefusedError where a cluster of `ids`, by alias, is not that of the last run; StateError.
+
+        A flow that never ran says nothing.
+        """
+        for flow in self._flows:
+            sides = flow.source.alias, flow.target.alias
+            last = None if ids.keys().isdisjoint(sides) else self._last(flow.name)
+            if last is not None:
+                source, target = ids.get(sides[0], last.source_cluster_id), ids.get(sides[1], last.target_cluster_id)
+                same_clusters(flow.name, (source, target), last)
+
+    def _last(self, flow: str) -> Optional[MirrorRun]:
+        # Every duty of a flow asks at its start, and one read is enough.
+        with self._reading:
+            last = self._known.get(flow) or self._runs.latest(flow)
+            if last is not None:
+                self._known[flow] = last
+            return last
 
 
 class ControlBeside:

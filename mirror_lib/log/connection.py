@@ -6,9 +6,12 @@ Single-threaded: a lane drives its source and its target client from one `Networ
 from __future__ import annotations
 
 import base64
+import ctypes
 import logging
+import sys
 import time
 import uuid
+from functools import lru_cache
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from kafka.errors import KafkaError, for_code
@@ -16,7 +19,6 @@ from kafka.future import Future as KafkaFuture
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror_lib.errors import ClusterError, LoginError
-from mirror_lib.log.freed_memory import keep_freed_memory
 from mirror_lib.log.login import ready_options
 from mirror_lib.log.login_refusals import LoginRefused
 from mirror_lib.log.wire import BrokerConnections, BrokerLoop
@@ -33,6 +35,28 @@ HEARING_SECONDS = 0.1
 
 Future = Any
 Partition = Tuple[str, int]
+
+
+# <malloc.h>. A piece of up to so many bytes comes from the heap (more than this glibc refuses), and the heap is given
+# back from so many free bytes at its end on: a process then holds at most that much for nothing.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+_FROM_HEAP_BYTES = 32 * 1024 * 1024
+_KEPT_BYTES = 64 * 1024 * 1024
+
+
+@lru_cache(maxsize=None)
+def keep_freed_memory() -> bool:
+    """Make the allocator keep what is freed, up to 64 MB; False where it is another one, which then does as it does.
+
+    A fetch answer takes several pieces of megabytes. By default each goes back to the system when it is freed, and each
+    page of the next one is asked for again, which costs more than to take the answer apart.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "gnu_get_libc_version"):
+        return False
+    return bool(libc.mallopt(_MMAP_THRESHOLD, _FROM_HEAP_BYTES) and libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))
 
 
 class Disconnected(Exception):

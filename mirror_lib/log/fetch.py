@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 import uuid
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from mirror_lib.log.batch import Buffer
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, error_name, name_of
 from mirror_lib.log.fetch_answer import NO_REPLICA, FetchAnswer
-from mirror_lib.log.fetch_pace import FetchPace
 from mirror_lib.log.fetch_request import fetch_request
 from mirror_lib.log.fetch_session import Asked, FetchSession
 from mirror_lib.log.fetch_turns import BRIEF_WAIT_MS, FetchTurns
-from mirror_lib.log.gaps import Gaps
 from mirror_lib.log.offsets import local_start
 
 READ_UNCOMMITTED = 0
@@ -25,6 +24,73 @@ ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMIT
 # One question to a broker is under way at a time, so what it brings has to be worth a long way.
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 8 * 1024 * 1024
+
+
+# Behind an answer that brought less, questions begin no sooner than so long after each other.
+SMALL_BYTES = 64 * 1024
+PAUSE_SECONDS = 0.005
+
+
+log = logging.getLogger(__name__)
+
+EMPTY_ANSWERS = 3
+
+
+# A compacted log may end in offsets without records: the broker then answers with no data for ever. But so it does for
+# a while where the data lies in tiered storage (KIP-405), which may be slow or held back by a quota: that is no gap.
+class Gaps:
+    """What was answered lately. `local_start` tells the first offset that a partition's leader keeps itself."""
+
+    def __init__(self, local_start: Callable[[Partition], int]) -> None:
+        self._local_start = local_start
+        self._seen: Dict[Partition, Tuple[int, int]] = {}
+        self._stored: Set[Partition] = set()
+
+    def answered(self, partition: Partition, position: int, empty: bool) -> bool:
+        """Whether all from `position` up to the end is a gap. `empty`: no data, below the end, for who was asked alone.
+
+        Raises what `local_start` raises.
+        """
+        at, count = self._seen.pop(partition, (position, 0))
+        if not empty:
+            self._stored.discard(partition)
+            return False
+        count = count + 1 if at == position else 1
+        if count < EMPTY_ANSWERS:
+            self._seen[partition] = (position, count)
+            return False
+        if position >= self._local_start(partition):
+            return True
+        if partition not in self._stored:
+            log.warning("%s: tiered storage gives nothing at offset %d yet; asking again", name_of(partition), position)
+        self._stored.add(partition)
+        return False
+
+    def stored(self, partition: Partition) -> bool:
+        """Whether its data is waited for from tiered storage: brokers read there as long as the request may wait."""
+        return partition in self._stored
+
+
+# Records that trickle in are fetched a few at a time: a request for each would cost both clusters and the task more
+# than the records do.
+class FetchPace:
+    """One task's, by node id. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._asked: Dict[int, float] = {}
+        self._due: Dict[int, float] = {}
+
+    def asked(self, node: int, now: float) -> None:
+        """A question goes to the broker."""
+        self._asked[node] = now
+
+    def answered(self, node: int, brought: int) -> None:
+        """Its answer is there, with so many bytes of records."""
+        self._due[node] = self._asked[node] + (PAUSE_SECONDS if brought < SMALL_BYTES else 0.0)
+
+    def wait(self, node: int, now: float) -> float:
+        """Seconds until the broker may be asked; 0 where it may be now."""
+        return max(0.0, self._due.get(node, now) - now)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ A part is of some of the keys, and where these have too many rows of a stretch o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirror_lib.state.arrow_rows import bigint_columns
 from mirror_lib.state.arrow_runs import KEY, NUMBERS, joined, runs_by_key
 
 if TYPE_CHECKING:
@@ -22,6 +21,18 @@ ROWS_AT_ONCE = 2_500_000
 UPSTREAM = NUMBERS[0]
 # Rows are cut at such steps, so that a part is at most a quarter more than its share.
 STEPS_A_PART = 4
+
+
+def bigint_columns(rows: DataFrame) -> pa.Table:
+    """Run the query, whose columns are all of type bigint; what its rows are, in the order of its partitions."""
+    # Spark has a public way since 4.0. What that calls has been there since 3.0.
+    spark_rows: Any = rows
+    schema = pa.schema([(name, pa.int64()) for name in rows.columns])
+    # Both say which columns have no nulls, which is not the same of every part of a table.
+    if hasattr(rows, "toArrow"):
+        return spark_rows.toArrow().cast(schema)
+    batches = spark_rows._collect_as_arrow()
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
 def parts_of(rows: int) -> int:

@@ -21,7 +21,7 @@ from mirror_lib.errors import ConflictError, MirrorError, StateError, cause_of
 from mirror_lib.job_names import named
 from mirror_lib.local_rows import local_rows
 from mirror_lib.spark_end import memory_hint, spark_ended
-from mirror_lib.state.commit_log import CommitLog, dispensable
+from mirror_lib.state.folders import hadoop_folder
 from mirror_lib.state.schema import SINCE, Column, TableSchema, lacking
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,51 @@ _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 _SMALL_TABLES = {"spark.databricks.delta.snapshotPartitions": "2", "spark.databricks.delta.stats.skipping": "false"}
 _OWN: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 _OWN_LOCK = threading.Lock()
+
+
+# A log that was never shortened takes several turns.
+MOST_AT_ONCE = 1000
+# Commits before the first checkpoint that is left, of a table as `tables` makes it.
+BEFORE_A_CHECKPOINT = 100
+# Of one file. Those of several parts have other names, and do not count.
+CHECKPOINT = ".checkpoint.parquet"
+SUFFIXES = (".json", ".crc", CHECKPOINT)
+
+
+# Delta's own retention removes whole days of its log, and every commit lists all files of the log. So an operator may
+# opt in to fewer commits.
+def dispensable(checkpoints: Sequence[int], kept: int) -> range:
+    """The commits, by version, to delete next: all before the last of `checkpoints` that has `kept` versions behind it.
+
+    At most MOST_AT_ONCE, the oldest first. Behind the newest checkpoint there may be more commits. Pure.
+    """
+    needed = [version for version in checkpoints if version <= max(checkpoints) - kept]
+    if not needed:
+        return range(0)
+    first = max(min(checkpoints) - BEFORE_A_CHECKPOINT, 0)
+    return range(first, min(max(needed), first + MOST_AT_ONCE))
+
+
+class CommitLog:
+    """The log of the table in folder `path`. Each call raises what Hadoop raises."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm: Any = spark._jvm
+        self._paths = jvm.org.apache.hadoop.fs
+        self._folder, self._files = hadoop_folder(spark, f"{path}/_delta_log")
+
+    def checkpoints(self) -> Sequence[int]:
+        """The versions that have a checkpoint."""
+        found = self._files.listStatus(self._folder, self._paths.GlobFilter(f"*{CHECKPOINT}"))
+        names = [status.getPath().getName()[: -len(CHECKPOINT)] for status in found]
+        return [int(name) for name in names if name.isdigit()]
+
+    def delete(self, versions: range) -> None:
+        """Delete these commits, their checkpoints included."""
+        # The oldest first: killed anywhere, what is left is a log without gaps that begins later.
+        for version in versions:
+            for suffix in SUFFIXES:
+                self._files.delete(self._paths.Path(self._folder, f"{version:020d}{suffix}"), False)
 
 
 def own_session(spark: SparkSession) -> SparkSession:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,7 +35,6 @@ from mirror_lib.state.records import LedgerRow
 from mirror_lib.translate.flow import FlowTranslation
 from mirror_lib.translate.passes import PassReport, is_news, one_pass, remember
 from mirror_lib.translate.query import start_once, start_query
-from mirror_lib.translate.timers import CHECKPOINTS, COMMIT, LEDGER, Timers
 from mirror_lib.under_way import UnderWay
 
 if TYPE_CHECKING:
@@ -51,6 +51,35 @@ LEFT = "the next run goes on where it was"
 
 Watcher = Callable[[PassReport], None]
 Watched = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+# With every interval off there is still the ledger to follow.
+IDLE_SECONDS = 60.0
+
+COMMIT, CHECKPOINTS, LEDGER = "commit", "checkpoints", "ledger"
+
+
+class Timers:
+    """What is due when, by the flow's intervals. `shortest` of them, in seconds, is the query's trigger."""
+
+    def __init__(self, flow: ReplicationFlow) -> None:
+        intervals = {
+            COMMIT: flow.sync_group_offsets_interval,
+            CHECKPOINTS: flow.emit_checkpoints_interval,
+            LEDGER: flow.refresh_groups_interval,
+        }
+        self._intervals = {name: seconds for name, seconds in intervals.items() if seconds is not None}
+        self._taken: Dict[str, float] = {LEDGER: time.monotonic()}
+        self.shortest = min(self._intervals.values(), default=IDLE_SECONDS)
+
+    def take(self, name: str) -> bool:
+        """Whether `name` is due; if so its interval begins anew."""
+        interval, now = self._intervals.get(name), time.monotonic()
+        # A trigger comes a little early or late: half a trigger is not worth a whole one of waiting.
+        if interval is None or now - self._taken.get(name, -interval) < interval - self.shortest / 2:
+            return False
+        self._taken[name] = now
+        return True
 
 
 class TranslationRun(FlowLife):

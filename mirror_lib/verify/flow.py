@@ -6,8 +6,9 @@ Changes nothing. Reads both clusters as any consumer does, through Spark's own K
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Collection, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Sized, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -15,28 +16,167 @@ from mirror_lib.changes.check import check_change
 from mirror_lib.changes.expected import expected
 from mirror_lib.changes.remote_names import names_of
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.errors import RefusedError
-from mirror_lib.facts import Cluster
+from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
+from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.spark_end import memory_hint, spark_ended
 from mirror_lib.state.offset_map import downstream_end, downstream_of, last_begun, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import OffsetSyncs, PartitionKey
+from mirror_lib.state.row_passes import REMOTE, SOURCE
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.compacted import compacted
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.digests import DigestReader, Made
-from mirror_lib.verify.extra_partitions import extra_partitions
 from mirror_lib.verify.first_differences import Facing, kinds
 from mirror_lib.verify.partition_verdict import EXAMINED, Finding, lost_at_the_head, partition_verdict
 from mirror_lib.verify.placed import verify_placed
-from mirror_lib.verify.placed_range import Passes
+from mirror_lib.verify.placed_range import Passes, PlacedCopy, placed_copy
 from mirror_lib.verify.screen import screen
-from mirror_lib.verify.topic_verdicts import key_of, topic_verdicts
-from mirror_lib.verify.unread import read_to_the_end
-from mirror_lib.verify.verdicts import VerifyReport
-from mirror_lib.verify.what_was_placed import what_was_placed
+from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVerdict, TopicVerdict, VerifyReport
 
 log = logging.getLogger(__name__)
+
+
+_EXPIRED = "if records expired meanwhile, verify again; a timestamp beyond the year 294247 cannot be read by Spark"
+
+
+NO_LOG = "one of the two logs does not exist yet or has no leader now: not compared"
+ANOTHER_TOPIC = "the ledger speaks of another topic that had this name, on one of the two sides: not compared"
+EXTRA = "the source has no such partition, and the remote one holds records: not compared"
+
+
+def topic_verdicts(
+    topics: Sequence[CopiedTopic],
+    ranges: Sequence[CopiedRange],
+    partitions: Sequence[PartitionVerdict],
+    syncs: Mapping[PartitionKey, Sized],
+    extra: Mapping[str, Sequence[int]] = {},
+) -> Tuple[TopicVerdict, ...]:
+    """`ranges` and `partitions`: what was compared and what came of each; `syncs`: the whole ledger; `extra`: by remote
+    topic, partitions that the source has not and that hold records."""
+    now = {(topic.source.topic_id, topic.remote_topic_id) for topic in topics}
+    gone = [key for key in syncs if (key.source_topic_id, key.remote_topic_id) not in now]
+    strays = {(key.source_topic, key.partition) for key in gone}
+    # The remote log holds what came of the topic that had the source's name before.
+    held = {(key.source_topic, key.partition, key.remote_topic_id) for key in gone}
+    found = {(r.topic, r.remote_topic, r.partition): verdict for r, verdict in zip(ranges, partitions)}
+
+    def of(topic: CopiedTopic, number: int, begun: bool) -> PartitionVerdict:
+        was_copied = bool(syncs.get(key_of(topic, number)))
+        stray = not begun and (topic.source.name, number) in strays
+        verdict = found.get((topic.source.name, topic.remote_topic, number))
+        if verdict is None:
+            return PartitionVerdict(number, 0, 0, NOT_COMPARED if was_copied or stray else EQUAL, None, (NO_LOG,))
+        if verdict.verdict == DIFFERS:
+            stray = not was_copied and (topic.source.name, number, topic.remote_topic_id) in held
+        if not stray:
+            return verdict
+        told = (*verdict.unknown, ANOTHER_TOPIC)
+        return replace(verdict, verdict=NOT_COMPARED, difference=None, unknown=told)
+
+    def whole(topic: CopiedTopic) -> TopicVerdict:
+        numbers = range(topic.partitions)
+        # Once one of its partitions is copied anew, the others have had no records since.
+        begun = any(syncs.get(key_of(topic, number)) for number in numbers)
+        further = (PartitionVerdict(n, 0, 0, NOT_COMPARED, None, (EXTRA,)) for n in extra.get(topic.remote_topic, ()))
+        own = (of(topic, n, begun) for n in numbers)
+        return TopicVerdict(topic.source.name, topic.remote_topic, (*own, *further))
+
+    return tuple(whole(topic) for topic in topics)
+
+
+def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
+    """What the rows of a partition of these two topics go by in the ledger."""
+    return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
+
+
+def what_was_placed(
+    flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, passes: Optional[Passes]
+) -> PlacedCopy:
+    """Nothing is to be compared where there were no passes. Raises `ClusterError`."""
+    if passes is None:
+        return PlacedCopy((), (), unknown=_unknown(flow, copied, source, target))
+    here = source.offsets([row.place for row in passes.last.of(SOURCE)], flow.isolation_level)
+    there = target.offsets([row.place for row in passes.last.of(REMOTE)], "read_uncommitted")
+    now = {(each.source.name, each.source.topic_id) for each in copied}
+    now |= {(each.remote_topic, each.remote_topic_id) for each in copied}
+    for row in passes.last.rows:
+        offsets, alias = (here, flow.source.alias) if row.side == SOURCE else (there, flow.target.alias)
+        # Nothing can be said of the others without it: their records may have come from there, or gone there.
+        if row.side in (SOURCE, REMOTE) and (row.topic, row.topic_id) in now and row.place not in offsets:
+            place = f"{row.topic}-{row.partition}"
+            raise ClusterError(f"{flow.name}: {alias}: {place} has no leader", "verify again when it has one")
+    by_number = flow.change is not None and flow.change.keeps_partitions
+    cleaned = compacted(source, [each.source.name for each in copied])
+    found = placed_copy(copied, passes, by_number, here, there)
+    begun = found.counts()
+    return replace(
+        found,
+        unknown=_unknown(flow, [each for each in copied if each.remote_topic not in begun], source, target),
+        compacted=compacted(target, [each.remote_topic for each in copied]),
+        thinned={each.remote_topic for each in copied if each.source.name in cleaned},
+    )
+
+
+def _unknown(
+    flow: ReplicationFlow, waiting: Sequence[CopiedTopic], source: Cluster, target: Cluster
+) -> FrozenSet[str]:
+    """Remote topics that hold records, as does a source of theirs."""
+    there = {(each.remote_topic, number) for each in waiting for number in range(each.remote_partitions)}
+    here = {(each.source.name, number) for each in waiting for number in range(each.partitions)}
+    filled = _filled(target.offsets(sorted(there), "read_uncommitted")) if there else ()
+    fed = _filled(source.offsets(sorted(here), flow.isolation_level)) if here else ()
+    return frozenset(each.remote_topic for each in waiting if each.remote_topic in filled and each.source.name in fed)
+
+
+def _filled(logs: Mapping[TopicPartition, OffsetRange]) -> FrozenSet[str]:
+    return frozenset(topic for (topic, _), log in logs.items() if log.end > log.log_start)
+
+
+def extra_partitions(
+    source: Cluster, target: Cluster, copied: Sequence[CopiedTopic]
+) -> Mapping[str, Sequence[int]]:
+    """By remote topic, those of them that hold something. Only of topics whose records keep their partition's number.
+    Raises `ClusterError`."""
+    # In this order: a flow that runs beside this makes remote partitions for those that came to the source meanwhile.
+    there = target.topics()
+    here = source.topics()
+    further = [
+        (topic.remote_topic, number)
+        for topic in copied
+        if topic.remote_topic in there
+        for number in range(_count(here, topic), there[topic.remote_topic].partitions)
+    ]
+    logs = target.offsets(further, "read_uncommitted") if further else {}
+    found: Dict[str, List[int]] = {}
+    for (name, number), log in sorted(logs.items()):
+        if log.end > log.log_start:
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def _count(here: Mapping[str, TopicDescription], topic: CopiedTopic) -> int:
+    now = here.get(topic.source.name)
+    return topic.partitions if now is None else max(topic.partitions, now.partitions)
+
+
+@contextmanager
+def read_to_the_end(flow: str, spark: SparkSession) -> Iterator[None]:
+    """Turn whatever Spark raises inside into a ClusterError of `flow`, or a SparkEndedError."""
+    try:
+        yield
+    except MirrorError:
+        raise
+    except Exception as error:
+        raise spark_ended(flow, spark) or unread(flow, error) from error
+
+
+def unread(flow: str, error: Exception) -> ClusterError:
+    """Why a Spark that lives did not read both logs to the end."""
+    said = cause_of(error)
+    hint = memory_hint(said, "then verify again") or _EXPIRED
+    return ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint)
 
 
 def verify(

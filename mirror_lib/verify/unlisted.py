@@ -7,6 +7,7 @@ from typing import Collection, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicPartition
+from mirror_lib.state.records import LeftOut
 from mirror_lib.topics.naming import remote_topics
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.selection import why_skipped
@@ -15,6 +16,20 @@ from mirror_lib.verify.verdicts import NOT_COMPARED, PartitionVerdict, TopicVerd
 GONE = "the topic was copied and is not seen on the source any more; if that is meant, leave it out by topics.exclude"
 FILTERED = "the topic was copied, and the flow leaves it out now: not compared"
 DELETED = "the topic was copied, and is on neither cluster any more: not compared"
+
+
+def with_left_out(report: VerifyReport, left_out: Mapping[Tuple[str, int], LeftOut]) -> VerifyReport:
+    """`report` with what `on.error: skip` left out of each partition of the source. Verdicts stay as they are: what the
+    target refused is missing there, and what an expression failed on was not asked for."""
+
+    def told(topic: str, partition: PartitionVerdict) -> PartitionVerdict:
+        return replace(partition, left_out=left_out.get((topic, partition.partition)))
+
+    topics = (
+        replace(topic, partitions=tuple(told(topic.topic, partition) for partition in topic.partitions))
+        for topic in report.topics
+    )
+    return replace(report, topics=tuple(topics))
 
 
 @dataclass(frozen=True)

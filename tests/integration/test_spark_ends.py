@@ -58,7 +58,7 @@ COMPARED = """\
 import json, sys
 from pathlib import Path
 from mirror_lib.errors import MirrorError
-from mirror_lib.verify.unread import read_to_the_end
+from mirror_lib.verify.flow import read_to_the_end
 from tests.lab.spark_session import build_session
 
 spark = build_session(Path(sys.argv[1]))

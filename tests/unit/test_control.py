@@ -11,8 +11,7 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.control.duty import RETRY_SECONDS, Duty, pause_after
-from mirror_lib.control.last_clusters import LastClusters
+from mirror_lib.control.beside import RETRY_SECONDS, Duty, LastClusters, pause_after
 from mirror_lib.control.pairs import beating_pairs
 from mirror_lib.control.report import ControlReport, control_json, control_line
 from mirror_lib.control.sync import Synced, sync_topic_configs

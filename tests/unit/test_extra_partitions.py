@@ -7,7 +7,7 @@ from typing import Dict, Sequence, cast
 
 from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.verify.extra_partitions import extra_partitions
+from mirror_lib.verify.flow import extra_partitions
 
 
 def described(name: str, partitions: int) -> TopicDescription:

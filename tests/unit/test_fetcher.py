@@ -8,10 +8,8 @@ from typing import List, Tuple
 import pytest
 
 from mirror_lib.log.connection import Disconnected
-from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, Fetcher
+from mirror_lib.log.fetch import EMPTY_ANSWERS, PAUSE_SECONDS, READ_UNCOMMITTED, Fetched, Fetcher
 from mirror_lib.log.fetch_answer import KNOWS_NEAREST, FetchAnswer
-from mirror_lib.log.fetch_pace import PAUSE_SECONDS
-from mirror_lib.log.gaps import EMPTY_ANSWERS
 from mirror_lib.replicate.gate import Gate
 from mirror_lib.replicate.rates import NO_RATES
 from tests.unit.leader import PARTITION, Leader, fetch_answer

@@ -21,7 +21,7 @@ from kafka.protocol.admin import DescribeClusterResponse
 from kafka.protocol.parser import KafkaProtocol
 
 import mirror_lib
-from mirror_lib.cluster.group_turns import Turns
+from mirror_lib.cluster.group_member import Turns
 from mirror_lib.log import wire
 from mirror_lib.log.tokens import TokenSource
 from mirror_lib.log.wire import (

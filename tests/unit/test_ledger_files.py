@@ -8,9 +8,8 @@ from typing import Any, List, Optional, Sequence, Tuple
 import pytest
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError, StateError
-from mirror_lib.state.commit_log import dispensable
 from mirror_lib.state.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, chosen
-from mirror_lib.state.tables import table_properties
+from mirror_lib.state.tables import dispensable, table_properties
 from mirror_lib.state.upkeep import Upkeep, files_to_merge
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror_lib.spark_end import memory_hint
-from mirror_lib.verify.unread import unread
+from mirror_lib.verify.flow import unread
 
 
 def test_full_memory_is_told_with_the_option_that_gives_more() -> None:

@@ -10,7 +10,7 @@ from typing import Dict, List
 import pytest
 
 from mirror_lib.cli import main
-from mirror_lib.cluster.group_turns import chosen_member
+from mirror_lib.cluster.group_member import chosen_member
 from mirror_lib.config.loader import load
 from mirror_lib.config.mm1 import topic_pattern
 from mirror_lib.config.mm1_options import IGNORED, OPTIONS

@@ -18,9 +18,8 @@ from mirror_lib.translate.decisions import Decision, Known
 from mirror_lib.translate.maps import FlowMaps
 from mirror_lib.translate.partition_map import Place
 from mirror_lib.translate.placed import decide_placed, placed_at
-from mirror_lib.translate.placed_back import decide_back, place_back
 from mirror_lib.translate.placed_history import PassHistory
-from mirror_lib.translate.placed_look import feeds_of
+from mirror_lib.translate.placed_look import decide_back, feeds_of, place_back
 from mirror_lib.translate.survey import Survey
 from mirror_lib.translate.verdicts import TO_UPSTREAM
 from tests.unit.test_plan import flow

@@ -14,7 +14,7 @@ from mirror_lib.log.producer import Producer
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.encode import Encoder
 from mirror_lib.replicate.log_records import Match, Records
-from mirror_lib.replicate.reconcile import reconcile
+from mirror_lib.replicate.recovery import reconcile
 from mirror_lib.state.records import Position
 from tests.unit.logs import (
     CONTROL,

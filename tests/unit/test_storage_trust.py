@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror_lib.replicate.storage_trust import PATIENCE_SECONDS, StorageTrust
+from mirror_lib.copy_job import PATIENCE_SECONDS, StorageTrust
 
 PROVEN = StorageTrust(proven=True)
 

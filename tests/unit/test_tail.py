@@ -12,7 +12,7 @@ from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.fetch_answer import KNOWS_NEAREST, FetchAnswer
 from mirror_lib.log.tail import LogEntries, log_entries
 from mirror_lib.replicate.log_records import Records
-from mirror_lib.replicate.reconcile import reconcile
+from mirror_lib.replicate.recovery import reconcile
 from mirror_lib.state.records import Position
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of, marker

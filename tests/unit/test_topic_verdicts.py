@@ -10,7 +10,7 @@ from mirror_lib.facts import TopicDescription
 from mirror_lib.state.records import OffsetSync, OffsetSyncs, PartitionKey
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.copied_range import Bounds, CopiedRange
-from mirror_lib.verify.topic_verdicts import ANOTHER_TOPIC, EXTRA, NO_LOG, topic_verdicts
+from mirror_lib.verify.flow import ANOTHER_TOPIC, EXTRA, NO_LOG, topic_verdicts
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,

@@ -10,9 +10,8 @@ from kafka.future import Future
 
 from mirror_lib.log.append import IN_FLIGHT, Appender
 from mirror_lib.log.connection import Partition
-from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetcher, Grant
+from mirror_lib.log.fetch import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher, Grant
 from mirror_lib.log.fetch_answer import FetchAnswer, PartAnswer, TopicAnswer
-from mirror_lib.log.fetch_pace import PAUSE_SECONDS
 from mirror_lib.log.produce_request import Batch
 from tests.unit.logs import Rec, batch_of
 

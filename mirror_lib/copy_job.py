@@ -10,9 +10,8 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Type
+from typing import Callable, List, Optional, Sequence, Tuple, Type
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster, clusters_of
@@ -22,10 +21,8 @@ from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StalledError, StateError, cause_of
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
-from mirror_lib.job_names import named
 from mirror_lib.progress import counted
 from mirror_lib.records.mirrors import Mirror, Mirrors
-from mirror_lib.replicate import lane
 from mirror_lib.replicate.copy_hours import CopyHours
 from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
@@ -35,14 +32,13 @@ from mirror_lib.replicate.stage import most_slots
 from mirror_lib.replicate.stall import CommitWatch
 from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
-from mirror_lib.replicate.worker_imports import forget_archives
+from mirror_lib.replicate.warm_up import warm_workers
 from mirror_lib.state.cluster_ids import same_clusters
 from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.topics.filters import subscribe_pattern
 from mirror_lib.topics.matchless import matchless_words
 from mirror_lib.topics.old_brokers import runnable
-from mirror_lib.under_way import UnderWay
 
 log = logging.getLogger(__name__)
 
@@ -62,28 +58,6 @@ UNTIL_TRIGGER = "1 seconds"
 
 # So long a store may be away. Then a flow ends, for somebody to look.
 PATIENCE_SECONDS = 600.0
-
-
-def warm_workers(spark: SparkSession, tasks: int) -> None:
-    """Start a stage that copies nothing, and do not wait for it: `tasks` tasks, at most one for each core.
-
-    Spark keeps the workers for the stages to come. What stands in its way stands in the way of the first pass too,
-    which will tell.
-    """
-    count = min(tasks, spark.sparkContext.defaultParallelism)
-
-    def warm() -> None:
-        with named(spark, "warm-up"):
-            spark.range(0, count, 1, count).mapInArrow(_nothing, "id bigint").collect()
-
-    UnderWay("warm-up", warm)
-
-
-def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    # A worker that finds this function has imported this module, and with it the lane.
-    log.debug("%s is imported", lane.__name__)
-    forget_archives()
-    yield from (batch.slice(0, 0) for batch in batches)
 
 
 # A new life is as safe as a driver's start after a crash: it reads the ledger, fences, and looks at the remote logs.

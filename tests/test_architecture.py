@@ -64,7 +64,10 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
     ),
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
-EXECUTORS = ("mirror_lib.replicate.lane", "mirror_lib.preflight.probe")
+EXECUTORS = (
+    *("mirror_lib.replicate.lane", "mirror_lib.replicate.warm_up", "mirror_lib.state.run_rows"),
+    "mirror_lib.preflight.probe",
+)
 NOT_ON_EXECUTORS = (
     *("commands", "cli", "topics", "control", "cluster", "preview", "explain", "translate", "takeover", "verify"),
     *("config.loader", "config.flows", "config.settings", "state.tables", "replicate.flow", "copy_job"),

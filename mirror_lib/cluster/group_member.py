@@ -51,8 +51,8 @@ YOUR_TURN, STAND_BY = b"copy", b"stand by"
 
 
 # The group's own protocol decides whose turn it is (KIP-62): all processes join, the leader names one, and Kafka's
-# failure detection ends a turn. No partition is assigned, so no member fetches. Turns save work; the fence keeps records
-# from doubling.
+# failure detection ends a turn. No partition is assigned, so no member fetches. Turns save work; the fence keeps
+# records from doubling.
 class Turns(AbstractPartitionAssignor):  # type: ignore[misc]
     """`claim` answers since when this process copies, in milliseconds since 1970, 0 if it does not.
 

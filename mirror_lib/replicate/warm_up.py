@@ -1,0 +1,38 @@
+"""Python workers that are up, and have imported what a lane needs, when the first pass begins."""
+
+from __future__ import annotations
+
+import logging
+from typing import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from mirror_lib.job_names import named
+from mirror_lib.replicate import lane
+from mirror_lib.replicate.worker_imports import forget_archives
+from mirror_lib.under_way import UnderWay
+
+log = logging.getLogger(__name__)
+
+
+def warm_workers(spark: SparkSession, tasks: int) -> None:
+    """Start a stage that copies nothing, and do not wait for it: `tasks` tasks, at most one for each core.
+
+    Spark keeps the workers for the stages to come. What stands in its way stands in the way of the first pass too,
+    which will tell.
+    """
+    count = min(tasks, spark.sparkContext.defaultParallelism)
+
+    def warm() -> None:
+        with named(spark, "warm-up"):
+            spark.range(0, count, 1, count).mapInArrow(_nothing, "id bigint").collect()
+
+    UnderWay("warm-up", warm)
+
+
+def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    # A worker that finds this function has imported this module, and with it the lane.
+    log.debug("%s is imported", lane.__name__)
+    forget_archives()
+    yield from (batch.slice(0, 0) for batch in batches)

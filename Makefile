@@ -44,9 +44,11 @@ check: setup ## lint, types, import rules, syntax floor
 	@$(PY) -m mypy
 	@$(PY) -m pytest -q tests/test_architecture.py
 
-# Three at once on two cores, because tests wait for brokers a part of their time.
+# Three at once on two cores, because tests wait for brokers a part of their time. Then a few tests of each kind on the
+# oldest Spark with the oldest Python and packages, which is skipped where the machine has no Python 3.8.
 test: $(if $(filter 4.0,$(SPARK)),check,setup) ## everything, against real brokers
 	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(TESTS)
+	@$(if $(or $(TESTS),$(filter-out 4.0,$(SPARK))),,CHECKS= QUICK=1 $(PY) -m tests.compat.spark_lines 3.3)
 
 test-all: check ## the same, and the long tests of cases that few users meet
 	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=50 -m "" $(TESTS)

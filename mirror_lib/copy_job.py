@@ -55,7 +55,6 @@ FEW_SLOTS = (
 # How often Spark looks for records that a run with an end still waits for.
 UNTIL_TRIGGER = "1 seconds"
 
-
 # So long a store may be away. Then a flow ends, for somebody to look.
 PATIENCE_SECONDS = 600.0
 

@@ -45,7 +45,6 @@ FULL = "the group has as many members as group.max.size allows"
 # What no broker takes later either, or the client itself does not.
 REFUSED = (InvalidGroupIdError, InvalidSessionTimeoutError, KafkaConfigurationError)
 
-
 VERSION = 0
 YOUR_TURN, STAND_BY = b"copy", b"stand by"
 

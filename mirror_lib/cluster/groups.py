@@ -43,7 +43,6 @@ DESCRIBE = "Describe on the group to this principal"
 # takes there, besides its names and its metadata, less than the second of these.
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
-
 Field = Dict[str, Any]
 
 API_KEY = 69

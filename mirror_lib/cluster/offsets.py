@@ -29,7 +29,6 @@ Offsets = Mapping[TopicPartition, OffsetRange]
 # A time (or -2 for the start, -1 for the end) and an isolation level.
 Question = Tuple[int, int]
 
-
 NOBODY = -1
 
 

@@ -26,7 +26,6 @@ _YAML = (".yaml", ".yml")
 _PROPERTIES = ".properties"
 _JSON = ".json"
 
-
 _VARIABLES = ("KAFKA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
 _OPTION = re.compile(r'-Djava\.security\.auth\.login\.config==?"?([^\s"]+)')
 # What stands in quotes is kept: it may look like a comment.

@@ -36,7 +36,6 @@ CONFIGS, ACLS, HEARTBEATS = "topic configs", "ACLs", "heartbeats"
 
 Watcher = Callable[[ControlReport], None]
 
-
 # What failed is tried again after a minute, also where its interval is longer; a login that was refused also where its
 # interval is shorter, as any attempt may be the one that locks an account.
 RETRY_SECONDS = 60.0

@@ -36,7 +36,6 @@ HEARING_SECONDS = 0.1
 Future = Any
 Partition = Tuple[str, int]
 
-
 # <malloc.h>. A piece of up to so many bytes comes from the heap (more than this glibc refuses), and the heap is given
 # back from so many free bytes at its end on: a process then holds at most that much for nothing.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1

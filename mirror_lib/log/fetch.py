@@ -25,11 +25,9 @@ ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMIT
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 8 * 1024 * 1024
 
-
 # Behind an answer that brought less, questions begin no sooner than so long after each other.
 SMALL_BYTES = 64 * 1024
 PAUSE_SECONDS = 0.005
-
 
 log = logging.getLogger(__name__)
 

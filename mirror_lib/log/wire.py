@@ -48,7 +48,6 @@ PIECES = 256
 AT_ONCE_BYTES = 1024 * 1024
 _NOTHING_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-
 # Small answers come several at a time; of a large one this much is copied, the beginning.
 BEGINNING_BYTES = 64 * 1024
 # New memory has to be cleared, so some is kept for the next answer, as much as the largest one took.

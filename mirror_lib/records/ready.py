@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
 
-
 NONE_UNUSED: Mapping[int, Producer] = {}
 
 

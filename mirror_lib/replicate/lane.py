@@ -34,7 +34,6 @@ PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
 CROWDED_SECONDS = 0.05
 
-
 # However many partitions a task has and however long their backlog is, its worker stays small.
 MOST_QUEUED_BYTES = 32 * 1024 * 1024
 # Behind a target that throttles the task: what is queued must be appended before a pass can end.

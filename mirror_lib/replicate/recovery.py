@@ -25,7 +25,6 @@ Own = Optional[FrozenSet[int]]
 MARKER_BYTES = 78
 EMPTY_HINT = "give the flow an empty remote topic, or a ledger that knows this one"
 
-
 # Attributes that make records mean something else: codec (0-2) and timestamp type (3).
 _MEANING = 0x0F
 

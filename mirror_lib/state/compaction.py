@@ -33,7 +33,6 @@ _KEY = tuple(column.name for column in COPIED_PARTITION)
 _CARRIED = ("run_id", "query_id", "batch_id")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-
 _ORDER = ("upstream_offset", "downstream_offset", "record_count")
 # `shift` is the distance between the two logs, `reached` and `reached_downstream` how far the rows before this one go.
 # A row that makes no sense (null, a negative count) has no shift, so it is a run of its own, which whoever reads the

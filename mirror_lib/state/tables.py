@@ -57,20 +57,17 @@ _CREATION: Dict[str, threading.Lock] = {}
 # By a table's path: held by a change that was refused once, and which an append would get in the way of again.
 _ALONE: Dict[str, threading.Lock] = {}
 
-
 # No Java code is made for a query. The first look at a table's log is mostly that, for a few hundred lines; what is
 # found is kept for all sessions.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 # Delta's VACUUM lists a folder with so many tasks, by default 10 000, and a commit that comes then waits for them.
 _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 
-
 # The tables are small and read whole: few partitions for a snapshot of Delta's log, and no planning by each file's
 # statistics, which is most of a first read. Parquet's own statistics stay.
 _SMALL_TABLES = {"spark.databricks.delta.snapshotPartitions": "2", "spark.databricks.delta.stats.skipping": "false"}
 _OWN: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 _OWN_LOCK = threading.Lock()
-
 
 # A log that was never shortened takes several turns.
 MOST_AT_ONCE = 1000

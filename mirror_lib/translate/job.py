@@ -52,7 +52,6 @@ LEFT = "the next run goes on where it was"
 Watcher = Callable[[PassReport], None]
 Watched = Callable[[Callable[..., None]], Callable[..., None]]
 
-
 # With every interval off there is still the ledger to follow.
 IDLE_SECONDS = 60.0
 

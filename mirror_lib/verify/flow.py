@@ -37,9 +37,7 @@ from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVe
 
 log = logging.getLogger(__name__)
 
-
 _EXPIRED = "if records expired meanwhile, verify again; a timestamp beyond the year 294247 cannot be read by Spark"
-
 
 NO_LOG = "one of the two logs does not exist yet or has no leader now: not compared"
 ANOTHER_TOPIC = "the ledger speaks of another topic that had this name, on one of the two sides: not compared"

@@ -80,7 +80,7 @@ def sources(*folders: str) -> List[Path]:
 
 
 PRODUCT = sources("mirror_lib", "jobs")
-EVERYTHING = [*PRODUCT, *sources("tests"), ROOT / "setup.py"]
+EVERYTHING = [*PRODUCT, *sources("tests", "tools"), ROOT / "setup.py"]
 
 
 def tree_of(path: Path) -> ast.Module:

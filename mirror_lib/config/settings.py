@@ -1,6 +1,6 @@
 """The table of keys: what each means, its default, and what becomes of it here. Loader and docs/settings.md read it.
 
-`python -m mirror_lib.config.settings > docs/settings.md` writes the reference page.
+`python -m tools.docs.settings > docs/settings.md` writes the reference page.
 """
 
 from __future__ import annotations
@@ -291,9 +291,3 @@ BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 def class_key(key: str) -> Optional[str]:
     """The setting that names the class which `key`, e.g. `topic.filter.class.prefix`, is for; `None` for others."""
     return next((name for name in CLASS_KEYS if key.startswith(name + ".")), None)
-
-
-if __name__ == "__main__":
-    from mirror_lib.config.settings_page import page
-
-    print(page(), end="")

@@ -8,8 +8,8 @@ from typing import Any, Dict, Set
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP
-from mirror_lib.config.settings_page import page
 from mirror_lib.config.unused_keys import unused
+from tools.docs.settings import page
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Set by two keys together, not by a row of their own.
@@ -49,4 +49,4 @@ def test_no_setting_is_also_unused() -> None:
 
 
 def test_the_reference_page_is_up_to_date() -> None:
-    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m mirror_lib.config.settings > docs/settings.md"
+    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.settings > docs/settings.md"

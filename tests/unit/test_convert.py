@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from mirror_lib.cli import main
 from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load
-from mirror_lib.config.mm2_keys import CHECKPOINT, HEARTBEAT, SOURCE
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.settings import BY_NAME, SETTINGS, TOP, Setting
 from tests.lab.checkout import ROOT
 from tests.lab.examples import CONNECTORS, MM2_EXAMPLES, filled_in
 from tests.unit.test_config_connectors import connector
+from tools.docs.mm2_keys import CHECKPOINT, HEARTBEAT, SOURCE
 
 HEAD = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
 FILLED_IN = [*([file] for file in MM2_EXAMPLES), CONNECTORS]

@@ -8,7 +8,7 @@ from typing import FrozenSet, List, Sequence, Set
 
 import pytest
 
-from mirror_lib.config.mm2_tests import Answer, answers
+from tools.docs.mm2_tests import Answer, answers
 
 TESTS = Path(__file__).parents[1]
 ITS_TESTS = Path(__file__).parent / "data" / "mm2-tests.txt"

@@ -11,10 +11,10 @@ import pytest
 from mirror_lib.config.client_properties import CLIENT_PROPERTIES
 from mirror_lib.config.loader import load
 from mirror_lib.config.mm1_options import OPTIONS
-from mirror_lib.config.mm2_keys import SECTIONS
-from mirror_lib.config.parity import key_row, page
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import ConfigError
+from tools.docs.mm2_keys import SECTIONS
+from tools.docs.parity import key_row, page
 
 DOCS = Path(__file__).parents[2] / "docs" / "parity.md"
 LIST = Path(__file__).parent / "data" / "mm2-4.3.1-keys.txt"
@@ -39,7 +39,7 @@ def without_row(title: str, rows: Sequence[str]) -> List[str]:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m mirror_lib.config.parity > docs/parity.md"
+    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.parity > docs/parity.md"
 
 
 @pytest.mark.parametrize("title", kafkas_keys())

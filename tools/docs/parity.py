@@ -1,23 +1,23 @@
 """The tables of keys and options in, the text of docs/parity.md out: what becomes of each of MirrorMaker's keys here.
 
-`python -m mirror_lib.config.parity > docs/parity.md` writes the page.
+`python -m tools.docs.parity > docs/parity.md` writes the page.
 """
 
 from __future__ import annotations
 
 from typing import Iterable, List, Mapping, Tuple
 
-from mirror_lib.config import mm2_tests
 from mirror_lib.config.mm1_options import CLIENT_KEYS, OPTIONS, RENAMED, Option
-from mirror_lib.config.mm2_keys import CLIENTS, SECTIONS
 from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES
 from mirror_lib.config.unused_keys import Unused, unused
+from tools.docs import mm2_tests
+from tools.docs.mm2_keys import CLIENTS, SECTIONS
 
 Row = Tuple[str, str, str]
 
 _HEAD = """# Parity with MirrorMaker
 
-<!-- Written by `python -m mirror_lib.config.parity`; change mirror_lib/config/ instead. -->
+<!-- Written by `python -m tools.docs.parity`; change mirror_lib/config/ instead. -->
 
 What becomes of each key of MirrorMaker 2 (4.3.1, and the names of earlier releases) and of each option of
 MirrorMaker 1. `*` stands for any ending. [settings.md](settings.md) has values, defaults and what is only here;

@@ -9,7 +9,7 @@ from mirror_lib.config.unused_keys import UNUSED
 
 _HEAD = """# Settings
 
-<!-- Written by `python -m mirror_lib.config.settings`; change mirror_lib/config/settings.py instead. -->
+<!-- Written by `python -m tools.docs.settings`; change mirror_lib/config/settings.py instead. -->
 
 One file describes clusters, flows and state: YAML, or a MirrorMaker 2 `.properties` file as it is.
 `conf/mirror.yaml` and `conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3).
@@ -235,3 +235,7 @@ def _other_names() -> List[str]:
 
 def _code(text: str) -> str:
     return f"`{text}`" if text else ""
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -33,12 +33,12 @@ from mirror_lib.replicate.stall import CommitWatch
 from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
-from mirror_lib.state.cluster_ids import same_clusters
 from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.records import MirrorRun
+from mirror_lib.state.runs import same_clusters
 from mirror_lib.topics.filters import subscribe_pattern
-from mirror_lib.topics.matchless import matchless_words
 from mirror_lib.topics.old_brokers import runnable
+from mirror_lib.topics.selection import matchless_words
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from mirror_lib.changes.catalyst import plan_nodes, replaced
 from mirror_lib.changes.plan_shape import has_functions_of_rows
 from mirror_lib.changes.select_list import HEADERS_TYPE, outputs
 from mirror_lib.changes.sentences import FAILURE, refuse_other_rows
-from mirror_lib.config.entry_points import entry_point, said
+from mirror_lib.config.custom_classes import entry_point, said
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.config.refusals import config_error
 

@@ -5,11 +5,13 @@ Only the driver imports such classes: what executors get are plans, and these ho
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Mapping, Tuple
 
-from mirror_lib.config.entry_points import entry_point, said
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.errors import ConfigError, CustomClassError
@@ -39,6 +41,42 @@ METHODS: Mapping[str, Tuple[str, ...]] = {
     CONFIG_FILTER_KEY: ("excludes",),
 }
 _HINTS = {POLICY_KEY: "the easy way is to extend mirror_lib.topics.policy.DefaultReplicationPolicy"}
+
+
+def entry_point(name: str, key: str, place: str, kind: str) -> Any:
+    """What setting `key` names; `kind` is `class` or `function`, and `place` the setting's `file:line`.
+
+    Raises ConfigError where the module cannot be imported, or has nothing of that name that can be called.
+    """
+    module_name, _, wanted = name.partition(":")
+    try:
+        module = _imported(module_name, str(Path(place.rpartition(":")[0]).parent))
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise ConfigError(f"{key}: {module_name} cannot be imported: {said(error)}", place) from error
+        advice = "install it, or put its file beside the configuration file or its folder on PYTHONPATH"
+        raise ConfigError(f"{key}: there is no Python module {module_name}; {advice}", place) from None
+    except Exception as error:
+        raise ConfigError(f"{key}: {module_name} cannot be imported: {said(error)}", place) from error
+    found = getattr(module, wanted, None)
+    if not callable(found):
+        raise ConfigError(f"{key}: the module {module_name} has no {kind} {wanted}", place)
+    return found
+
+
+def said(error: Exception) -> str:
+    """An error of the user's code in one line: its class, and the first line of what it says."""
+    first = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _imported(module_name: str, folder: str) -> Any:
+    """The module, looked for where Python looks and then in `folder`, so that what is installed is never hidden."""
+    sys.path.append(folder)
+    try:
+        return importlib.import_module(module_name)
+    finally:
+        sys.path.remove(folder)
 
 
 def named_class(flow: ReplicationFlow, key: str) -> str:

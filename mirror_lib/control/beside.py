@@ -17,13 +17,12 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, 
 from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.control.heartbeats import HeartbeatWriter
-from mirror_lib.control.pairs import beating_pairs
+from mirror_lib.control.heartbeats import HeartbeatWriter, beating_pairs
 from mirror_lib.control.report import ControlReport
 from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
 from mirror_lib.errors import LoginError, MirrorError, cause_of
-from mirror_lib.state.cluster_ids import same_clusters
 from mirror_lib.state.records import MirrorRun
+from mirror_lib.state.runs import same_clusters
 from mirror_lib.topics.old_brokers import settled
 
 log = logging.getLogger(__name__)

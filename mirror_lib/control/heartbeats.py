@@ -6,14 +6,21 @@ A flow that reads this target copies them on, and by the name of the copy Mirror
 from __future__ import annotations
 
 import time
-from typing import Callable
+from typing import Callable, List, Sequence
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.internal_topic import InternalTopic
-from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
 from mirror_lib.topics.policy import policy_for
 from mirror_lib.translate.mm2_format import Heartbeat, encode_heartbeat
+
+
+def beating_pairs(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> List[ReplicationFlow]:
+    """The pairs whose heartbeats a run of `flows` writes: to clusters that these read, and to those that none reads."""
+    read = {flow.source.alias for flow in flows}
+    elsewhere = {flow.source.alias for flow in config.flows} - read
+    return [pair for pair in config.heartbeat_pairs if pair.target.alias not in elsewhere]
 
 
 class HeartbeatWriter:

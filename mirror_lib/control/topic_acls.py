@@ -12,9 +12,8 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, TopicDescription
 from mirror_lib.topics.filters import PatternFilter, topic_filter_for
-from mirror_lib.topics.naming import remote_topic
 from mirror_lib.topics.plan import why_closed
-from mirror_lib.topics.policy import policy_for
+from mirror_lib.topics.policy import policy_for, remote_topic
 from mirror_lib.topics.selection import copied_back, may_be_wanted, why_skipped
 
 NO_TOPICS: Mapping[str, TopicDescription] = {}

@@ -18,9 +18,8 @@ from mirror_lib.explain.steps import ALWAYS, Explanation, Step, pattern_step, pl
 from mirror_lib.facts import TopicDescription
 from mirror_lib.progress import counted
 from mirror_lib.topics.filters import topic_filter_for
-from mirror_lib.topics.naming import remote_topic, renamed
 from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicFacts, plan_topics
-from mirror_lib.topics.policy import policy_for
+from mirror_lib.topics.policy import policy_for, remote_topic, renamed
 from mirror_lib.topics.selection import copied_back, why_cycle
 
 HEARTBEATS_KEY = "heartbeats.replication.enabled"

@@ -6,6 +6,7 @@ Record batch format v2 (KIP-98): 61 bytes of header, then records, perhaps compr
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Iterator, NamedTuple, Optional, Tuple, Union
 
 import google_crc32c
@@ -33,6 +34,14 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 _CODEC = 0x07
 _DELETE_HORIZON = 0x40
+
+
+@dataclass(frozen=True)
+class Producer:
+    """A producer id (int64) and epoch (int16), the same in every batch that a lane appends."""
+
+    producer_id: int
+    epoch: int
 
 
 class Record(NamedTuple):

@@ -12,8 +12,8 @@ from kafka.errors import for_code
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.errors import ClusterError, FencedError
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import LogClient, error_name
-from mirror_lib.log.producer import Producer
 
 CONCURRENT_TRANSACTIONS = 51
 CLUSTER_AUTHORIZATION_FAILED = 31

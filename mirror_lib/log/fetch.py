@@ -13,9 +13,7 @@ from typing import Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Opti
 from mirror_lib.log.batch import Buffer
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, error_name, name_of
 from mirror_lib.log.fetch_answer import NO_REPLICA, FetchAnswer
-from mirror_lib.log.fetch_request import fetch_request
-from mirror_lib.log.fetch_session import Asked, FetchSession
-from mirror_lib.log.fetch_turns import BRIEF_WAIT_MS, FetchTurns
+from mirror_lib.log.fetch_request import BRIEF_WAIT_MS, Asked, FetchSession, FetchTurns, fetch_request
 from mirror_lib.log.offsets import local_start
 
 READ_UNCOMMITTED = 0

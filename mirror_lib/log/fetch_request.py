@@ -3,13 +3,109 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from mirror_lib.log.connection import Partition, by_topic
 from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST
-from mirror_lib.log.fetch_session import Asked
-from mirror_lib.log.fetch_turns import MAX_WAIT_MS
 from mirror_lib.log.wire import FetchRequestOfViews
+
+MAX_WAIT_MS = 500
+# A broker answers one request of a connection at a time: who may want more soon must not wait for a long one.
+BRIEF_WAIT_MS = 10
+
+# Below it a session would save nothing, and a broker keeps few of them (max.incremental.fetch.session.cache.slots).
+SESSION_FROM_PARTITIONS = 50
+# FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, INCONSISTENT_TOPIC_ID
+FORGOTTEN = (70, 71, 106, 103)
+NO_SESSION, NO_EPOCH, FIRST_EPOCH, LAST_EPOCH = 0, -1, 0, 2**31 - 1
+
+
+# KIP-227: the broker remembers what is asked for, so that a request names only what changed, and an answer only what is
+# new.
+class Asked(NamedTuple):
+    """One request: the session's id and epoch, the partitions to name, those that are not wanted any more."""
+
+    session_id: int = NO_SESSION
+    epoch: int = NO_EPOCH
+    positions: Mapping[Partition, int] = {}
+    forgotten: Tuple[Partition, ...] = ()
+
+
+class FetchSession:
+    """Not thread-safe; one request at a time. What `ask` wants without the session does not disturb it."""
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._known: Dict[Partition, Tuple[int, int]] = {}
+
+    def ask(self, wanted: Mapping[Partition, int], limits: Mapping[Partition, int] = {}) -> Asked:
+        """What a request for `wanted` (partition to position) has to say; the answer is about these alone. `limits` are
+        the most bytes of each."""
+        if len(wanted) < SESSION_FROM_PARTITIONS:
+            return Asked(positions=wanted)
+        before, self._known = self._known, {each: (at, limits.get(each, -1)) for each, at in wanted.items()}
+        if self._id == NO_SESSION:
+            return Asked(NO_SESSION, FIRST_EPOCH, wanted)
+        changed = {each: at for each, at in wanted.items() if before.get(each) != self._known[each]}
+        return Asked(self._id, self._epoch, changed, tuple(each for each in before if each not in wanted))
+
+    def answered(self, asked: Asked, error_code: int, session_id: int) -> bool:
+        """Take the head of the answer to `asked`. False where the broker has forgotten the session, and told nothing
+        else: the next `ask` says everything again."""
+        if asked.epoch == NO_EPOCH:
+            return True
+        if error_code in FORGOTTEN or session_id == NO_SESSION:
+            self._id, self._epoch = NO_SESSION, FIRST_EPOCH
+            return error_code not in FORGOTTEN
+        self._id = session_id
+        self._epoch = asked.epoch + 1 if asked.epoch < LAST_EPOCH else 1
+        return True
+
+
+# Whoever got something is asked for last the next time. One that got nothing below its end, though there was room in
+# the answer, is asked for alone. Where tiered storage keeps one waiting, every other question is about the rest.
+class Turn(NamedTuple):
+    """The partitions of a question, first those that should get something, and how long the broker may wait."""
+
+    partitions: List[Partition]
+    max_wait_ms: int
+
+
+class FetchTurns:
+    """One task's. `stored` tells whether a partition's data is waited for from tiered storage."""
+
+    def __init__(self, stored: Callable[[Partition], bool]) -> None:
+        self._stored = stored
+        self._served: Set[Partition] = set()
+        self._alone: Set[Partition] = set()
+        # Nodes whose last question was about a stored partition, and when each of these had its turn.
+        self._owe_the_rest: Set[int] = set()
+        self._turns: Dict[Partition, int] = {}
+
+    def next(self, node: int, wanted: Collection[Partition], brief: bool) -> Turn:
+        """The question to `node`, of which `wanted` want data. `brief`: others of it may want some in a moment."""
+        lonely = self._alone.intersection(wanted)
+        stored = {each for each in lonely if self._stored(each)}
+        if stored and (len(stored) == len(wanted) or node not in self._owe_the_rest):
+            return self._of_stored(node, stored)
+        self._owe_the_rest.discard(node)
+        if lonely - stored:
+            return Turn([min(lonely - stored)], 0)
+        rest = sorted((each for each in wanted if each not in stored), key=self._served.__contains__)
+        return Turn(rest, BRIEF_WAIT_MS if brief else MAX_WAIT_MS)
+
+    def _of_stored(self, node: int, stored: Iterable[Partition]) -> Turn:
+        """One alone: brokers read in tiered storage as long as the request may wait."""
+        first = min(stored, key=lambda each: (self._turns.get(each, 0), each))
+        self._turns[first] = max(self._turns.values(), default=0) + 1
+        self._owe_the_rest.add(node)
+        return Turn([first], MAX_WAIT_MS)
+
+    def answered(self, asked: Collection[Partition], served: Collection[Partition], alone: Set[Partition]) -> None:
+        """Of those that were `asked` about some were `served`, others are to be asked for `alone`."""
+        self._alone = (self._alone - set(asked)) | alone
+        self._served = (self._served - set(asked)) | set(served)
 
 
 def fetch_request(

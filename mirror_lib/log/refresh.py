@@ -14,6 +14,7 @@ from kafka.errors import for_code
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from mirror_lib.errors import ClusterError, FencedError
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import REQUEST_TIMEOUT_MS, TRANSACTION_KEY, Disconnected, LogClient
 from mirror_lib.log.fence import (
     CONCURRENT_TRANSACTIONS,
@@ -26,7 +27,6 @@ from mirror_lib.log.fence import (
     refuse_partitions,
     worst_partition_error,
 )
-from mirror_lib.log.producer import Producer
 
 RETRY_SECONDS = 0.02
 

@@ -16,8 +16,7 @@ from mirror_lib.log.connection import (
     name_of,
 )
 from mirror_lib.log.fetch import Fetched, fetched, says_nothing
-from mirror_lib.log.fetch_request import fetch_request
-from mirror_lib.log.fetch_turns import MAX_WAIT_MS
+from mirror_lib.log.fetch_request import MAX_WAIT_MS, fetch_request
 from mirror_lib.log.legacy import last_offset
 from mirror_lib.log.offsets import EARLIEST, list_offsets_request, local_start
 from mirror_lib.log.visible import Entry, entries

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.control.pairs import beating_pairs
+from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.sync import NOT_ONE_TO_ONE
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
@@ -19,9 +19,9 @@ from mirror_lib.preview.engine import EngineNote
 from mirror_lib.preview.groups import GroupFacts, GroupPlan, plan_groups
 from mirror_lib.preview.internal_topics import InternalTopicPlan, plan_internal_topics
 from mirror_lib.topics.filters import group_filter_for
-from mirror_lib.topics.matchless import matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
 from mirror_lib.topics.remote_topics import plan_and_facts
+from mirror_lib.topics.selection import matchless_patterns
 from mirror_lib.topics.ways import Ways
 
 CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"

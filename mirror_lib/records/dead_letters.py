@@ -15,11 +15,10 @@ from functools import cached_property
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError, MirrorError
-from mirror_lib.log.batch import Record, read_header
+from mirror_lib.log.batch import Producer, Record, read_header
 from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import READ_UNCOMMITTED
-from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import build_batches, cut
 from mirror_lib.log.tail import log_entries
 from mirror_lib.progress import counted

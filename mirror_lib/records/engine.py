@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from mirror_lib.changes.changed import no_rows
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import FencedError, MirrorError, RefusedError
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import Disconnected
-from mirror_lib.log.producer import Producer
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.large_rows import marked
 from mirror_lib.records.pass_room import Room, RoomToRead, offsets_by_rate, owed, together

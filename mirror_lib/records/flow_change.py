@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 from pyspark.sql import DataFrame
 
 from mirror_lib.changes.changed import changed
-from mirror_lib.changes.determinism import is_deterministic
+from mirror_lib.changes.check import is_deterministic
 from mirror_lib.changes.remote_names import RemoteNames
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange

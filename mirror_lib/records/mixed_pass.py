@@ -16,8 +16,8 @@ from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import Disconnected
-from mirror_lib.log.producer import Producer
 from mirror_lib.records.dead_letters import DeadLetters
 from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.records.pass_lanes import PassLanes

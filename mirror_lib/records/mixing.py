@@ -33,9 +33,9 @@ from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.replicate.not_begun import of_unlisted
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.starts import SourceCluster
+from mirror_lib.replicate.stopped import of_unlisted
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.replicate.topics import CopiedPartition, TopicWatch
 from mirror_lib.replicate.totals import Totals

@@ -11,8 +11,8 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.state.records import PartitionKey
 from mirror_lib.state.row_passes import REMOTE, SOURCE, RowPass
-from mirror_lib.topics.naming import remote_topics
 from mirror_lib.topics.plan import select_topics
+from mirror_lib.topics.policy import remote_topics
 
 
 class Pair(NamedTuple):

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ClusterError
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.offsets import log_ends
-from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.log.tail import glances
 from mirror_lib.records.rows import Partition

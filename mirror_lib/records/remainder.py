@@ -11,7 +11,7 @@ from typing import Deque, List, NamedTuple, Optional, Protocol, Sequence
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
 from mirror_lib.log.connection import name_of
-from mirror_lib.replicate.awaited import Awaited
+from mirror_lib.replicate.cleaned import Awaited
 from mirror_lib.replicate.log_records import Records, equal, key_of
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.state.records import COPIED_AGAIN, Incident

@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Callable, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.log.batch import HEADER_SIZE, Record, new_batch, next_sequence, read_header
+from mirror_lib.log.batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence, read_header
 from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fetch import READ_UNCOMMITTED
 from mirror_lib.log.offsets import log_ends
-from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge, build_batches, cut
 from mirror_lib.log.tail import LostTail, log_entries
 from mirror_lib.log.visible import Entry

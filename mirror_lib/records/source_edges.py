@@ -7,8 +7,7 @@ from typing import AbstractSet, Dict, Mapping, Optional, Sequence
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.facts import OffsetRange, TopicPartition
-from mirror_lib.replicate.bounds import Bounds
-from mirror_lib.replicate.source_logs import source_logs
+from mirror_lib.replicate.positions import Bounds, source_logs
 from mirror_lib.replicate.starts import SourceCluster, Start, Starts
 from mirror_lib.replicate.topics import CopiedPartition
 

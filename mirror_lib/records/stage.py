@@ -14,8 +14,8 @@ from mirror_lib.records.dead_letters import DeadLetter
 from mirror_lib.records.remainder import Unsettled
 from mirror_lib.records.rows_at_once import COUNTED, AtOnce
 from mirror_lib.records.writer import RowsPlan, RowsReport, RowWriter, nothing_done
-from mirror_lib.replicate.report_text import from_text, to_text
-from mirror_lib.replicate.worker_imports import forget_archives
+from mirror_lib.replicate.lanes import from_text, to_text
+from mirror_lib.replicate.warm_up import forget_archives
 from mirror_lib.shipped import Shipped, shipped
 from mirror_lib.spark_end import stage_error
 

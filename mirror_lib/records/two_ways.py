@@ -19,7 +19,7 @@ from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.tailing import Tail
 from mirror_lib.state.records import PartitionKey
 from mirror_lib.state.row_passes import REMOTE, SOURCE, RowPass
-from mirror_lib.topics.naming import remote_topic
+from mirror_lib.topics.policy import remote_topic
 from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)

@@ -12,12 +12,47 @@ from typing import Callable, Collection, Deque, Dict, List, NamedTuple, Optional
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
-from mirror_lib.replicate.awaited import Awaited
 from mirror_lib.replicate.log_records import Match, Records, key_of
 
 SourceEnd = Callable[[], int]
 # Told where the copying goes on upstream, and why something is lost.
 Lost = Callable[[int, str], None]
+
+
+# A cleaner takes no record but those of which a later one of their key is there, tombstones that are old, and records
+# without a key. So a later one shows that a cleaner may have taken a record: that it was there, or need not be any
+# more.
+class Awaited:
+    """By key the offset of the last record that needs a later one, of those that have none yet."""
+
+    def __init__(self) -> None:
+        self._offsets: Dict[Optional[bytes], int] = {}
+
+    def __len__(self) -> int:
+        """How many keys are left."""
+        return len(self._offsets)
+
+    @property
+    def first(self) -> int:
+        """The lowest offset of those that are left."""
+        return min(self._offsets.values())
+
+    def add(self, offset: int, key: Optional[bytes], tombstone: bool) -> None:
+        """Behind a tombstone none has to come: cleaners take it too when it is old. Nor behind what has no key."""
+        if key is not None and tombstone:
+            self._offsets.pop(key, None)
+        elif key is not None:
+            self._offsets[key] = offset
+
+    def add_whatever(self, offset: int, key: Optional[bytes]) -> None:
+        """One has to come, whatever the record is; without a key none ever does."""
+        self._offsets[key] = offset
+
+    def came(self, record: Record) -> None:
+        """A later record was seen."""
+        key = key_of(record.body)[0] if self._offsets else None
+        if key is not None:
+            self._offsets.pop(key, None)
 
 
 def refuse_lost(_: int, reason: str) -> None:

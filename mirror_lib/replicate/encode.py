@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import BatchHeader, Record, next_sequence, read_header, rehead
+from mirror_lib.log.batch import BatchHeader, Producer, Record, next_sequence, read_header, rehead
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.legacy import last_offset
 from mirror_lib.log.produce_request import Batch
-from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import build_batches, read_batches, read_records
 from mirror_lib.log.visible import entries
 from mirror_lib.replicate.lanes import PartitionTask

@@ -23,13 +23,12 @@ from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
-from mirror_lib.replicate.known_ends import KnownEnds
 from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lane_state import LaneState
 from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
 from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, judged_by_topics, outcome_of, snapshot_of, unsure
 from mirror_lib.replicate.positions import Partitions, Positions
-from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.ranges import KnownEnds, Range
 from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.reporting import COMPLETE_SECONDS, Listener
 from mirror_lib.replicate.second_look import looked_again

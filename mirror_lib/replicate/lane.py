@@ -14,11 +14,11 @@ from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence,
 
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.log.append import Appender
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.fetch import ISOLATION, Fetcher
 from mirror_lib.log.offsets import log_ends
-from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.replicate.gate import Gate
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport, nothing_copied

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Mapping, Optional, Sequence
 
-from mirror_lib.log.producer import Producer
+from mirror_lib.log.batch import Producer
 from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport, RemotePartition
 
 # A coordinator forgets a transactional id that it has not heard of for 7 days (transactional.id.expiration.ms); the

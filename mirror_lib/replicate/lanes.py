@@ -6,12 +6,14 @@ under one transactional id, whatever `tasks.max` is. Tasks share the lanes out a
 
 from __future__ import annotations
 
+import json
 import zlib
-from dataclasses import dataclass, field
-from typing import Any, FrozenSet, Mapping, Optional, Tuple
+from base64 import b64decode, b64encode
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple
 
-from mirror_lib.log.producer import Producer
-from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates
+from mirror_lib.log.batch import Producer
+from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates, fetching_from
 from mirror_lib.replicate.sync_runs import MOST_SYNCS
 from mirror_lib.state.records import Incident, OffsetSyncs
 
@@ -26,6 +28,31 @@ EPOCH_KEPT_SECONDS = 12 * 3600.0
 
 # The end of a partition that is tailed: its lane goes on until the pass's time is up.
 NO_END = 2**63 - 1
+
+
+def to_text(report: TaskReport) -> str:
+    """One line."""
+    bare = asdict(replace(report, syncs=()))
+    syncs = [(each.topic, each.partition, b64encode(each.flat).decode("ascii")) for each in report.syncs]
+    return json.dumps({**bare, "syncs": syncs})
+
+
+def from_text(text: str) -> TaskReport:
+    """The report of a line that `to_text` wrote."""
+    fields: Dict[str, Any] = json.loads(text)
+    producers, fetching = fields.pop("producers"), fields.pop("fetching")
+    partitions = fields.pop("partitions")
+    return TaskReport(
+        **{**fields, "syncs": tuple(OffsetSyncs(topic, n, b64decode(flat)) for topic, n, flat in fields["syncs"])},
+        fetching=fetching_from(fetching),
+        producers={int(lane): Producer(**producer) for lane, producer in producers.items()},
+        partitions=tuple(_partition(part) for part in partitions),
+    )
+
+
+def _partition(fields: Dict[str, Any]) -> PartitionReport:
+    incidents = fields.pop("incidents")
+    return PartitionReport(**fields, incidents=tuple(Incident(**incident) for incident in incidents))
 
 
 @dataclass(frozen=True)

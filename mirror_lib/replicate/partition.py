@@ -14,12 +14,11 @@ from typing import Deque, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.errors import BatchError, FencedError
 from mirror_lib.log.append import Acknowledgement
-from mirror_lib.log.batch import next_sequence
+from mirror_lib.log.batch import Producer, next_sequence
 from mirror_lib.log.connection import Disconnected, error_name
 from mirror_lib.log.fence import FENCED
 from mirror_lib.log.fetch import Fetched
 from mirror_lib.log.produce_request import Batch
-from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import Encoder, Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask

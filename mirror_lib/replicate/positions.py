@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
-from mirror_lib.replicate.bounds import Bounds
 from mirror_lib.replicate.journal import BatchRef, Journal, position_row
 from mirror_lib.replicate.ranges import Range, first_range, healed, next_range
-from mirror_lib.replicate.source_logs import source_logs
 from mirror_lib.replicate.starts import SourceCluster, Start, Starts
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey, Position
@@ -20,6 +19,73 @@ from mirror_lib.state.records import PartitionKey, Position
 log = logging.getLogger(__name__)
 
 Partitions = Mapping[PartitionKey, CopiedPartition]
+
+NONE_YET = -1
+
+
+class Bounds:
+    """Answers for one run of one flow. Without a choice there is no bound, and nothing is ever reached."""
+
+    def __init__(self, until: Optional[OffsetChoice], source: Cluster, isolation_level: str) -> None:
+        self._timestamp = until.timestamp if until is not None else None
+        self._named = dict(until.offsets) if until is not None else {}
+        self._until = until
+        self._source = source
+        self._isolation_level = isolation_level
+        # Kept once found: retention may remove the record that told it.
+        self._found: Dict[TopicPartition, int] = {}
+
+    def passed(self) -> bool:
+        """Whether the time of `--until` is past, so that what has no later record by now needs none."""
+        return self._timestamp is not None and time.time() * 1000 >= self._timestamp
+
+    def of(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The bound of each partition that has one by now. Raises `ClusterError`."""
+        if self._timestamp is None:
+            return self._named
+        open_ones = [each for each in partitions if each not in self._found]
+        at = self._source.offsets_at(open_ones, self._timestamp, self._isolation_level)
+        self._found.update({each: offset for each, offset in at.items() if offset != NONE_YET})
+        return self._found
+
+    def reached(self, positions: Mapping[TopicPartition, int], passed: bool) -> bool:
+        """Whether nothing is left to wait for. `positions` are upstream, of partitions that can go on and are copied
+        to their present end or their bound; `passed` is what `passed()` said before that end was looked up."""
+        if self._until is None:
+            return False
+        if self._timestamp is not None:
+            return passed or all(each in self._found for each in positions)
+        return all(positions[each] >= bound for each, bound in self._named.items() if each in positions)
+
+    def unknown(self, partitions: Sequence[TopicPartition]) -> List[TopicPartition]:
+        """What `--until` names and the flow does not copy."""
+        return sorted(set(self._named) - set(partitions))
+
+
+def source_logs(
+    source: Cluster, partitions: Sequence[TopicPartition], stands: Mapping[TopicPartition, int], isolation_level: str
+) -> Mapping[TopicPartition, OffsetRange]:
+    """Where the logs of `partitions` begin and end, of those that tell it. Raises `ClusterError`.
+
+    One that ends before its copy is believed only where all brokers agree on who leads it. Past the last stable offset
+    but within the log a copy was not cut off: it was made under another isolation level.
+    """
+    found = source.offsets(partitions, isolation_level)
+    beyond = _beyond(found, stands)
+    if not beyond:
+        return found
+    sure = source.sure_offsets(beyond, isolation_level)
+    still = _beyond(sure, stands)
+    whole = source.sure_offsets(still, "read_uncommitted") if still else {}
+    return {
+        **{each: log for each, log in found.items() if each not in beyond},
+        **{each: log for each, log in sure.items() if each not in still},
+        **{each: OffsetRange(log.log_start, min(stands[each], log.end)) for each, log in whole.items()},
+    }
+
+
+def _beyond(found: Mapping[TopicPartition, OffsetRange], stands: Mapping[TopicPartition, int]) -> List[TopicPartition]:
+    return [each for each, at in stands.items() if each in found and at > found[each].end]
 
 
 class Positions:

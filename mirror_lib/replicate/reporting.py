@@ -18,8 +18,7 @@ import time
 from collections import deque
 from typing import BinaryIO, Deque, Dict, List, Optional, Tuple
 
-from mirror_lib.replicate.lanes import ReportTo, TaskReport
-from mirror_lib.replicate.report_text import from_text, to_text
+from mirror_lib.replicate.lanes import ReportTo, TaskReport, from_text, to_text
 from mirror_lib.state.records import OffsetSyncs
 
 log = logging.getLogger(__name__)

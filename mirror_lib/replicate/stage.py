@@ -13,11 +13,10 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.errors import ClusterError
 from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import TaskPlan, TaskReport
-from mirror_lib.replicate.report_text import from_text, to_text
+from mirror_lib.replicate.lanes import TaskPlan, TaskReport, from_text, to_text
 from mirror_lib.replicate.reporting import Listener
 from mirror_lib.replicate.tailing import Tail
-from mirror_lib.replicate.worker_imports import forget_archives
+from mirror_lib.replicate.warm_up import forget_archives
 from mirror_lib.shipped import Shipped, shipped
 from mirror_lib.spark_end import stage_error
 

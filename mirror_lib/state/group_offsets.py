@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.local_rows import local_rows
+from mirror_lib.state.compaction import TableCompaction
 from mirror_lib.state.records import GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.state.schema import Column, TableSchema
 from mirror_lib.state.tables import COMMIT_NAME, StateTable
@@ -45,6 +46,13 @@ _WHERE = ("cluster", "group", "topic", "partition")
 _STANDING = (*((name, "int" if name == "partition" else "string") for name in _WHERE), ("stands", "bigint"))
 _MOVE = tuple(GroupOffset.__dataclass_fields__)
 _REST = tuple(name for name in _MOVE if name not in _WHERE)
+
+
+class MoveCompaction(TableCompaction):
+    """The moves of one flow."""
+
+    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
+        super().__init__(spark, state, flow, GROUP_OFFSETS, ("group", "topic"))
 
 
 class GroupOffsetTable:

@@ -9,7 +9,7 @@ from typing import List, Optional, Sequence, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.state.cluster_ids import same_cluster, same_clusters
+from mirror_lib.errors import RefusedError
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.state.schema import Column, TableSchema
 from mirror_lib.state.tables import StateTable
@@ -36,6 +36,24 @@ RUNS = TableSchema(
 )
 # Older signs of life say nothing that the latest one does not, and each is a file.
 KEPT_SIGNS_SECONDS = 3600.0
+
+_SIDES = ("source", "target")
+
+
+def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
+    """Raise `RefusedError` where the ids of source and target are not those of the `last` run."""
+    for side, now in zip(_SIDES, clusters):
+        same_cluster(flow, side, now, last)
+
+
+def same_cluster(flow: str, side: str, now: str, last: Optional[MirrorRun]) -> None:
+    """The same of one side, `source` or `target`."""
+    before = now if last is None else dict(zip(_SIDES, (last.source_cluster_id, last.target_cluster_id)))[side]
+    if now != before:
+        raise RefusedError(
+            f"{flow}: the {side} cluster has id {now}, and the ledger was written for {before}",
+            "check bootstrap.servers; for another cluster give another `state:` or another alias",
+        )
 
 
 @dataclass(frozen=True)

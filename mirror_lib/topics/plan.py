@@ -14,7 +14,7 @@ from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.progress import counted
 from mirror_lib.topics.filters import topic_filter_for
-from mirror_lib.topics.naming import remote_topic, remote_topics
+from mirror_lib.topics.policy import remote_topic, remote_topics
 from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
 from mirror_lib.topics.selection import copied_back, may_be_wanted, name_fault, why_skipped
 from mirror_lib.topics.shared_copies import agreed, whole_or_not

@@ -13,7 +13,6 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster, TopicDescription
-from mirror_lib.topics.naming import remote_topics
 from mirror_lib.topics.plan import (
     CopiedTopic,
     SkippedTopic,
@@ -23,6 +22,7 @@ from mirror_lib.topics.plan import (
     plan_topics,
     select_topics,
 )
+from mirror_lib.topics.policy import remote_topics
 from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS
 from mirror_lib.topics.shared_copies import whole_or_not
 

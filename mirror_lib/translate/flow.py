@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
-from mirror_lib.state.group_offsets import GroupOffsetTable
+from mirror_lib.state.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.state.incidents import IncidentTable
-from mirror_lib.state.move_compaction import MoveCompaction
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
 from mirror_lib.state.runs import RunTable

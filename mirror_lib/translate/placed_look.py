@@ -11,7 +11,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.state.records import PartitionKey
 from mirror_lib.state.row_passes import RowPassTable
-from mirror_lib.topics.naming import remote_topics
+from mirror_lib.topics.policy import remote_topics
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known, decide
 from mirror_lib.translate.partition_map import GAP, Place

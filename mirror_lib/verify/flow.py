@@ -24,7 +24,6 @@ from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import OffsetSyncs, PartitionKey
 from mirror_lib.state.row_passes import REMOTE, SOURCE
 from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.verify.compacted import compacted
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.digests import DigestReader, Made
@@ -42,6 +41,13 @@ _EXPIRED = "if records expired meanwhile, verify again; a timestamp beyond the y
 NO_LOG = "one of the two logs does not exist yet or has no leader now: not compared"
 ANOTHER_TOPIC = "the ledger speaks of another topic that had this name, on one of the two sides: not compared"
 EXTRA = "the source has no such partition, and the remote one holds records: not compared"
+
+
+def compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
+    """By the topics' present `cleanup.policy`. Raises `ClusterError`."""
+    configs = cluster.topic_configs(topics, ["cleanup.policy"])
+    policies = {topic: entries.get("cleanup.policy") for topic, entries in configs.items()}
+    return frozenset(topic for topic, entry in policies.items() if entry and "compact" in (entry.value or ""))
 
 
 def topic_verdicts(

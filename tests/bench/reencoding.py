@@ -14,8 +14,8 @@ from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from mirror_lib.columns import aligned
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.fetch import Fetched
-from mirror_lib.log.producer import Producer
 from mirror_lib.progress import grouped
 from mirror_lib.replicate.encode import Encoder, Outgoing
 from tests.lab.checkout import LabError

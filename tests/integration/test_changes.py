@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.changes.changed import CHANGED_DDL, ERROR_HEADER, KAFKA_ROWS_DDL, PROVENANCE, changed, no_rows
-from mirror_lib.changes.determinism import is_deterministic
+from mirror_lib.changes.check import is_deterministic
 from mirror_lib.changes.murmur2 import placed
 from mirror_lib.changes.remote_names import RemoteNames
 from mirror_lib.config.record_change import KEY, RecordChange

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from mirror_lib.log.connection import LogClient, Network
-from mirror_lib.log.fetch_turns import MAX_WAIT_MS
+from mirror_lib.log.fetch_request import MAX_WAIT_MS
 from mirror_lib.replicate.lanes import NO_END
 from mirror_lib.replicate.reporting import Listener
 from tests.lab.brokers import KafkaBroker, clusters

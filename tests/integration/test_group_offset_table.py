@@ -16,9 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
-from mirror_lib.state.group_offsets import GROUP_OFFSETS, GroupOffsetTable
+from mirror_lib.state.group_offsets import GROUP_OFFSETS, GroupOffsetTable, MoveCompaction
 from mirror_lib.state.incidents import IncidentTable
-from mirror_lib.state.move_compaction import MoveCompaction
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.state.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
 from mirror_lib.state.runs import RunTable

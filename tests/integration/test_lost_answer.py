@@ -10,9 +10,9 @@ import pytest
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.errors import FencedError
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Network
 from mirror_lib.log.fence import fence, init_producer
-from mirror_lib.log.producer import Producer
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.log.tail import glances
 from mirror_lib.records.ready import made_ready, marked_again

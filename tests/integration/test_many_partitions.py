@@ -11,8 +11,14 @@ from confluent_kafka import Producer
 
 from mirror_lib.log.connection import LogClient, Network, Partition
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, fetched
-from mirror_lib.log.fetch_request import fetch_request
-from mirror_lib.log.fetch_session import LAST_EPOCH, NO_EPOCH, SESSION_FROM_PARTITIONS, Asked, FetchSession
+from mirror_lib.log.fetch_request import (
+    LAST_EPOCH,
+    NO_EPOCH,
+    SESSION_FROM_PARTITIONS,
+    Asked,
+    FetchSession,
+    fetch_request,
+)
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.tail import GLANCE_BYTES, LogEntries, glances, log_entries
 from mirror_lib.replicate.lane import copy_lanes

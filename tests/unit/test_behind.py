@@ -10,10 +10,9 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.progress import ProgressSnapshot
 from mirror_lib.records.mixed_pass import Done
 from mirror_lib.records.placed_snapshot import NOTHING_DONE, placed_snapshot
-from mirror_lib.replicate.known_ends import KnownEnds
 from mirror_lib.replicate.lanes import PartitionReport, nothing_copied
 from mirror_lib.replicate.outcome import snapshot_of
-from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.ranges import KnownEnds, Range
 from mirror_lib.state.records import PartitionKey, Position
 
 DAY = 86_400.0

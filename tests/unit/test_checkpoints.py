@@ -8,8 +8,8 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
-from mirror_lib.translate.checkpoints import CheckpointBook, OffsetSyncBook
 from mirror_lib.translate.mm2_format import Checkpoint, PointSync, encode_checkpoint, encode_offset_sync
+from mirror_lib.translate.mm2_topics import CheckpointBook, OffsetSyncBook
 from mirror_lib.translate.partition_map import PartitionMap, Triple
 from tests.unit.offset_histories import History, histories
 

@@ -12,7 +12,7 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.beside import RETRY_SECONDS, Duty, LastClusters, pause_after
-from mirror_lib.control.pairs import beating_pairs
+from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.report import ControlReport, control_json, control_line
 from mirror_lib.control.sync import Synced, sync_topic_configs
 from mirror_lib.errors import ClusterError, ConfigError, RefusedError

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import new_batch, read_header
+from mirror_lib.log.batch import Producer, new_batch, read_header
 from mirror_lib.log.fetch import Fetched
-from mirror_lib.log.producer import Producer
 from mirror_lib.log.reencode import RecordTooLarge
 from mirror_lib.replicate.encode import (
     BACKLOG_BATCHES,

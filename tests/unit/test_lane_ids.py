@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import FencedError
-from mirror_lib.log.producer import Producer
+from mirror_lib.log.batch import Producer
 from mirror_lib.records.pass_lanes import PassLanes
 from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lanes import LANES, TaskPlan, TaskReport, lane_of

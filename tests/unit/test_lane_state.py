@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import List
 
-from mirror_lib.log.producer import Producer
+from mirror_lib.log.batch import Producer
 from mirror_lib.replicate.lane_state import FENCE_LASTS_SECONDS, LaneState
 from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport
 

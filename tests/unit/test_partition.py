@@ -9,9 +9,9 @@ import pytest
 
 from mirror_lib.errors import FencedError
 from mirror_lib.log.append import Acknowledgement
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import Disconnected
 from mirror_lib.log.fetch import Fetched
-from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.lanes import NO_END
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.rejections import Rejections

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from mirror_lib.errors import FencedError
 from mirror_lib.log.append import Acknowledgement
-from mirror_lib.log.batch import read_header
+from mirror_lib.log.batch import Producer, read_header
 from mirror_lib.log.connection import Disconnected
 from mirror_lib.log.fetch import Fetched
-from mirror_lib.log.producer import Producer
 from mirror_lib.replicate.partition import PartitionCopy
 from tests.lab.drained import Drained
 from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker, task_of, whole

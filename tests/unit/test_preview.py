@@ -24,7 +24,7 @@ from mirror_lib.preview.groups import GroupFacts, plan_groups
 from mirror_lib.preview.internal_topics import plan_internal_topics
 from mirror_lib.preview.lines import changes, preview_lines
 from mirror_lib.preview.look import FlowPreview, matchless, preview
-from mirror_lib.topics.matchless import matchless_words
+from mirror_lib.topics.selection import matchless_words
 
 OFFSET = CommittedOffset(5)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.log.producer import Producer
+from mirror_lib.log.batch import Producer
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.encode import Encoder
 from mirror_lib.replicate.log_records import Match, Records

@@ -11,7 +11,7 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, TopicPartition
-from mirror_lib.replicate.bounds import Bounds
+from mirror_lib.replicate.positions import Bounds
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.source_progress import SourceProgress
 from mirror_lib.replicate.starts import BEHIND_REMOTE_LOG, Note, Start, Starts, note_of

@@ -9,8 +9,7 @@ from typing import Dict, List, Tuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.replicate.lanes import nothing_copied
-from mirror_lib.replicate.report_text import from_text, to_text
+from mirror_lib.replicate.lanes import from_text, nothing_copied, to_text
 from mirror_lib.replicate.sync_runs import MOST_SYNCS, MOST_SYNCS_OF_STAGE, SyncRuns, gathered, most_syncs
 from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSync, Position
 from mirror_lib.state.run_rows import RunRows, parts

@@ -11,7 +11,7 @@ from typing import List, Optional, cast
 import pytest
 
 from mirror_lib.errors import StateError
-from mirror_lib.log.producer import Producer
+from mirror_lib.log.batch import Producer
 from mirror_lib.replicate.lanes import NO_END, PartitionReport, ReportTo, TaskReport
 from mirror_lib.replicate.outcome import judged_by_topics, outcome_of
 from mirror_lib.replicate.positions import Positions

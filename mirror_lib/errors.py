@@ -9,6 +9,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
+EXIT_STOPPED = 143
 
 _TRACE = "Traceback (most recent call last):"
 _JAVA_STACK = re.compile(r"^\s+at [\w$.]+\S*\(|^(?:JVM|Driver) stacktrace:", re.MULTILINE)

@@ -12,6 +12,7 @@ from typing import Callable, Iterator, List
 import pytest
 
 from mirror_lib import cli
+from mirror_lib.commands.parser import EXIT_CODES
 from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.progress import ProgressSnapshot, status_line
@@ -231,7 +232,7 @@ def test_readme_shows_the_status_line_that_is_printed() -> None:
 
 
 def test_operators_find_every_exit_code() -> None:
-    rows = re.findall(r"^  (\d+) +(.*)$", cli.EXIT_CODES, re.MULTILINE)
+    rows = re.findall(r"^  (\d+) +(.*)$", EXIT_CODES, re.MULTILINE)
     assert rows
     assert not [row for row in rows if f"| {row[0]} | {row[1]} |" not in page_named("docs/operate.md").text]
     assert not [code for code, _ in rows if f"{code} " not in page_named("README.md").text.partition("Exit codes:")[2]]

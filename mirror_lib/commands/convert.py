@@ -8,11 +8,22 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
-from mirror_lib.commands.output import print_json
+from mirror_lib.commands.output import add_json, print_json
+from mirror_lib.commands.parser import CONFIG, Commands, add_plain
 from mirror_lib.config.convert import Conversion, convert
 from mirror_lib.errors import EXIT_OK, ConfigError
 
 STDOUT = "-"
+
+
+def add(commands: Commands) -> None:
+    """`mirror convert` and its options."""
+    convert = add_plain(commands, "convert", "write any configuration as YAML, and say what changed")
+    convert.add_argument("config", metavar="CONFIG", nargs="+", help=CONFIG)
+    add_json(convert)
+    convert.add_argument("-o", "--output", metavar="FILE", default="-", help="- is standard output, the default")
+    convert.add_argument("--force", action="store_true", help="replace FILE where it exists")
+    convert.set_defaults(command=convert_command)
 
 
 def convert_command(arguments: argparse.Namespace) -> int:

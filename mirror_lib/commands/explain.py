@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Optional
 
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.parser import EXIT_CODES, Commands, add_command
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError
@@ -14,6 +15,15 @@ from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError
 if TYPE_CHECKING:
     from mirror_lib.explain.steps import Explanation
     from mirror_lib.topics.plan import TopicFacts
+
+
+def add(commands: Commands) -> None:
+    """`mirror explain` and its options."""
+    text = "say which rule decides about a topic or a group"
+    explain = add_command(commands, "explain", explain_command, text, read=read_explained)
+    explain.usage = "mirror explain [OPTION ...] CONFIG [CONFIG ...] (TOPIC | --group GROUP)"
+    explain.epilog = f"TOPIC is the last word: a topic of the source, which need not exist.\n\n{EXIT_CODES}"
+    explain.add_argument("--group", metavar="GROUP", help="a consumer group instead of a topic of the source")
 
 
 def read_explained(arguments: argparse.Namespace) -> MirrorConfig:

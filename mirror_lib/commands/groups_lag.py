@@ -7,11 +7,20 @@ import time
 from typing import TYPE_CHECKING, List, NamedTuple, Sequence
 
 from mirror_lib.commands.output import named_cluster, print_error, print_json, print_lines
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import ClusterConfig, MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
     from mirror_lib.translate.lag import GroupLag
+
+
+def add(groups: Commands) -> None:
+    """`mirror groups lag` and its options."""
+    lag = add_command(groups, "lag", groups_lag_command, "how far each group is, in records and seconds", flow=False)
+    lag.add_argument("--cluster", metavar="ALIAS", help="only this cluster of the file")
+    lag.add_argument("--group", metavar="GROUP", help="only this group")
+    lag.add_argument("--topic", metavar="TOPIC", help="only this topic")
 
 
 def groups_lag_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
 
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_undo, undo_line
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
@@ -13,6 +14,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.translate.report import PlannedMove
+
+
+def add(groups: Commands) -> None:
+    """`mirror groups plan` and its options."""
+    text = "show where each group would go on; moves it with --execute"
+    plan = add_command(groups, "plan", groups_plan_command, text)
+    plan.add_argument("--reverse", action="store_true", help="from the remote topics back to the source: fail-back")
+    plan.add_argument("--execute", action="store_true", help="commit these offsets")
+    plan.add_argument("--allow-rewind", action="store_true", help="also move groups backwards")
+    plan.add_argument("--group", metavar="GROUP", help="only this group")
+    plan.add_argument("--topic", metavar="TOPIC", help="only this topic")
 
 
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.commands.output import named_cluster, print_json, print_lines, print_undo, undo_line
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 from mirror_lib.progress import counted
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from mirror_lib.state.group_offsets import GroupOffsetTable
     from mirror_lib.state.records import GroupOffset, MoveKey
     from mirror_lib.translate.rollback import Undo
+
+
+def add(groups: Commands) -> None:
+    """`mirror groups rollback` and its options."""
+    rollback = add_command(groups, "rollback", groups_rollback_command, "put back what a run moved", flow=False)
+    rollback.add_argument("--run", metavar="ID", required=True, help="the run, as `groups plan --execute` printed it")
+    rollback.add_argument("--execute", action="store_true", help="do it; without it, only show")
 
 
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

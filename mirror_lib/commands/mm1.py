@@ -10,6 +10,7 @@ from typing import Any, Dict, Mapping
 from mirror_lib.commands.convert import STDOUT, write_conversion
 from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.output import add_json
+from mirror_lib.commands.parser import Commands, add_plain, configured
 from mirror_lib.commands.run import add_run_options, run_command
 from mirror_lib.config.convert import convert_document
 from mirror_lib.config.entries import Document
@@ -27,16 +28,9 @@ ABOUT = (
 )
 
 
-def add_mm1(commands: Any, epilog: str) -> None:
-    """The command with every option that MirrorMaker 1 had, and a few of ours."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "mm1",
-        help=TEXT,
-        description=textwrap.fill(ABOUT, 79),
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def add(commands: Commands) -> None:
+    """`mirror mm1` with every option that MirrorMaker 1 had, and a few of ours."""
+    parser = add_plain(commands, "mm1", TEXT, description=textwrap.fill(ABOUT, 79), allow_abbrev=False)
     for option in (each for each in OPTIONS if each.name != "help"):
         _add(parser, option)
     parser.add_argument("--state", metavar="DIR", help="folder of the ledger (default ./mirror-state)")
@@ -45,7 +39,8 @@ def add_mm1(commands: Any, epilog: str) -> None:
     lag = "start nothing, show on the source how far the group of each consumer file is, on TOPIC or on all"
     parser.add_argument("--lag", metavar="TOPIC", nargs="?", const="", help=lag)
     add_json(parser)
-    parser.set_defaults(command=mm1_command, read=mm1_config, flow=None)
+    parser.set_defaults(flow=None)
+    configured(parser, mm1_command, mm1_config)
 
 
 def mm1_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

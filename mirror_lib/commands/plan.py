@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
 
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import EXIT_OK, MirrorError, cause_of
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
+
+
+def add(commands: Commands) -> None:
+    """`mirror plan` and its options."""
+    plan = add_command(commands, "plan", plan_command, "show as a diff what a run would change; changes nothing itself")
+    plan.add_argument("--all", action="store_true", help="list also what stays as it is, and every skip by its name")
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

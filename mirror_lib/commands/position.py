@@ -8,11 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirror_lib.commands.output import chosen_flows, print_lines
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
     from mirror_lib.translate.position_input import PositionInput
+
+
+def add(commands: Commands) -> None:
+    """`mirror translate-position` and its options."""
+    text = "translate positions that are kept outside Kafka"
+    position = add_command(commands, "translate-position", translate_position_command, text)
+    position.add_argument("--topic", metavar="TOPIC", help="of the source; of the target with --reverse")
+    position.add_argument("--partition", metavar="N", type=int, help="its partition")
+    position.add_argument("--offset", metavar="N", type=int, help="the next offset to be read")
+    position.add_argument("--file", metavar="FILE", help="many: JSON, CSV, or a Spark checkpoint's offsets; - is stdin")
+    position.add_argument("--reverse", action="store_true", help="from the remote topics back to the source")
 
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple
 
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
@@ -28,6 +29,13 @@ MEANING = {
 class _Judged(NamedTuple):
     suspect: SuspectPosition
     verdict: str
+
+
+def add(commands: Commands) -> None:
+    """`mirror repair` and its options."""
+    text = "show positions of the ledger that pass records not copied"
+    repair = add_command(commands, "repair", repair_command, text)
+    repair.add_argument("--execute", action="store_true", help="remove them; stop the flow first")
 
 
 def repair_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_progress, watcher
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ConfigError, MirrorError
 from mirror_lib.preview.terms import COPIES_NOTHING, terms
 from mirror_lib.progress import ProgressSnapshot, duration, is_news, snapshot_json, status_line
 
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
     from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.state.runs import RunTable
 
-EXIT_STOPPED = 143
 EXIT, FENCE = "exit", "fence"
 IF_RUNNING_HELP = (
     "where another run of a flow is under way: fence it (default), or exit with 0 and copy nothing; a killed run "
     "counts as under way for up to 10 minutes"
 )
 UNTIL_HELP = "end there and copy nothing beyond: caught-up, a time (2026-01-01T00:00:00Z), or offsets (orders:0=100)"
+
+
+def add(commands: Commands) -> None:
+    """`mirror run` and its options."""
+    run = add_command(commands, "run", run_command, "copy, once or continuously as `trigger` says")
+    add_run_options(run, "one run to the present end, whatever `trigger` says")
 
 
 def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:

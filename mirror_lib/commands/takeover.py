@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, List, Tuple
 
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError
 
@@ -16,6 +17,29 @@ if TYPE_CHECKING:
 
 # Records before a kept position that are compared: 20 000 take about 0.2 s.
 COMPARE = 20_000
+
+
+def add(commands: Commands) -> None:
+    """`mirror takeover` and its options."""
+    text = "go on where a stopped MirrorMaker ended; shows where, takes over with --execute"
+    takeover = add_command(commands, "takeover", takeover_command, text)
+    takeover.add_argument(
+        "--from",
+        dest="origin",
+        metavar="WHERE",
+        default="mm2",
+        help="mm2 (default), connect-topic=NAME of a Connect worker's offsets, group=NAME of a MirrorMaker 1",
+    )
+    takeover.add_argument("--connector", metavar="NAME", help="the MirrorSourceConnector's name, if it has its own")
+    takeover.add_argument("--worker-group", metavar="NAME", help="the Connect worker's group.id, if it has its own")
+    takeover.add_argument(
+        "--compare",
+        metavar="N",
+        type=int,
+        default=COMPARE,
+        help=f"records before a kept position to compare too (default {COMPARE}); groups further back are not moved",
+    )
+    takeover.add_argument("--execute", action="store_true", help="write the ledger; stop the other tool first")
 
 
 def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -6,10 +6,18 @@ import argparse
 from dataclasses import replace
 
 from mirror_lib.commands.output import chosen_flows, print_progress, watcher
-from mirror_lib.commands.run import EXIT_STOPPED, stop_on_signals
+from mirror_lib.commands.parser import Commands, add_command
+from mirror_lib.commands.run import stop_on_signals
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import EXIT_OK
+from mirror_lib.errors import EXIT_OK, EXIT_STOPPED
+
+
+def add(commands: Commands) -> None:
+    """`mirror translate` and its options."""
+    text = "keep consumer groups on the target where they are"
+    translate = add_command(commands, "translate", translate_command, text)
+    translate.add_argument("--once", action="store_true", help="one full pass, whatever `trigger` says")
 
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

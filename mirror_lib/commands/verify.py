@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
+from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from mirror_lib.verify.placed_range import Passes
     from mirror_lib.verify.unlisted import Unlisted
     from mirror_lib.verify.verdicts import VerifyReport
+
+
+def add(commands: Commands) -> None:
+    """`mirror verify`."""
+    add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
 
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

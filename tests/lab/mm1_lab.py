@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ContextManager, Dict, List, Optional, Sequence
 
-from mirror_lib.commands.mm1 import add_mm1, mm1_config
+from mirror_lib.commands.mm1 import add, mm1_config
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.offset_choice import OffsetChoice
 from tests.lab.brokers import KafkaBroker
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def config_of(*arguments: str) -> MirrorConfig:
     """What `mirror mm1` would run."""
     parser = argparse.ArgumentParser()
-    add_mm1(parser.add_subparsers(), "")
+    add(parser.add_subparsers())
     return mm1_config(parser.parse_args(["mm1", *arguments]))
 
 

@@ -1,0 +1,72 @@
+"""How a command stands on the command line. The module of each has `add`, which calls `add_command` with its options.
+
+What a parsed command line runs is `arguments.command(arguments)`, whatever the command is; it returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from typing import Any, Callable
+
+from mirror_lib.commands.output import add_json
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, EXIT_USAGE
+
+EXIT_CODES = f"""\
+exit codes:
+  {EXIT_OK}    done: everything is copied, or equal; a continuous run that was told to stop
+  {EXIT_FAILED}    failed: something could not be copied, or differs
+  {EXIT_USAGE}    bad usage or configuration; nothing was started
+  {EXIT_REFUSED}    refused for safety: going on could lose or double records
+  {EXIT_STOPPED}  a run with an end of its own was stopped by SIGTERM or Ctrl-C before it; the next one goes on there
+"""
+CONFIG = "YAML, a MirrorMaker 2 .properties file as it is, or the JSON files of Kafka Connect's Mirror… connectors"
+
+# What argparse calls the parsers of the commands, which has no public type.
+Commands = Any
+Run = Callable[[argparse.Namespace, MirrorConfig], int]
+Read = Callable[[argparse.Namespace], MirrorConfig]
+
+
+def load_files(arguments: argparse.Namespace) -> MirrorConfig:
+    """The configuration of the files that were named. Raises `ConfigError`."""
+    return load(arguments.config)
+
+
+def add_command(
+    commands: Commands, name: str, run: Run, text: str, *, flow: bool = True, read: Read = load_files
+) -> argparse.ArgumentParser:
+    """A command that takes files, with `--flow` and `--clusters` where `flow` says so.
+
+    `read` makes the configuration of its arguments, whose warnings are printed before `run` is called.
+    """
+    parser = add_plain(commands, name, text)
+    parser.add_argument("config", metavar="CONFIG", nargs="+", help=CONFIG)
+    if flow:
+        parser.add_argument("--flow", metavar="A->B", help="only this flow of the file; quote it, > is the shell's too")
+        parser.add_argument("--clusters", metavar="ALIAS", nargs="+", help="only flows into these clusters")
+    add_json(parser)
+    configured(parser, run, read)
+    return parser
+
+
+def add_plain(commands: Commands, name: str, text: str, **options: Any) -> argparse.ArgumentParser:
+    """A command with no argument yet; `options` are argparse's."""
+    given = {"description": text, "epilog": EXIT_CODES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, **{**given, **options})
+    return parser
+
+
+def configured(parser: argparse.ArgumentParser, run: Run, read: Read) -> None:
+    """Make the parser's command `run` with the configuration that `read` makes of its arguments."""
+    parser.set_defaults(command=partial(_run, run, read))
+
+
+def _run(run: Run, read: Read, arguments: argparse.Namespace) -> int:
+    config = read(arguments)
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return run(arguments, config)

@@ -190,7 +190,10 @@ class StateTable:
 
     def _migrate(self) -> None:
         """Add the columns that a table of an older release lacks, before this one writes to it. It must exist."""
-        if self._lacks is None or self._lacks:
+        if self._lacks == []:
+            return
+        with self._creation:  # of two flows of a driver the later one finds nothing to add
+            self._lacks = None
             names = [column.name for column in self._lacking(self._spark.read.format("delta").load(self.path))]
             if names:
                 empty = self._described(self._stamped([]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
@@ -66,6 +67,14 @@ def test_first_write_of_the_newer_release_migrates_it_and_the_older_one_is_refus
 def test_change_in_place_migrates_it_too(spark: SparkSession, state: str) -> None:
     StateTable(spark, state, SECOND).add_absent(given(("A->B", "present"), ("B->A", "absent")), ["flow"])
     assert notes(StateTable(spark, state, SECOND)) == [("A->B", None), ("B->A", "absent")]
+
+
+def test_two_flows_of_a_driver_that_begin_at_once_migrate_it_once(spark: SparkSession, state: str) -> None:
+    tables = [StateTable(spark, state, SECOND) for _ in range(4)]
+    assert [notes(table) for table in tables] == [[("A->B", None)]] * 4  # each has seen the older columns
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: tables[number].append(given((f"B{number}->A", "new")), {}), range(4)))
+    assert len(notes(tables[0])) == 5 and commits(state) == 1 + 1 + 4
 
 
 @pytest.mark.parametrize("columns", [FIRST.columns[1:], (*FIRST.columns, Column("mine", "string", "by hand"))])

@@ -59,10 +59,12 @@ UNTIL_TRIGGER = "1 seconds"
 PATIENCE_SECONDS = 600.0
 
 
-# A new life is as safe as a driver's start after a crash: it reads the ledger, fences, and looks at the remote logs.
 @dataclass(frozen=True)
 class StorageTrust:
-    """`proven`: this process has seen rows of the flow, or written some. Until then a folder that cannot be used is
+    """Whether a flow may start again although its state could not be read or written. Each start is as safe as a
+    driver's after a crash: it reads the ledger, fences, and re-reads the ends of the remote logs.
+
+    `proven`: this process has seen rows of the flow, or written some. Until then a folder that cannot be used is
     more likely to be a wrong one. `away_since`: when the first of the lives failed at it in a row, by the caller's
     clock in seconds; None while all is well."""
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
 
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
@@ -116,6 +116,17 @@ def _no_jvm(reason: str) -> ConfigError:
         "the mirror needs the driver's JVM, and tasks that may connect to brokers: use spark-submit, or on Databricks "
         "classic compute with dedicated access (data_security_mode: SINGLE_USER)",
     )
+
+
+def cloned(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session like `session` with `settings`, which reach no other query. It shares the context."""
+    from pyspark.sql import SparkSession
+
+    java: Any = session._jsparkSession
+    made = SparkSession(session.sparkContext, java.cloneSession())
+    for key, value in settings.items():
+        made.conf.set(key, value)
+    return made
 
 
 def silence_traces() -> None:

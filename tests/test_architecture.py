@@ -51,17 +51,15 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
         ("_jvm", "_jsparkSession", "_jdf", "_jc"),
         "plans are checked for determinism, and SQL has no function for murmur2 or for a partition's number",
     ),
-    "records.engine": (("_jsparkSession",), "newSession() forgets settings that were made at run time"),
     "replicate.stage": (("_jsc",), "no public call counts the task slots of the executors that are there"),
-    "session": (("_jvm",), "the check that refuses a session without a JVM"),
+    "session": (
+        ("_jvm", "_jsparkSession"),
+        "the check that refuses a session without a JVM; newSession() forgets settings that were made at run time",
+    ),
     "spark_metrics": (("_jvm",), "PySpark has no public call for Spark's metrics system"),
     "spark_end": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
     "state.folders": (("_jvm", "_jsc"), "Hadoop's FileSystem: Spark has no public call that deletes a checkpoint"),
-    "state.tables": (
-        ("_jsparkSession", "_jvm"),
-        "newSession() forgets settings that were made at run time; Hadoop's FileSystem, where an operator opted in to "
-        "shorten Delta's log",
-    ),
+    "state.tables": (("_jvm",), "Hadoop's FileSystem, where an operator opted in to shorten Delta's log"),
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
 EXECUTORS = (

@@ -49,11 +49,12 @@ VERSION = 0
 YOUR_TURN, STAND_BY = b"copy", b"stand by"
 
 
-# The group's own protocol decides whose turn it is (KIP-62): all processes join, the leader names one, and Kafka's
-# failure detection ends a turn. No partition is assigned, so no member fetches. Turns save work; the fence keeps
-# records from doubling.
 class Turns(AbstractPartitionAssignor):  # type: ignore[misc]
-    """`claim` answers since when this process copies, in milliseconds since 1970, 0 if it does not.
+    """Whose turn it is among the processes that share a consumer group, by the group's own protocol (KIP-62): all join,
+    the leader names one, and Kafka's failure detection ends a turn. No partition is assigned, so no member fetches.
+    Turns save work; the fence keeps records from doubling.
+
+    `claim` answers since when this process copies, in milliseconds since 1970, 0 if it does not.
 
     `told` is called with whether it is this process's turn, after each round.
     """

@@ -32,10 +32,10 @@ Question = Tuple[int, int]
 NOBODY = -1
 
 
-# A broker that was cut off from the others takes itself for the leader that it was, until it hears of the new one.
 def agreed_leaders(told: Iterable[Sequence[Any]]) -> Dict[TopicPartition, int]:
     """Node ids of leaders from Kafka's MetadataResponseTopic, a list of each broker: the one of the greatest epoch.
 
+    A broker that was cut off from the others takes itself for the leader that it was, until it hears of the new one.
     Left out where nobody leads, where brokers speak of different topics of one name, and where they disagree without
     telling an epoch, as brokers before 2.1 do.
     """

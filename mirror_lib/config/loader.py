@@ -34,10 +34,11 @@ _SECTION = re.compile(r"\bKafkaClient\s*\{(.*?;)\s*\}\s*;", re.DOTALL)
 _KEY = "sasl.jaas.config"
 
 
-# Kafka's own scripts take a JAAS file in KAFKA_OPTS. Its `KafkaClient` section is for every cluster that has no
-# `sasl.jaas.config` of its own.
 def with_login_file(document: Document, environ: Mapping[str, str]) -> Document:
     """The document with a bare `sasl.jaas.config`, the weakest there is, if a cluster uses SASL and a file is named.
+
+    Kafka's own scripts take a JAAS file in KAFKA_OPTS. Its `KafkaClient` section is for every cluster that has no
+    `sasl.jaas.config` of its own.
 
     Raises `ConfigError` where that file cannot be read. Without a `KafkaClient` section it is not for Kafka.
     """

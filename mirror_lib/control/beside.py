@@ -41,7 +41,8 @@ RETRY_SECONDS = 60.0
 
 
 class Duty:
-    """Takes a turn at once and then every `interval` seconds; `None` is once.
+    """One task alongside the copy, in a thread of its own: a turn at once, and then every `interval` seconds; `None` is
+    once.
 
     `told` gets what each turn did, errors as problems. `looked` is set when the first turn is over, or will not come.
     """
@@ -96,7 +97,6 @@ def pause_after(interval: Optional[float], synced: Synced, taken: float) -> Opti
     return max(0.0, (RETRY_SECONDS if synced.refused else wanted) - taken)
 
 
-# Asked before anything is done beside the copy: a cluster that the copy is refused on is not to be changed either.
 class LastRuns(Protocol):
     """Remembers the runs of flows."""
 
@@ -105,7 +105,10 @@ class LastRuns(Protocol):
 
 
 class LastClusters:
-    """What the last runs of `flows` say of their clusters. Read when it is asked for, and once it is known kept."""
+    """Refuses a flow whose alias stands for another cluster than in its last run, before anything of it is changed.
+
+    The last runs of `flows` are read when they are first asked for, and kept.
+    """
 
     def __init__(self, runs: LastRuns, flows: Sequence[ReplicationFlow]) -> None:
         self._runs, self._flows = runs, flows

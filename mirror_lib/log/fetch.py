@@ -32,10 +32,13 @@ log = logging.getLogger(__name__)
 EMPTY_ANSWERS = 3
 
 
-# A compacted log may end in offsets without records: the broker then answers with no data for ever. But so it does for
-# a while where the data lies in tiered storage (KIP-405), which may be slow or held back by a quota: that is no gap.
 class Gaps:
-    """What was answered lately. `local_start` tells the first offset that a partition's leader keeps itself."""
+    """Decides from answers without data below a log's end whether the offsets up to that end hold no record.
+
+    A compacted log may end in such offsets: the broker then answers with no data for ever. So it does for a while where
+    the data is in tiered storage (KIP-405), which may be slow or throttled by a quota: that is no gap. `local_start`
+    returns the first offset that a partition's leader keeps itself.
+    """
 
     def __init__(self, local_start: Callable[[Partition], int]) -> None:
         self._local_start = local_start
@@ -67,10 +70,12 @@ class Gaps:
         return partition in self._stored
 
 
-# Records that trickle in are fetched a few at a time: a request for each would cost both clusters and the task more
-# than the records do.
 class FetchPace:
-    """One task's, by node id. Times are seconds of one clock."""
+    """When a task asks each broker again, by node id. Times are seconds of one clock.
+
+    Records that trickle in are fetched a few at a time: a request for each would cost both clusters and the task more
+    than the records do.
+    """
 
     def __init__(self) -> None:
         self._asked: Dict[int, float] = {}

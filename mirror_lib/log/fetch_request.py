@@ -20,8 +20,6 @@ FORGOTTEN = (70, 71, 106, 103)
 NO_SESSION, NO_EPOCH, FIRST_EPOCH, LAST_EPOCH = 0, -1, 0, 2**31 - 1
 
 
-# KIP-227: the broker remembers what is asked for, so that a request names only what changed, and an answer only what is
-# new.
 class Asked(NamedTuple):
     """One request: the session's id and epoch, the partitions to name, those that are not wanted any more."""
 
@@ -32,7 +30,11 @@ class Asked(NamedTuple):
 
 
 class FetchSession:
-    """Not thread-safe; one request at a time. What `ask` wants without the session does not disturb it."""
+    """A fetch session with one broker (KIP-227), which remembers what is asked for: a request names only what changed,
+    and an answer only what is new.
+
+    Not thread-safe; one request at a time. What `ask` wants without the session does not disturb it.
+    """
 
     def __init__(self) -> None:
         self._id = NO_SESSION
@@ -63,8 +65,6 @@ class FetchSession:
         return True
 
 
-# Whoever got something is asked for last the next time. One that got nothing below its end, though there was room in
-# the answer, is asked for alone. Where tiered storage keeps one waiting, every other question is about the rest.
 class Turn(NamedTuple):
     """The partitions of a question, first those that should get something, and how long the broker may wait."""
 
@@ -73,7 +73,12 @@ class Turn(NamedTuple):
 
 
 class FetchTurns:
-    """One task's. `stored` tells whether a partition's data is waited for from tiered storage."""
+    """Which of a task's partitions the next request to a broker is about.
+
+    A partition that got something is asked for last the next time. One that got nothing below its end, though there was
+    room in the answer, is asked for alone. While tiered storage keeps one waiting, every other request is about the
+    rest. `stored` returns whether a partition's data is awaited from tiered storage.
+    """
 
     def __init__(self, stored: Callable[[Partition], bool]) -> None:
         self._stored = stored

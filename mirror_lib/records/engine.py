@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,6 +33,7 @@ from mirror_lib.records.writer import RowsPlan, RowsReport
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.rates import Fetching, TaskRates
+from mirror_lib.session import cloned
 
 log = logging.getLogger(__name__)
 
@@ -111,8 +112,7 @@ class RecordEngine:
     def _own(self, spark: SparkSession) -> SparkSession:
         """A session like `spark`, as other flows have other settings at the same time."""
         if self._session is None:
-            java: Any = spark._jsparkSession
-            self._session = SparkSession(spark.sparkContext, java.cloneSession())
+            self._session = cloned(spark, {})
         return self._session
 
     def _append(

@@ -19,11 +19,12 @@ SourceEnd = Callable[[], int]
 Lost = Callable[[int, str], None]
 
 
-# A cleaner takes no record but those of which a later one of their key is there, tombstones that are old, and records
-# without a key. So a later one shows that a cleaner may have taken a record: that it was there, or need not be any
-# more.
 class Awaited:
-    """By key the offset of the last record that needs a later one, of those that have none yet."""
+    """By key the offset of the last record that needs a later one, of those that have none yet.
+
+    Compaction removes no record but those that a later one of their key follows, old tombstones, and records without a
+    key. So a later record shows that compaction may have removed one: it was there, or is not needed any more.
+    """
 
     def __init__(self) -> None:
         self._offsets: Dict[Optional[bytes], int] = {}

@@ -42,7 +42,11 @@ WAIT_MS = 100.0
 
 
 class Pump:
-    """One task's, for as long as its connections last. `source` and `target` share one network."""
+    """Moves records from the source's brokers to the target's, for one task and for as long as its connections last.
+
+    It waits only while neither side has an answer, and asks a broker again as soon as that is worth it. `source` and
+    `target` share one network.
+    """
 
     def __init__(self, plan: TaskPlan, source: LogClient, target: LogClient, gate: Gate) -> None:
         self._most_syncs = plan.most_syncs

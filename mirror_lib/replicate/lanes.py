@@ -31,7 +31,7 @@ NO_END = 2**63 - 1
 
 
 def to_text(report: TaskReport) -> str:
-    """One line."""
+    """A task's report as one line of JSON, as it travels from the task to its driver."""
     bare = asdict(replace(report, syncs=()))
     syncs = [(each.topic, each.partition, b64encode(each.flat).decode("ascii")) for each in report.syncs]
     return json.dumps({**bare, "syncs": syncs})

@@ -24,7 +24,10 @@ NONE_YET = -1
 
 
 class Bounds:
-    """Answers for one run of one flow. Without a choice there is no bound, and nothing is ever reached."""
+    """The upstream offset at which each partition's copy ends, exclusive, by `--until` and the source's answers.
+
+    For one run of one flow. Without a choice there is no such offset, and the end is never reached.
+    """
 
     def __init__(self, until: Optional[OffsetChoice], source: Cluster, isolation_level: str) -> None:
         self._timestamp = until.timestamp if until is not None else None

@@ -29,12 +29,13 @@ EMPTY_HINT = "give the flow an empty remote topic, or a ledger that knows this o
 _MEANING = 0x0F
 
 
-# The remote log is believed only where its records equal the source's, in order. Records that compaction has removed
-# since then, from either log, are allowed for by their offsets, which it keeps; anything else is refused.
 def reconcile(
     source: Records, remote: Records, name: str, start: Position, source_end: SourceEnd, lost: Lost = refuse_lost
 ) -> Iterator[Match]:
-    """Match every record of the remote range, which starts at `start`, with its source record.
+    """Match every record of the remote range, which starts at `start`, with its source record. Pure.
+
+    The remote log is believed only where its records equal the source's, in order. Records that compaction has removed
+    from either log since are allowed for by their offsets, which it keeps.
 
     `source_end` tells the end of the source's log once all of it was read; `lost` is called where the source's cleaner
     took the last word on a key before it was copied. Raises `RefusedError` naming `name` and the downstream offset

@@ -17,10 +17,13 @@ from mirror_lib.under_way import UnderWay
 log = logging.getLogger(__name__)
 
 
-# At the start of each task Spark tells Python to forget what it knows of folders. Since 3.10 that reads the directory
-# of `pyspark.zip` again for each of its packages, which was a tenth of a second of CPU and more.
 def forget_archives() -> None:
-    """Python asks archives anew for what is imported later; what was imported stays."""
+    """Make the next task of this Python worker begin sooner. What was imported stays.
+
+    At the start of each task Spark invalidates Python's caches of folders. Since Python 3.10 that reads the directory
+    of `pyspark.zip` again for each of its packages, a tenth of a second of CPU and more. Archives that are forgotten
+    here are opened again for what is imported later.
+    """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             sys.path_importer_cache.pop(path, None)

@@ -51,7 +51,6 @@ _IS_IDLE = """coalesce(
     AND next_upstream_offset + next_shift >= downstream_offset, false)"""
 
 
-# A ledger grows with every batch, but most of its rows continue the row before.
 def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequence[str]) -> DataFrame:
     """`rows` (columns `key`, offsets, `stamp`, `carried`) in as few as say the same, by `key`, then in upstream order.
 

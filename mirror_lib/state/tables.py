@@ -20,6 +20,7 @@ from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  #
 from mirror_lib.errors import ConflictError, MirrorError, StateError, cause_of
 from mirror_lib.job_names import named
 from mirror_lib.local_rows import local_rows
+from mirror_lib.session import cloned
 from mirror_lib.spark_end import memory_hint, spark_ended
 from mirror_lib.state.folders import hadoop_folder
 from mirror_lib.state.schema import SINCE, Column, TableSchema, lacking
@@ -71,15 +72,13 @@ _OWN_LOCK = threading.Lock()
 
 # A log that was never shortened takes several turns.
 MOST_AT_ONCE = 1000
-# Commits before the first checkpoint that is left, of a table as `tables` makes it.
-BEFORE_A_CHECKPOINT = 100
+# Commits before the first checkpoint that is left.
+BEFORE_A_CHECKPOINT = int(TABLE_PROPERTIES["delta.checkpointInterval"])
 # Of one file. Those of several parts have other names, and do not count.
 CHECKPOINT = ".checkpoint.parquet"
 SUFFIXES = (".json", ".crc", CHECKPOINT)
 
 
-# Delta's own retention removes whole days of its log, and every commit lists all files of the log. So an operator may
-# opt in to fewer commits.
 def dispensable(checkpoints: Sequence[int], kept: int) -> range:
     """The commits, by version, to delete next: all before the last of `checkpoints` that has `kept` versions behind it.
 
@@ -93,7 +92,8 @@ def dispensable(checkpoints: Sequence[int], kept: int) -> range:
 
 
 class CommitLog:
-    """The log of the table in folder `path`. Each call raises what Hadoop raises."""
+    """Delta's log of the table in folder `path`, for operators who opt in to fewer commits than Delta keeps: its
+    retention removes whole days, and every commit lists all files of the log. Each call raises what Hadoop raises."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm: Any = spark._jvm
@@ -119,17 +119,8 @@ def own_session(spark: SparkSession) -> SparkSession:
     are in it alone, so that no other query of the application meets them."""
     with _OWN_LOCK:
         if spark not in _OWN:
-            _OWN[spark] = _with_settings(spark, _SMALL_TABLES)
+            _OWN[spark] = cloned(spark, _SMALL_TABLES)
         return _OWN[spark]
-
-
-def _with_settings(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """A session like `spark`, as what others do in it goes on with its own."""
-    java: Any = spark._jsparkSession
-    session = SparkSession(spark.sparkContext, java.cloneSession())
-    for key, value in settings.items():
-        session.conf.set(key, value)
-    return session
 
 
 def table_properties(spark_version: str) -> Mapping[str, str]:
@@ -222,7 +213,7 @@ class StateTable:
     def count(self) -> int:
         """How many rows the table has, from what Delta's log says of its files. It must exist. StateError."""
         with self.explained("count the rows of"):
-            session = self._spark if self._counted else _with_settings(self._spark, _INTERPRETED)
+            session = self._spark if self._counted else cloned(self._spark, _INTERPRETED)
             self._counted = True
             return session.read.format("delta").load(self.path).count()
 
@@ -273,7 +264,7 @@ class StateTable:
         """Delete the files that no version of the last days needs any more. StateError."""
         with self.explained("clean"):
             if DeltaTable.isDeltaTable(self._spark, self.path):
-                DeltaTable.forPath(_with_settings(self._spark, _FEW_TASKS), self.path).vacuum()
+                DeltaTable.forPath(cloned(self._spark, _FEW_TASKS), self.path).vacuum()
 
     def shorten_log(self) -> None:
         """Delete old commits of Delta's log where the table has the property KEPT_COMMITS.

@@ -31,10 +31,12 @@ RECORDS_AT_ONCE = 10_000
 _GroupPartition = Tuple[str, str, int]
 
 
-# Both books forget nothing and write no tombstones. A book is true once what it came with has been appended.
 @dataclass(frozen=True)
 class CheckpointBook:
-    """The last checkpoint of each group and remote partition."""
+    """The last checkpoint of each group and remote partition.
+
+    It forgets nothing, writes no tombstones, and is true once what it came with has been appended.
+    """
 
     last: Mapping[_GroupPartition, Checkpoint]
 
@@ -72,7 +74,7 @@ def _says_more(before: Checkpoint, now: Checkpoint) -> bool:
 
 @dataclass(frozen=True)
 class OffsetSyncBook:
-    """The last offset sync of each source partition."""
+    """The last offset sync of each source partition, kept as a `CheckpointBook` is."""
 
     last: Mapping[TopicPartition, PointSync]
 

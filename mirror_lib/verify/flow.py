@@ -98,7 +98,8 @@ def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
 def what_was_placed(
     flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, passes: Optional[Passes]
 ) -> PlacedCopy:
-    """Nothing is to be compared where there were no passes. Raises `ClusterError`."""
+    """What is to be compared of a flow that places records anew: nothing where there were no passes. Raises
+    `ClusterError`."""
     if passes is None:
         return PlacedCopy((), (), unknown=_unknown(flow, copied, source, target))
     here = source.offsets([row.place for row in passes.last.of(SOURCE)], flow.isolation_level)
@@ -141,8 +142,10 @@ def _filled(logs: Mapping[TopicPartition, OffsetRange]) -> FrozenSet[str]:
 def extra_partitions(
     source: Cluster, target: Cluster, copied: Sequence[CopiedTopic]
 ) -> Mapping[str, Sequence[int]]:
-    """By remote topic, those of them that hold something. Only of topics whose records keep their partition's number.
-    Raises `ClusterError`."""
+    """By remote topic, its partitions that no source partition has and that hold something.
+
+    Only of topics whose records keep their partition's number. Raises `ClusterError`.
+    """
     # In this order: a flow that runs beside this makes remote partitions for those that came to the source meanwhile.
     there = target.topics()
     here = source.topics()

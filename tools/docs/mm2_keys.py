@@ -1,6 +1,7 @@
 """MirrorMaker 2's keys by the part that reads them, as Kafka 4.3.1's ConfigDefs and its releases since 2.4 have them.
 
-What becomes of each here is in `settings.py`; `parity.py` puts both together. `*` stands for any ending.
+What becomes of each here is in `mirror_lib/config/settings.py`; `parity.py` puts both together. `*` stands for any
+ending.
 """
 
 from __future__ import annotations

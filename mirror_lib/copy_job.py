@@ -10,9 +10,9 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import Callable, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.cluster.group_member import GroupMember
@@ -20,25 +20,32 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StalledError, StateError, cause_of
+from mirror_lib.facts import TopicPartition
 from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
 from mirror_lib.progress import counted
-from mirror_lib.records.mirrors import Mirror, Mirrors
 from mirror_lib.replicate.copy_hours import CopyHours
-from mirror_lib.replicate.flow import Watcher
+from mirror_lib.replicate.flow import FlowMirror, Watcher
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.replicate.query import start_query
+from mirror_lib.replicate.query import start_query, start_rows_query
 from mirror_lib.replicate.stage import most_slots
 from mirror_lib.replicate.stall import CommitWatch
-from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Tail, tail_tasks
+from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Every, Tail, tail_tasks
 from mirror_lib.replicate.totals import TopicTotal, Totals
 from mirror_lib.replicate.warm_up import warm_workers
+from mirror_lib.rows.flow import refuse_the_other_way, row_mirror
+from mirror_lib.rows.mirror import Given, Reading, RowMirror
+from mirror_lib.session import cloned
 from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.records import MirrorRun
 from mirror_lib.state.runs import same_clusters
 from mirror_lib.topics.filters import subscribe_pattern
 from mirror_lib.topics.old_brokers import runnable
 from mirror_lib.topics.selection import matchless_words
+
+if TYPE_CHECKING:
+    # Not at run time: Spark 3.3 has no such module.
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +61,10 @@ FEW_SLOTS = (
 )
 # How often Spark looks for records that a run with an end still waits for.
 UNTIL_TRIGGER = "1 seconds"
+
+# How often a flow that changes records looks whether its topics are those that its query reads, and whether there is
+# anything to read where there was nothing.
+TOPICS_SECONDS, LOOK_SECONDS = 2.0, 1.0
 
 # So long a store may be away. Then a flow ends, for somebody to look.
 PATIENCE_SECONDS = 600.0
@@ -186,8 +197,7 @@ class FlowRun(FlowLife):
         last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, last)
-        mirrors = Mirrors(self._spark, self._config, self._hours)
-        mirror = mirrors.of(flow, journal, source, target, self._commits.show, self._totals, self._until, self._group)
+        mirror = self._mirror_of(flow, journal, source, target)
         self._check_history(mirror)
         if not self._ends_when_caught_up():
             self._warn_of_names(source)
@@ -212,6 +222,15 @@ class FlowRun(FlowLife):
             self._note = _note(flow, source)
         return error
 
+    def _mirror_of(
+        self, flow: ReplicationFlow, journal: Journal, source: KafkaCluster, target: KafkaCluster
+    ) -> Union[FlowMirror, RowMirror]:
+        config, common = self._config, (self._commits.show, self._hours, self._totals, self._until, self._group)
+        if flow.change is not None:
+            return row_mirror(Given(config, flow, self._spark, journal, source, target, *common))
+        refuse_the_other_way(config, flow, journal, source, target, self._spark)
+        return FlowMirror(config, flow, journal, source, target, *common)
+
     def _warn_of_names(self, source: KafkaCluster) -> None:
         """Tell what matches no topic now: a run that goes on has no end soon at which it could be told."""
         before, self._matchless = self._matchless, _note(self._flow, source)
@@ -219,29 +238,19 @@ class FlowRun(FlowLife):
             later = "" if self._flow.refresh_topics_interval is None else "; once there is one, it is copied"
             log.warning("%s: %s%s", self._name, self._matchless, later)
 
-    def _check_history(self, mirror: Mirror) -> None:
+    def _check_history(self, mirror: Union[FlowMirror, RowMirror]) -> None:
         """Raise `StateError` where rows of the flow were there before, in this process, and are not: copying would
         begin anew."""
         if self._storage.proven and not mirror.has_history():
             hint = "is its file system mounted? For a ledger that is lost, start again"
             raise StateError(f"{self._name}: the rows that were under {self._config.state} are not there", hint)
 
-    def _query(self, mirror: Mirror, journal: Journal, checkpoint: str) -> Optional[MirrorError]:
-        available_now = self._config.trigger == AVAILABLE_NOW
+    def _query(self, mirror: Union[FlowMirror, RowMirror], journal: Journal, checkpoint: str) -> Optional[MirrorError]:
         try:
-            if not available_now and (mirror.has_history() or not self._flow.starts_at_earliest):
-                # Spark fires a batch only for new records; what an earlier run left behind must not wait for one. And
-                # `latest` is now: looked up with the first record, it would be behind it.
-                self._copy(mirror, self._spark, NO_BATCH)
-            self._await(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
-            if available_now and not self._hours.is_set():
-                self._copy(mirror, self._spark, NO_BATCH)
-            while self._until is not None and not (self._hours.is_set() or mirror.not_copied() or mirror.reached()):
-                if not mirror.due():
-                    self._await(mirror, checkpoint, UNTIL_TRIGGER, mirror.due)
-                # Its time may have passed after the last look: records that came in between belong to the copy.
-                if not self._hours.is_set():
-                    self._copy(mirror, self._spark, NO_BATCH)
+            if isinstance(mirror, RowMirror):
+                self._rows(mirror, checkpoint)
+            else:
+                self._batches(mirror, checkpoint)
             journal.written()
         except StalledError:
             journal.stalled()
@@ -256,24 +265,102 @@ class FlowRun(FlowLife):
         goes_on = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
         return None if goes_on else left_over(mirror)
 
-    def _await(
-        self, mirror: Mirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
+    def _batches(self, mirror: FlowMirror, checkpoint: str) -> None:
+        """Copy record batches: Spark's query says when, the ledger what."""
+        available_now = self._config.trigger == AVAILABLE_NOW
+        if not available_now and (mirror.has_history() or not self._flow.starts_at_earliest):
+            # Spark fires a batch only for new records; what an earlier run left behind must not wait for one. And
+            # `latest` is now: looked up with the first record, it would be behind it.
+            self._copy(mirror, self._spark, NO_BATCH)
+        self._await_batches(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
+        if available_now and not self._hours.is_set():
+            self._copy(mirror, self._spark, NO_BATCH)
+        while self._until is not None and not (self._hours.is_set() or mirror.not_copied() or mirror.reached()):
+            if not mirror.due():
+                self._await_batches(mirror, checkpoint, UNTIL_TRIGGER, mirror.due)
+            # Its time may have passed after the last look: records that came in between belong to the copy.
+            if not self._hours.is_set():
+                self._copy(mirror, self._spark, NO_BATCH)
+
+    def _rows(self, mirror: RowMirror, checkpoint: str) -> None:
+        """Copy through Spark's rows, query after query. Each begins where the ledger stands, with a checkpoint of its
+        own: when topics came or grew, or micro-batches are to have another size."""
+        ends, whole, number = self._config.trigger == AVAILABLE_NOW, 0, 0
+        while not self._hours.is_set():
+            passed = mirror.passed()
+            with self._busy:
+                reading = mirror.begin(NO_BATCH)
+            going = reading is not None and (mirror.behind() or not ends)
+            if reading is not None and going:
+                trigger = AVAILABLE_NOW if ends else self._config.trigger
+                whole += self._await_rows(mirror, reading, f"{checkpoint}-{number}", trigger)
+                number += 1
+            if self._hours.is_set():
+                break
+            with self._busy:
+                mirror.look(passed)
+            if ends and self._until is None and (whole >= 2 or not going):
+                break  # twice, as what came while the first one ran belongs to the copy
+            if ends and self._until is not None and (mirror.reached() or mirror.not_copied()):
+                break
+            if not going:
+                self._stop.wait(LOOK_SECONDS)
+
+    def _await_rows(self, mirror: RowMirror, reading: Reading, checkpoint: str, trigger: str) -> bool:
+        """Whether the query came to its end by itself."""
+        spark, flow, folder = cloned(self._spark, {}), self._flow, self._folder(checkpoint)
+        looks, over = Every(TOPICS_SECONDS), []
+
+        def copy_rows(rows: DataFrame, query_id: str, batch_id: int, ends: Mapping[TopicPartition, int]) -> None:
+            mirror.copy_rows(rows, BatchRef(query_id, batch_id), ends)
+
+        def start(guarded: Callable[..., None]) -> StreamingQuery:
+            return start_rows_query(spark, flow, reading.starts, reading.most_offsets, folder, trigger, guarded)
+
+        def outdated() -> bool:
+            if looks.due() and self._busy.acquire(blocking=False):  # not beside a micro-batch
+                try:
+                    over.extend([True] if mirror.outdated() else [])
+                finally:
+                    self._busy.release()
+            return bool(over)
+
+        try:
+            self._await(start, copy_rows, outdated)
+        finally:
+            drop_folder(self._spark, folder)
+        return not over
+
+    def _await_batches(
+        self, mirror: FlowMirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
     ) -> None:
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
 
+        def start(guarded: Callable[..., None]) -> StreamingQuery:
+            return start_query(self._spark, self._flow, self._folder(checkpoint), trigger, guarded)
+
+        self._await(start, copy_batch, done, mirror.give_way)
+
+    def _await(
+        self,
+        start: Callable[[Callable[..., None]], StreamingQuery],
+        call: Callable[..., None],
+        done: Callable[[], bool],
+        give_way: Callable[[], None] = lambda: None,
+    ) -> None:
         assert self._journal is not None
         waited, stalled = self._journal.waited, []
 
         def over() -> bool:
             try:
-                self._commits.look(waited(), mirror.give_way)
+                self._commits.look(waited(), give_way)
             except StalledError as error:
                 stalled.append(error)
             return bool(stalled) or done() or self._lost_turn() or self._hours.over()
 
         watched = WatchedQuery(self._stop, self._busy)
-        query = start_query(self._spark, self._flow, self._folder(checkpoint), trigger, watched.guarded(copy_batch))
+        query = start(watched.guarded(call))
         failure = watched.until_end(query, GRACE_SECONDS, over)
         if stalled:
             raise stalled[0]
@@ -288,7 +375,7 @@ class FlowRun(FlowLife):
     def _folder(self, checkpoint: str) -> str:
         return f"{self._config.state.rstrip('/')}/checkpoints/{self._flow.name.replace('->', '-')}/{checkpoint}"
 
-    def _copy(self, mirror: Mirror, spark: SparkSession, batch: BatchRef) -> None:
+    def _copy(self, mirror: FlowMirror, spark: SparkSession, batch: BatchRef) -> None:
         with self._busy:
             mirror.copy_batch(spark, batch)
 
@@ -346,7 +433,7 @@ def run_flows(
     return [run.outcome for run in runs if run.outcome is not None]
 
 
-def left_over(mirror: Mirror) -> Optional[MirrorError]:
+def left_over(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorError]:
     """Why the flow is not whole; `None` if every partition is caught up."""
     reason = _unfinished(mirror)
     if reason is None:
@@ -363,7 +450,7 @@ def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:
     return "name a dead.letter.topic for records that cannot be changed, or leave them out by on.error: skip"
 
 
-def _unfinished(mirror: Mirror) -> Optional[str]:
+def _unfinished(mirror: Union[FlowMirror, RowMirror]) -> Optional[str]:
     stopped, blocked = mirror.stopped(), mirror.blocked()
     not_copied = mirror.not_copied()
     if not_copied:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequ
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
 from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import EXIT_OK, MirrorError, cause_of
 from mirror_lib.facts import AclBinding
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from mirror_lib.preview.engine import EngineNote
     from mirror_lib.preview.look import FlowPreview
-    from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +67,10 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
 
 
 class _Known(NamedTuple):
-    """Of a flow: the ACLs that it created and may delete, how what changes records is copied, and which of its topics
-    were begun by keys, where that is not the same for all."""
+    """Of a flow: the ACLs that it created and may delete, and how what changes records is copied."""
 
     made_acls: FrozenSet[AclBinding] = frozenset()
     engine: Optional[EngineNote] = None
-    ways: Optional[Ways] = None
 
 
 def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, _Known]:
@@ -82,7 +78,7 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
     Raises ConfigError where a change cannot be made, StateError where the state cannot be read.
     """
-    asking = [flow for flow in flows if _deletes(flow) or flow.change is not None or flow.counts_differ == KEY]
+    asking = [flow for flow in flows if _deletes(flow) or flow.change is not None]
     if not asking:
         return {}
     from mirror_lib.session import running_session
@@ -92,26 +88,17 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
-    from mirror_lib.changes.check import check_change
     from mirror_lib.preview.engine import engine_note
-    from mirror_lib.records.two_ways import ways_of
-    from mirror_lib.state.offset_syncs import OffsetSyncTable
-    from mirror_lib.state.row_passes import RowPassTable
+    from mirror_lib.rows.check import check_change, placement_fault
+    from mirror_lib.rows.flow import why_not_placed
     from mirror_lib.state.topic_acls import TopicAclTable
 
     made = TopicAclTable(spark, config.state).made(flow.name) if _deletes(flow) else frozenset()
-    engine = None if flow.change is None else engine_note(flow, *check_change(spark, flow), _refused(flow))
-    if flow.counts_differ != KEY:
-        return _Known(made, engine)
-    positions = OffsetSyncTable(spark, config.state).positions(flow.name)
-    return _Known(made, engine, ways_of(flow, positions, RowPassTable(spark, config.state).latest(flow.name)))
+    if flow.change is None:
+        return _Known(made)
+    check_change(spark, flow)
+    return _Known(made, engine_note(flow, why_not_placed(flow) or placement_fault(spark, flow)))
 
 
 def _deletes(flow: ReplicationFlow) -> bool:
     return flow.sync_topic_acls_delete and flow.sync_topic_acls_interval is not None
-
-
-def _refused(flow: ReplicationFlow) -> Optional[str]:
-    from mirror_lib.records.mirrors import why_not_mixed
-
-    return why_not_mixed(flow) if flow.places_anew else None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
 from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -87,35 +86,24 @@ class _Compared(NamedTuple):
 def _compared(
     flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, source: Cluster, target: Cluster
 ) -> _Compared:
-    """The flow's topics, and how the copies of those that were copied compare, each in the way that it was begun."""
-    from mirror_lib.records.two_ways import ways_of
+    """The flow's topics, and how the copies of those that were copied compare."""
     from mirror_lib.state.offset_syncs import OffsetSyncTable
     from mirror_lib.state.row_passes import SOURCE
     from mirror_lib.state.takeovers import TakeoverTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import verify
     from mirror_lib.verify.unlisted import unlisted
-    from mirror_lib.verify.verdicts import VerifyReport
 
     plan = plan_flow(flow, source, target, config.flows)
     ledger = OffsetSyncTable(spark, config.state)
-    by_rows = flow.places_anew or flow.counts_differ == KEY
-    passes = _passes(spark, config, flow) if by_rows else None
-    positions = ledger.positions(flow.name)
-    known = {(key.source_topic, key.partition) for key in positions}
+    passes = _passes(spark, config, flow) if flow.places_anew else None
+    known = {(key.source_topic, key.partition) for key in ledger.positions(flow.name)}
     known |= {row.place for row in passes.last.of(SOURCE)} if passes is not None else set()
     missed = unlisted(flow, plan, known, source.topics(), target.topics())
-    if flow.counts_differ == KEY:
-        plan = ways_of(flow, positions, None if passes is None else passes.last).as_begun(plan)
     copied = [topic for topic in plan.copied if topic.create is None]
-    keyed = [] if flow.places_anew else [topic for topic in copied if topic.keyed_over is not None]
-    kept = [topic for topic in copied if topic not in keyed]
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
-    report = verify(spark, flow, ledger, kept, source, target, incomplete, passes)
-    if not keyed:
-        return _Compared(plan, report, missed)
-    placed = verify(spark, flow.placing(), ledger, keyed, source, target, incomplete, passes)
-    return _Compared(plan, VerifyReport(flow.name, (*report.topics, *placed.topics)), missed)
+    report = verify(spark, flow, ledger, copied, source, target, incomplete, passes, config.name)
+    return _Compared(plan, report, missed)
 
 
 def _passes(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow) -> Optional[Passes]:

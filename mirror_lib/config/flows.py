@@ -11,11 +11,10 @@ from mirror_lib.config.entries import CONNECT, MM2, YAML, Document, Entry
 from mirror_lib.config.idle_keys import idle_keys
 from mirror_lib.config.keys import ROLES, Keys
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, KEY, RecordChange, change_of
+from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange, change_of
 from mirror_lib.config.refusals import config_error, place_of_named
 from mirror_lib.config.settings import (
     BY_NAME,
-    COUNTS_DIFFER,
     EMIT_HEARTBEATS,
     ENABLED,
     ENGINE,
@@ -183,7 +182,6 @@ class _Flow:
         change = change_of(values, places)
         if values[ENGINE] == BATCHES and change == RecordChange():
             return {"change": None}
-        self._check_counts(values)
         engine = self._entry(BY_NAME[ENGINE])
         if values[ENGINE] == BATCHES and engine is not None:
             key = next(key for key, name in CHANGE_KEYS.items() if values[key] != getattr(RecordChange(), name))
@@ -192,12 +190,6 @@ class _Flow:
         # What changes records is written for the flow's topics, and would seldom fit a heartbeat.
         silent = self._entry(BY_NAME[HEARTBEATS_REPLICATION]) is None
         return {"change": change, **({"heartbeats_replication": False} if silent else {})}
-
-    def _check_counts(self, values: Mapping[str, Any]) -> None:
-        entry = self._entry(BY_NAME[COUNTS_DIFFER])
-        if entry is not None and values[COUNTS_DIFFER] == KEY:
-            sentence = f"{entry.written} is for flows that copy records as they are, and {self._scope} changes them"
-            raise config_error(f"{sentence}; partitioner: key places all by their keys", entry.place)
 
     def _custom_properties(self, values: Mapping[str, Any]) -> Dict[str, str]:
         """The keys for the flow's own classes. Raises `ConfigError` where a built-in is given one."""

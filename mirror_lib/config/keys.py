@@ -14,7 +14,7 @@ from mirror_lib.config.entries import MM2, Document, Entry
 from mirror_lib.config.mm2 import tidy
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
 from mirror_lib.config.refusals import config_error, nearest
-from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, TOP, Setting, class_key
+from mirror_lib.config.settings import BY_NAME, FLOW, GONE, MISSPELLINGS, OLD_NAMES, TOP, Setting, class_key
 from mirror_lib.config.unused_keys import Unused, unused
 
 ROLES = ("consumer", "producer", "admin")
@@ -194,6 +194,8 @@ class _Sorting:
         self._notes[place] = (*self._notes.get(place, ()), *sentences)
 
     def _unknown(self, entry: Entry) -> Exception:
+        if entry.key in GONE:
+            return config_error(f"{entry.written} is gone: {GONE[entry.key]}", entry.place)
         before = f"{entry.scope}." if entry.scope else ""
         names = [before + name for name, setting in BY_NAME.items() if not before or setting.level == FLOW]
         if not before:

@@ -22,9 +22,8 @@ from mirror_lib.config.mm1_options import (
     ZOOKEEPER,
     Option,
 )
-from mirror_lib.config.model import MM1_POLICY
+from mirror_lib.config.model import MM1_POLICY, REFUSE
 from mirror_lib.config.properties import Property, read_properties
-from mirror_lib.config.record_change import KEY
 from mirror_lib.config.refusals import config_error
 from mirror_lib.config.settings import COUNTS_DIFFER, ENABLED, MM2_TRIGGER
 from mirror_lib.errors import ConfigError
@@ -45,7 +44,7 @@ _AS_MM1: Mapping[str, str] = {
     "emit.checkpoints.enabled": "false",
     "emit.heartbeats.enabled": "false",
     "shared.remote.topics": "true",
-    COUNTS_DIFFER: KEY,
+    COUNTS_DIFFER: REFUSE,
     "trigger": MM2_TRIGGER,
 }
 _QUOTES = "\"'"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.offset_choice import LATEST, OffsetChoice
-from mirror_lib.config.record_change import KEY, RecordChange
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.config.sizes import TopicRate
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.config.windows import UTC, Opening, Window, Zone, opening
@@ -17,8 +17,9 @@ MM1_POLICY = "MirrorMaker1Policy"
 DEFAULT_TOPIC_FILTER = "DefaultTopicFilter"
 DEFAULT_GROUP_FILTER = "DefaultGroupFilter"
 DEFAULT_CONFIG_FILTER = "DefaultConfigPropertyFilter"
-# Where a remote topic has another number of partitions: a record's partition is kept. The other word is KEY.
-KEEP = "keep"
+
+# Where a remote topic has another number of partitions: a record's partition is kept, or the topic is not copied.
+KEEP, REFUSE = "keep", "refuse"
 
 # MirrorMaker 4.3's list as it is. Its two `log.` names match nothing: no topic setting is called that.
 CONFIG_PROPERTIES_EXCLUDE = (
@@ -156,18 +157,9 @@ class ReplicationFlow:
         return self.change is not None and self.change.places_anew
 
     @property
-    def may_place_anew(self) -> bool:
-        """Whether that is so of all of its topics, or of some, as partition counts differ."""
-        return self.places_anew or self.counts_differ == KEY
-
-    @property
     def one_to_one(self) -> bool:
         """Whether each topic has one remote topic, which is no other's."""
         return self.change is None or self.change.one_to_one
-
-    def placing(self) -> ReplicationFlow:
-        """The same for those of its topics whose records go by their keys, as partition counts differ."""
-        return replace(self, change=RecordChange(partitioner=KEY), on_data_loss="fail")
 
     @property
     def starts_at_earliest(self) -> bool:

@@ -1,6 +1,6 @@
 """What a flow changes in its records, and the kinds of value that say so: text of a file in, a `RecordChange` out.
 
-Pure. `mirror_lib.changes` turns it into Spark's expressions, `mirror_lib.topics` into names and partition counts.
+Pure. `mirror_lib.rows` turns it into Spark's expressions, `mirror_lib.topics` into names and partition counts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class RecordChange:
 
     `where` and `select` are Spark SQL, `transform` is `module:function`, from DataFrame to DataFrame. The first pattern
     of `rename` that a topic's whole name matches gives its remote topics; a topic without one is named by the policy.
-    `partitioner` is SOURCE, KEY, or the number of partitions that keys are spread over. `deterministic` is the user's
-    word for a function that Spark cannot look into. `places` holds `file:line` of these settings, by their keys.
+    `partitioner` is SOURCE, KEY, or the number of partitions that keys are spread over. With `provenance` each copied
+    record says in a header where it came from. `places` holds `file:line` of these settings, by their keys.
     """
 
     where: Optional[str] = None
@@ -42,9 +42,8 @@ class RecordChange:
     transform: Optional[str] = None
     rename: Tuple[Rename, ...] = ()
     partitioner: Partitioner = SOURCE
-    provenance_headers: bool = False
+    provenance: bool = True
     dead_letter_topic: Optional[str] = None
-    deterministic: Optional[bool] = None
     places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def renamed(self, topic: str) -> Tuple[str, ...]:
@@ -85,10 +84,9 @@ CHANGE_KEYS: Mapping[str, str] = {
     "where": "where",
     "select": "select",
     "transform": "transform",
-    "transform.deterministic": "deterministic",
     "rename": "rename",
     "partitioner": "partitioner",
-    "provenance.headers": "provenance_headers",
+    "provenance": "provenance",
     "dead.letter.topic": "dead_letter_topic",
 }
 
@@ -177,11 +175,11 @@ def _optional_name(value: Value) -> Optional[str]:
     return str(LEGAL_NAME.parse(value)) if one(value) else None
 
 
-def _optional_boolean(value: Value) -> Optional[bool]:
+def _on_or_off(value: Value) -> bool:
     word = one(value).lower()
-    if word not in ("", "true", "false"):
-        raise ValueError("must be true or false")
-    return word == "true" if word else None
+    if word not in ("on", "off", "true", "false"):
+        raise ValueError("must be on or off")
+    return word in ("on", "true")
 
 
 CONDITION = Kind("Spark SQL", _sql)
@@ -190,4 +188,4 @@ TRANSFORM = Kind("module:function", _transform)
 RENAMES = Kind("list or map", _renames)
 PARTITIONER = Kind("source, key or a number", _partitioner)
 OPTIONAL_NAME = Kind("text", _optional_name)
-OPTIONAL_BOOLEAN = Kind("true or false", _optional_boolean)
+ON_OR_OFF = Kind("on or off", _on_or_off)

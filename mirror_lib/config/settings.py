@@ -17,13 +17,13 @@ from mirror_lib.config.model import (
     IDENTITY_POLICY,
     KEEP,
     MM1_POLICY,
+    REFUSE,
 )
 from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.record_change import (
     BATCHES,
     CONDITION,
-    KEY,
-    OPTIONAL_BOOLEAN,
+    ON_OR_OFF,
     OPTIONAL_NAME,
     PARTITIONER,
     RECORDS,
@@ -189,10 +189,10 @@ SETTINGS: Tuple[Setting, ...] = (
             "Python 3.9 on a name such as `Europe/Berlin`", "copy_window_timezone"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),
-    Setting(COUNTS_DIFFER, choice(KEEP, KEY), KEEP, "Where a remote topic has another number of partitions than its "
-            "source: `keep` keeps a record's partition, and grows a remote topic that has too few; `key` puts a record "
-            "where Kafka's producer would by its key, as MirrorMaker 1 did, and leaves the remote topic as it is. A "
-            "topic goes on as it began", "counts_differ"),
+    Setting(COUNTS_DIFFER, choice(KEEP, REFUSE), KEEP, "Where a remote topic has another number of partitions than its "
+            "source: `keep` keeps a record's partition, and grows a remote topic that has too few; `refuse` does not "
+            "copy the topic. To place its records by their keys, copy it by a file of its own with `partitioner: key`",
+            "counts_differ"),
     Setting(ENGINE, choice(BATCHES, RECORDS), BATCHES, "`batches` copies whole record batches as they are; `records` "
             "takes each record through Spark's rows", note="where one of the keys down to `dead.letter.topic` changes "
             "records, the default is `records`; see Flows that change records"),
@@ -202,13 +202,12 @@ SETTINGS: Tuple[Setting, ...] = (
             "what it calls `key`, `value`, `headers`, `timestamp` or `remote_topic` takes the place of the old one"),
     Setting("transform", TRANSFORM, "", "A Python function of your own from DataFrame to DataFrame, before `where` and "
             "`select`"),
-    Setting("transform.deterministic", OPTIONAL_BOOLEAN, "", "Your word that Python functions in it give the same "
-            "result each time"),
     Setting("rename", RENAMES, "", "Remote topics by source topic, instead of the policy's: `TOPIC -> NAME`, the first "
             "that matches the whole name counts; `$1` is the pattern's first group"),
     Setting("partitioner", PARTITIONER, "source", "`source` keeps a record's partition; `key` puts it where Kafka's "
             "producer would by its key; a number does so over so many partitions"),
-    Setting("provenance.headers", BOOLEAN, "false", "Add source cluster, topic, partition and offset to the headers"),
+    Setting("provenance", ON_OR_OFF, "on", "Whether each record says in the header `mirror.origin` where it came from. "
+            "By it what an interrupted attempt wrote is found; with `off` the flow is at least once"),
     Setting("dead.letter.topic", OPTIONAL_NAME, "", "Topic on the target for records on which an expression fails; "
             "without it their partition stops"),
     Setting("sync.topic.configs.enabled", BOOLEAN, "true", "Keep configs of remote topics like the source's", "",
@@ -280,6 +279,14 @@ MISSPELLINGS: Mapping[str, str] = {
     "group.blacklist": "groups.exclude",
     "sync.topics.configs.enabled": "sync.topic.configs.enabled",
     "sync.topics.acls.enabled": "sync.topic.acls.enabled",
+}
+
+# Keys that releases before had, and what took their place.
+GONE: Mapping[str, str] = {
+    "provenance.headers": "each record says in the header mirror.origin where it came from; provenance: off leaves it "
+    "out",
+    "transform.deterministic": "values may be others each time; what places a record may not be declared "
+    "non-deterministic",
 }
 
 # A key that goes on behind one of these is for the class that is named there, and for it alone.

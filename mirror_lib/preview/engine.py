@@ -1,4 +1,4 @@
-"""A flow and what Spark said of its change in, which engine copies it and with which guarantee out. Pure."""
+"""A flow in, which engine copies it and with which guarantee out. Pure."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class EngineNote:
         return self.delivery != AT_LEAST_ONCE
 
     def line(self) -> str:
-        """`engine: records (where, select), at least once: uuid() gives another value each time it is asked`."""
+        """`engine: records (where, select), at least once: provenance is off`."""
         changes = f" ({', '.join(self.changes)})" if self.changes else ""
         why = f": {self.reason}" if self.reason else ""
         return f"engine: {self.engine}{changes}, {self.delivery}{why}"
 
 
-def engine_note(
-    flow: ReplicationFlow, repeatable: bool, reason: str, refused: Optional[str] = None
-) -> Optional[EngineNote]:
-    """What a plan says of the engine; `None` where record batches are copied as they are. `refused`: the setting for
-    which a flow that places records anew does not run."""
-    if flow.change is None:
+def engine_note(flow: ReplicationFlow, refused: Optional[str] = None) -> Optional[EngineNote]:
+    """What a plan says of the engine; `None` where record batches are copied as they are. `refused`: why a flow that
+    changes records will not run."""
+    change = flow.change
+    if change is None:
         return None
     untouched = RecordChange()
-    changes = [key for key, name in CHANGE_KEYS.items() if getattr(flow.change, name) != getattr(untouched, name)]
+    changes = tuple(key for key, name in CHANGE_KEYS.items() if getattr(change, name) != getattr(untouched, name))
     if refused is not None:
-        why = f"a flow that places records anew cannot have {refused}"
-        return EngineNote(RECORDS, tuple(changes), "will not run", why)
-    exact = repeatable and flow.delivery == "exactly-once"
-    why = reason or ("" if exact else f"delivery is {flow.delivery}")
-    return EngineNote(RECORDS, tuple(changes), "exactly once" if exact else AT_LEAST_ONCE, why)
+        return EngineNote(RECORDS, changes, "will not run", refused)
+    if not change.provenance:
+        return EngineNote(RECORDS, changes, AT_LEAST_ONCE, "provenance is off")
+    exact = flow.delivery == "exactly-once"
+    why = "" if exact else f"delivery is {flow.delivery}"
+    return EngineNote(RECORDS, changes, "exactly once" if exact else AT_LEAST_ONCE, why)

@@ -22,7 +22,6 @@ from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
 from mirror_lib.topics.remote_topics import plan_and_facts
 from mirror_lib.topics.selection import matchless_patterns
-from mirror_lib.topics.ways import Ways
 
 CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"
 
@@ -71,16 +70,14 @@ def preview(
     config: Optional[MirrorConfig] = None,
     made_acls: FrozenSet[AclBinding] = frozenset(),
     engine: Optional[EngineNote] = None,
-    ways: Optional[Ways] = None,
 ) -> FlowPreview:
     """Read both clusters and decide. `config` is the flow's file, `made_acls` what the flow created and may delete,
-    `engine` what Spark said of a flow that changes records, `ways` how its topics were begun.
+    `engine` what Spark said of a flow that changes records.
 
     Raises ClusterError where the topics cannot be read, RefusedError where the flow would copy onto itself.
     """
     flows, pairs = ((), []) if config is None else (config.flows, beating_pairs(config, [flow]))
     plan, facts = plan_and_facts(flow, source, target, flows)
-    plan = plan if ways is None else ways.as_begun(plan)
     silent: Dict[str, str] = {}
 
     def part(name: str, decide: Callable[[], Decided]) -> Optional[Decided]:

@@ -51,7 +51,6 @@ from mirror_lib.replicate.tailing import (
 from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +62,14 @@ UNHEARD = (
 )
 
 Watcher = Callable[[ProgressSnapshot], None]
-CopyPass = Callable[[SparkSession, Sequence[TaskPlan]], List[TaskReport]]
 
 
 class FlowMirror:
     """Copies a flow pass by pass. Not thread-safe: one caller at a time.
 
     `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
-    what is copied; nothing beyond `until` is; `group` is told of progress; `copy_pass` is the engine; `ways` may give
-    topics to another, which then shares `rates`. Reads the ledger and makes remote topics ready when made; raises
-    `ClusterError`, `StateError`.
+    what is copied; nothing beyond `until` is; `group` is told of progress. Reads the ledger and makes remote topics
+    ready when made; raises `ClusterError`, `StateError`.
     """
 
     def __init__(
@@ -87,20 +84,16 @@ class FlowMirror:
         totals: Totals,
         until: Optional[OffsetChoice] = None,
         group: Optional[SourceGroup] = None,
-        copy_pass: CopyPass = run_tasks,
-        ways: Optional[Ways] = None,
-        rates: Optional[FlowRates] = None,
     ) -> None:
         self.flow = flow
-        self._copy_pass = copy_pass
-        # A pass of rows has much to write down, and the next one is long in planning; a tail waits for nothing.
-        self._beside = copy_pass is not run_tasks
+        # A tail waits for nothing.
+        self._beside = False
         self._totals = totals
         self._name = config.name
         self._watcher = watcher
         self._stop = stop
         self._journal = journal
-        self._topics = TopicWatch(flow, config.flows, source, target, ways)
+        self._topics = TopicWatch(flow, config.flows, source, target)
         self._topics.refresh()
         self._positions = Positions(flow, source, target, journal, until)
         self._reached = False
@@ -111,7 +104,7 @@ class FlowMirror:
         self._stopped = StoppedPartitions(flow.name)
         self._rejections = Rejections(flow.on_error)
         self._known_ends = KnownEnds()
-        self._rates = rates or FlowRates(flow)
+        self._rates = FlowRates(flow)
         self._limit = TailLimit()
         self._warned = False
         self._cycles = 0
@@ -209,7 +202,7 @@ class FlowMirror:
         started, began = time.monotonic(), time.time()
         flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
         with named(spark, self._job_name("copy")):
-            reports = self._learned(self._copy_pass(spark, self._plans(flow, partitions, todo, began)))
+            reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         self._write_down(outcome, partitions, batch, beside=self._beside)
         self._remember(outcome, reports, began)

@@ -19,7 +19,7 @@ from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.lane_producers import LaneProducerTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.pass_thinning import PassThinning
-from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position
+from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, LetterPlace, MirrorRun, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
 from mirror_lib.state.upkeep import Upkeep
 from mirror_lib.under_way import UnderWay
@@ -97,6 +97,10 @@ class Journal:
     def positions(self) -> Mapping[PartitionKey, Position]:
         """Where the ledger said each partition stands when this was made."""
         return self._positions.result()
+
+    def letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[LetterPlace, int]:
+        """See `OffsetSyncTable`."""
+        return self._ledger.letters_at(self._flow, remote_topic, remote_topic_id)
 
     def append(
         self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns] = (), *, beside: bool = False

@@ -15,7 +15,6 @@ from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSyncs, Partiti
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from mirror_lib.topics.remote_topics import apply_plan, plan_flow
-from mirror_lib.topics.ways import Ways
 
 log = logging.getLogger(__name__)
 
@@ -64,20 +63,11 @@ class CopiedPartition:
 
 
 class TopicWatch:
-    """Looks for new, grown and recreated topics; creates and grows remote topics before anything is copied to them.
-
-    With `ways` the flow copies topics in two ways, and these are the partitions of one of them.
-    """
+    """Looks for new, grown and recreated topics; creates and grows remote topics before anything is copied to them."""
 
     def __init__(
-        self,
-        flow: ReplicationFlow,
-        flows: Sequence[ReplicationFlow],
-        source: Cluster,
-        target: Cluster,
-        ways: Optional[Ways] = None,
+        self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: Cluster, target: Cluster
     ) -> None:
-        self._ways = ways
         self._flow = flow
         self._flows = flows
         self._source = source
@@ -86,6 +76,8 @@ class TopicWatch:
         self._looked_at: Optional[float] = None
         self.partitions: Mapping[PartitionKey, CopiedPartition] = {}
         self.plan = TopicPlan((), ())
+        # By remote topic, and the dead letter topic's, the largest record batch that it takes.
+        self.limits: Mapping[str, int] = {}
 
     def refresh(self) -> Mapping[PartitionKey, CopiedPartition]:
         """The partitions to copy. Plans anew when a topic appeared, grew, vanished or changed its id, and every
@@ -147,13 +139,11 @@ class TopicWatch:
 
     def _plan(self) -> None:
         plan = plan_flow(self._flow, self._source, self._target, self._flows)
-        self.plan = apply_plan(plan if self._ways is None else self._ways.as_begun(plan), self._target)
-        if self._ways is not None:
-            self._ways.begin(self.plan)
-        placed = self._flow.places_anew
-        own = [each for each in self.plan.copied if self._ways is None or (each.keyed_over is not None) == placed]
+        self.plan = apply_plan(plan, self._target)
+        own = self.plan.copied
         remotes = sorted({each.remote_topic for each in own})
-        limits = self._limits(remotes)
+        dead = None if self._flow.change is None else self._flow.change.dead_letter_topic
+        limits = self.limits = self._limits(remotes if dead is None else [*remotes, dead])
         partitions: Dict[PartitionKey, CopiedPartition] = {}
         for each in own:
             limit = limits[each.remote_topic]

@@ -29,7 +29,7 @@ ROWS_TO_A_FILE = 1_000_000
 LARGE_FILE = ROWS_TO_A_FILE // 4
 # A chunk is taken along when what was written after it has this share of its rows: each row is rewritten a few times.
 SHARE = 0.5
-_KEY = tuple(column.name for column in COPIED_PARTITION)
+_KEY = (*(column.name for column in COPIED_PARTITION), "remote_partition")
 _CARRIED = ("run_id", "query_id", "batch_id")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

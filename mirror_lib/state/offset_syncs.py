@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -17,8 +17,8 @@ from mirror_lib.shipped import shipped
 from mirror_lib.state.arrow_runs import KEY, NUMBERS
 from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
 from mirror_lib.state.offset_map import merge_runs
-from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSync, OffsetSyncs, PartitionKey, Position
-from mirror_lib.state.run_rows import RunRows, run_rows
+from mirror_lib.state.records import LedgerRow, LedgerRuns, LetterPlace, OffsetSync, OffsetSyncs, PartitionKey, Position
+from mirror_lib.state.run_rows import RunRows, Value, run_rows
 from mirror_lib.state.runs_in_parts import parts_of, runs_in_parts
 from mirror_lib.state.schema import Column, TableSchema
 from mirror_lib.state.tables import COMMIT_NAME, StateTable
@@ -40,6 +40,12 @@ OFFSET_SYNCS = TableSchema(
         Column("query_id", "string", "Spark's id of the streaming query, empty outside of one"),
         Column("batch_id", "bigint", "Spark's batch id, -1 outside of a batch"),
         Column("committed_at", "timestamp", "when the row was written, by the driver's clock"),
+        Column(
+            "remote_partition",
+            "int",
+            "partition on B of a dead letter; null elsewhere, where it is that of the source",
+            since=2,
+        ),
     ),
     stamp="committed_at",
 )
@@ -84,7 +90,7 @@ class OffsetSyncTable:
             single = (*rows, *(row for each in runs for row in each.rows()))
             self._table.append([_values(flow, row, run_id, query_id, batch_id) for row in single], name)
             return
-        same: Dict[str, Union[str, int]] = {"flow": flow, "run_id": run_id}
+        same: Dict[str, Value] = {"flow": flow, "run_id": run_id}
         same.update(query_id=query_id, batch_id=batch_id)
         given = [RunRows(_names(each), each.flat) for each in (*runs, *map(_alone, rows))]
         with self._table.explained("write to"), shipped(self._spark, given) as held:
@@ -127,6 +133,17 @@ class OffsetSyncTable:
         with self._table.explained("read"):
             found = rows.groupBy(*PARTITION_KEY).agg(last.alias("last")).collect()
         return {partition_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}
+
+    def letters_at(self, flow: str, remote_topic: str, remote_topic_id: str) -> Mapping[LetterPlace, int]:
+        """Behind which offset of a dead letter topic the ledger knows no letter any more, by where they came from."""
+        rows = self._table.rows(made_elsewhere=True)
+        if rows is None:
+            return {}
+        own = rows.where((F.col("flow") == flow) & (F.col("remote_topic") == remote_topic))
+        own = own.where(F.col("remote_partition").isNotNull() & (F.col("remote_topic_id") == remote_topic_id))
+        with self._table.explained("read"):
+            found = own.groupBy(*LetterPlace._fields).agg(F.max(F.expr(_DOWNSTREAM_END)).alias("end")).collect()
+        return {LetterPlace(*row[:-1]): row["end"] for row in found}
 
     def runs(self, flow: str, source_topic: str, partition: int) -> Tuple[OffsetSync, ...]:
         """One partition's syncs, merged and in order; of its present topics only, if one was ever created anew.
@@ -235,7 +252,8 @@ def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKe
 
 
 def _of(flow: str, rows: DataFrame) -> DataFrame:
-    return rows.where(F.col("flow") == flow)
+    """The rows of the flow's own copies: dead letters lie elsewhere."""
+    return rows.where((F.col("flow") == flow) & F.col("remote_partition").isNull())
 
 
 def _with_key(rows: DataFrame) -> DataFrame:
@@ -245,16 +263,17 @@ def _with_key(rows: DataFrame) -> DataFrame:
 def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int) -> Tuple[object, ...]:
     topics = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
     offsets = (row.upstream_offset, row.downstream_offset, row.record_count)
-    return (flow, *topics, *offsets, run_id, query_id, batch_id)
+    return (flow, *topics, *offsets, run_id, query_id, batch_id, row.remote_partition)
 
 
-def _names(runs: LedgerRuns) -> Mapping[str, Union[str, int]]:
+def _names(runs: LedgerRuns) -> Mapping[str, Value]:
     return {name: getattr(runs, name) for name in LedgerRuns.__dataclass_fields__ if name != "flat"}
 
 
 def _alone(row: LedgerRow) -> LedgerRuns:
     names = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
-    return LedgerRuns(*names, array("q", (row.upstream_offset, row.downstream_offset, row.record_count)).tobytes())
+    flat = array("q", (row.upstream_offset, row.downstream_offset, row.record_count)).tobytes()
+    return LedgerRuns(*names, flat, row.remote_partition)
 
 
 def _sync(row: Row) -> OffsetSync:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Iterable, Iterator, Optional, Sequence, Tuple, Union, overload
+from typing import Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union, overload
 
 # An offset sync as three integers of 64 bits.
 SYNC_BYTES = 24
@@ -129,6 +129,15 @@ class PartitionKey:
     partition: int
 
 
+class LetterPlace(NamedTuple):
+    """A source partition's records in one partition of a dead letter topic."""
+
+    source_topic_id: str
+    source_topic: str
+    partition: int
+    remote_partition: int
+
+
 @dataclass(frozen=True)
 class Position:
     """Where copying goes on: the next upstream offset to read and the downstream offset it is to be written at."""
@@ -139,7 +148,9 @@ class Position:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """An offset sync with the names and ids of both topics: what one lane reports and the ledger stores."""
+    """An offset sync with the names and ids of both topics: what one lane reports and the ledger stores.
+
+    `remote_partition` is `None` where it is the source's, as that of all but dead letters is."""
 
     source_topic: str
     remote_topic: str
@@ -149,6 +160,7 @@ class LedgerRow:
     upstream_offset: int
     downstream_offset: int
     record_count: int
+    remote_partition: Optional[int] = None
 
     @property
     def key(self) -> PartitionKey:
@@ -166,6 +178,7 @@ class LedgerRuns:
     source_topic_id: str
     remote_topic_id: str
     flat: bytes = field(repr=False)
+    remote_partition: Optional[int] = None
 
     def __len__(self) -> int:
         return len(self.flat) // SYNC_BYTES
@@ -184,7 +197,8 @@ class LedgerRuns:
     def rows(self) -> Iterator[LedgerRow]:
         """One by one."""
         names = (self.source_topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
-        return (LedgerRow(*names, *sync) for sync in _triples(self.flat))
+        there = self.remote_partition
+        return (LedgerRow(*names, up, down, count, there) for up, down, count in _triples(self.flat))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from mirror_lib.shipped import Shipped
 ROWS_AT_ONCE = 50_000
 TYPES = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
 
-Value = Union[str, int]
+Value = Union[str, int, None]
 Batches = Iterable[pa.RecordBatch]
 
 

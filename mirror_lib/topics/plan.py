@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.config.record_change import KEY
+from mirror_lib.config.model import REFUSE, ReplicationFlow
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.progress import counted
@@ -135,7 +134,7 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
     taken = {_metric_name(name): name for name in facts.target_topics}
     for name, remote in [(each, remote) for each in selected for remote in remote_topics(flow, each)]:
         topic = facts.source_topics[name]
-        blocked = _why_not_written(remote, flow, facts, taken)
+        blocked = _why_not_written(topic, remote, flow, facts, taken)
         if blocked is not None:
             skipped.append(SkippedTopic(name, blocked, wanted=True))
             continue
@@ -170,12 +169,27 @@ def _metric_name(topic: str) -> str:
     return topic.replace(".", "_")
 
 
+def _why_counts_differ(
+    topic: TopicDescription, existing: TopicDescription, flow: ReplicationFlow
+) -> Optional[str]:
+    if flow.counts_differ != REFUSE or existing.partitions == topic.partitions:
+        return None
+    more = "add the missing ones to the remote topic, or " if existing.partitions < topic.partitions else ""
+    return (
+        f"{topic.name} has {topic.partitions} partitions and {existing.name} {existing.partitions}, so a key may lie "
+        f"elsewhere there; {more}copy it by a file of its own with partitioner: key"
+    )
+
+
 def _why_not_written(
-    remote: str, flow: ReplicationFlow, facts: TopicFacts, taken: Mapping[str, str]
+    topic: TopicDescription, remote: str, flow: ReplicationFlow, facts: TopicFacts, taken: Mapping[str, str]
 ) -> Optional[str]:
     closed = why_closed(remote, flow, facts.target_topics)
-    if closed is not None or remote in facts.target_topics:
+    existing = facts.target_topics.get(remote)
+    if closed is not None:
         return closed
+    if existing is not None:
+        return _why_counts_differ(topic, existing, flow)
     return _why_not_created(remote, flow, facts, taken)
 
 
@@ -220,7 +234,7 @@ def _copy_existing(
     if existing is None:
         return None
     notes = admission_notes(facts.source_configs.get(topic.name, {}), facts.target_configs.get(remote, {}))
-    keyed_over = _keyed_over(flow, existing.partitions, topic.partitions)
+    keyed_over = _keyed_over(flow, existing.partitions)
     grows = keyed_over is None and existing.partitions < topic.partitions
     return CopiedTopic(
         source=topic,
@@ -228,20 +242,13 @@ def _copy_existing(
         remote_topic_id=existing.topic_id,
         partitions=topic.partitions,
         grow_to=topic.partitions if grows else None,
-        notes=(
-            *_heartbeats_note(flow, topic.name),
-            *(differ_notes(keyed_over) if flow.counts_differ == KEY else ()),
-            *notes,
-        ),
+        notes=(*_heartbeats_note(flow, topic.name), *notes),
         keyed_over=keyed_over,
     )
 
 
-def _keyed_over(flow: ReplicationFlow, present: int, upstream: int) -> Optional[int]:
-    """How many partitions the flow spreads keys over, of a remote topic that has, or would have, `present`, while its
-    source has `upstream`."""
-    if flow.counts_differ == KEY:
-        return present if present != upstream else None
+def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
+    """How many partitions the flow spreads keys over, of a remote topic that has, or would have, `present`."""
     if flow.change is None or flow.change.keeps_partitions:
         return None
     return present if isinstance(flow.change.partitioner, str) else flow.change.partitioner
@@ -253,7 +260,7 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
     configs = {key: value for key, value in wanted.items() if not known or key in known}
     configs.update(admission_configs(flow, entries, known))
     unknown = sorted(wanted.keys() - configs.keys())
-    keyed_over = _keyed_over(flow, topic.partitions, topic.partitions)
+    keyed_over = _keyed_over(flow, topic.partitions)
     count = topic.partitions if keyed_over is None else keyed_over
     return CopiedTopic(
         source=topic,
@@ -267,13 +274,6 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
             *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
         ),
     )
-
-
-def differ_notes(keyed_over: Optional[int]) -> Tuple[str, ...]:
-    """What is to be said of a topic where partition counts decide how its records go."""
-    if keyed_over is None:
-        return ()
-    return (f"records go by their keys, as the remote topic has {keyed_over} partitions; a copy goes on as it began",)
 
 
 def _heartbeats_note(flow: ReplicationFlow, topic: str) -> Iterable[str]:

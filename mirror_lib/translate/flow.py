@@ -100,7 +100,7 @@ class FlowTranslation:
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
         self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics, self._upkeep)
         self._ahead = PositionsAhead()
-        self._placed = PlacedLook(spark, config.state, flow, direction) if flow.may_place_anew else None
+        self._placed = PlacedLook(spark, config.state, flow, direction) if flow.places_anew else None
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()

@@ -175,7 +175,7 @@ class TranslationRun(FlowLife):
 
     def _go_on(self, translation: FlowTranslation) -> None:
         ledger = LedgerStream(self._spark, self._config.state)
-        if self._flow.may_place_anew:
+        if self._flow.places_anew:
             # Such a flow may never have a row there, and is to be translated all the same.
             ledger.make()
         while not ledger.exists():

@@ -79,13 +79,10 @@ def _name(at: TopicPartition) -> str:
 class PlacedLook:
     """One flow's in one direction, in one driver's life. Reads the passes anew by `refresh`, those that it does not
     know.
-
-    Of a flow that keeps the partitions of some topics (`partition.counts.differ: key`) it looks after the others, and
-    decides on all of them.
     """
 
     def __init__(self, spark: SparkSession, state: str, flow: ReplicationFlow, direction: str = TO_DOWNSTREAM) -> None:
-        self._flow, self._all = (flow, True) if flow.places_anew else (flow.placing(), False)
+        self._flow = flow
         self._back = direction != TO_DOWNSTREAM
         self._table = RowPassTable(spark, state)
         self._history = PassHistory()
@@ -108,7 +105,7 @@ class PlacedLook:
         """Those that positions are wanted of: of `kept` those that are, of `topic` where it is given, and all of its
         own of the topics `selected`: records of other topics may lie where those of this one do."""
         names = sorted(selected)
-        own = [each for each in names if self._all or self._history.copies(each, source[each].topic_id)]
+        own = list(names)
         self._topics = source, target, own
         read = [(each, n) for each in own for n in range(source[each].partitions)]
         if self._back:

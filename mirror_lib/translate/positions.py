@@ -77,7 +77,7 @@ def translate_positions(
     ClusterError, StateError, RefusedError.
     """
     direction = TO_UPSTREAM if reverse else TO_DOWNSTREAM
-    placed = PlacedLook(spark, config.state, flow, direction) if flow.may_place_anew else None
+    placed = PlacedLook(spark, config.state, flow, direction) if flow.places_anew else None
     with clusters_of(flow) as (source, target):
         topics = source.topics(), target.topics()
         pairs, there = pairs_of(flow, config.flows, *topics, direction), source if reverse else target

@@ -12,12 +12,13 @@ from typing import Collection, Dict, FrozenSet, Iterator, List, Mapping, Optiona
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.changes.check import check_change
-from mirror_lib.changes.expected import expected
-from mirror_lib.changes.remote_names import names_of
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.rows.check import check_change
+from mirror_lib.rows.expected import expected
+from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
+from mirror_lib.rows.remote_names import names_of
 from mirror_lib.spark_end import memory_hint, spark_ended
 from mirror_lib.state.offset_map import downstream_end, downstream_of, last_begun, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable
@@ -195,22 +196,24 @@ def verify(
     target: Cluster,
     incomplete: Collection[PartitionKey] = frozenset(),
     passes: Optional[Passes] = None,
+    mirror: str = DEFAULT_NAME,
 ) -> VerifyReport:
     """Compare every copied topic record for record over what was copied (`verify.comparison` says why that proves).
 
     `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
-    `passes`: of a flow that places records anew, if it had any. May run beside the flow. StateError if the ledger,
-    ClusterError if a cluster cannot be read to the end, RefusedError where the flow would make other records the next
-    time.
+    `passes`: of a flow that places records anew, if it had any; `mirror` is the file's name for itself. May run beside
+    the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end, RefusedError where the flow
+    would make other records the next time.
     """
     remote = DigestReader(spark, flow.target, "read_uncommitted")
     if flow.places_anew:
         placed = what_was_placed(flow, copied, source, target, passes)
-        made = DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, placed.counts()))
+        rows = _made(spark, flow, copied, mirror, placed.counts())
+        made = DigestReader(spark, flow.source, flow.isolation_level, rows)
         with read_to_the_end(flow.name, spark):
             verdicts = verify_placed(made, remote, copied, placed, flow.shared_remote_topics, _may_lose_sight(flow))
         return VerifyReport(flow.name, verdicts)
-    readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied)), remote)
+    readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
     # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
     # what the remote logs hold below the ends of the sources.
     syncs = ledger.syncs(flow.name)
@@ -227,6 +230,7 @@ def _made(
     spark: SparkSession,
     flow: ReplicationFlow,
     copied: Sequence[CopiedTopic],
+    mirror: str,
     counts: Optional[Mapping[str, int]] = None,
 ) -> Optional[Made]:
     """What the flow makes of its source's records, where remote topics had `counts` of partitions, or have them now.
@@ -239,7 +243,9 @@ def _made(
         raise RefusedError(f"{flow.name}: what it made of records cannot be made again to compare it: {reason}")
     now = names_of(flow, copied)
     names = replace(now, partitions={**now.partitions, **(counts or {})})
-    return lambda rows: expected(rows, change, names)
+    ids = {topic.source.name: topic.source.topic_id for topic in copied}
+    provenance = Provenance(origin_cluster(mirror, flow.source.alias), ids)
+    return lambda rows: expected(rows, change, names, provenance)
 
 
 def _ranges(

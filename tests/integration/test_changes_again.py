@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.changes.changed import no_rows
+from mirror_lib.rows.changed import no_rows
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ConfigError
 from mirror_lib.records.flow_change import FlowChange

@@ -18,7 +18,7 @@ from tests.lab.readers import LogRecord, read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ENGINE = "mirror_lib.records.engine:RecordEngine.copy"
+ENGINE = "mirror_lib.rows.stage:append_rows"
 # Of a task with several requests the first one is on its way.
 MID_TASK = ("mirror_lib.log.append:_produce_request", "after", 2)
 RECORDS = 3000

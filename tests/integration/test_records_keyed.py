@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Tupl
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.changes.murmur2 import placed
+from mirror_lib.rows.murmur2 import placed
 from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
 from mirror_lib.copy_job import run_flows

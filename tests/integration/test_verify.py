@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from mirror_lib.changes.murmur2 import placed
+from mirror_lib.rows.murmur2 import placed
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange

@@ -1,0 +1,214 @@
+"""Flows whose records keep their partitions: one lane for each partition, and an exact offset map in the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+from pyspark.sql import DataFrame
+
+from mirror_lib.facts import TopicPartition
+from mirror_lib.replicate.journal import BatchRef
+from mirror_lib.replicate.lanes import PartitionReport, TaskReport, nothing_copied
+from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, outcome_of, snapshot_of
+from mirror_lib.replicate.positions import Positions
+from mirror_lib.replicate.ranges import Range
+from mirror_lib.replicate.rejections import Rejections
+from mirror_lib.replicate.second_look import looked_again
+from mirror_lib.replicate.source_progress import SourceProgress
+from mirror_lib.replicate.stopped import StoppedPartitions
+from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
+from mirror_lib.rows.mirror import Given, RowMirror
+from mirror_lib.rows.writer import RowsReport
+from mirror_lib.state.records import LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey
+
+
+class KeptMirror(RowMirror):
+    """See `RowMirror`."""
+
+    def __init__(self, given: Given) -> None:
+        super().__init__(given)
+        flow = self.flow
+        self._positions = Positions(flow, self._source, self._target, self._journal, given.until)
+        self._progress = SourceProgress(self._group)
+        self._stopped = StoppedPartitions(flow.name)
+        self._rejections = Rejections(flow.on_error)
+        self._going: Dict[TopicPartition, Range] = {}
+        # Where dead letters of each source partition go on, by partition of the dead letter topic.
+        self._letters_at: Dict[LetterPlace, int] = {}
+        if self._change.dead_letter_topic is not None:
+            self._letters_at.update(self._journal.letters_at(self._change.dead_letter_topic, self._dead_topic_id()))
+
+    def has_history(self) -> bool:
+        """True if the ledger told of this flow."""
+        return self._positions.known > 0
+
+    def due(self) -> bool:
+        """Whether one more look may find `--until` reached: its time is past."""
+        return self._reached or self._positions.bounds.passed()
+
+    def stopped(self) -> Sequence[PartitionReport]:
+        """The partitions that cannot go on."""
+        return list(self._stopped.parts.values())
+
+    def not_copied(self) -> Sequence[str]:
+        """What `--until` names and the flow does not copy, as `topic-partition`."""
+        copied = [each.source for each in self._topics.partitions.values()]
+        return [f"{topic}-{partition}" for topic, partition in self._positions.bounds.unknown(copied)]
+
+    def behind(self) -> bool:
+        """Whether the source had more at the last look than is copied by now."""
+        stopped = self._stopped.parts
+        return any(self._positions.ahead(each).behind for each in self._going.values() if each.key not in stopped)
+
+    def look(self, passed: bool) -> None:
+        """The query has ended, or there was nothing to read: find out whether `--until` is reached, and show where the
+        flow stands. `passed` is what `passed()` said before the ends of logs were looked up."""
+        self._reached = self._positions.reached(self._topics.partitions, self._stopped.parts, passed)
+        self._watch([], BatchRef("", -1), 0.0)
+
+    def passed(self) -> bool:
+        """Whether the time of `--until` is past."""
+        return self._positions.bounds.passed()
+
+    def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
+        partitions = self._topics.partitions
+        ranges = self._positions.ranges(partitions, batch)
+        self._progress.begun(partitions, ranges)
+        self._stopped.begin(partitions, ranges)
+        going = (each for each in ranges if each.refused is None and each.key not in self._stopped.parts)
+        self._going = {each.source: each for each in going}
+        return {source: self._positions.at(each.key).upstream_offset for source, each in self._going.items()}
+
+    def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
+        found: Dict[TopicPartition, Tuple[int, int]] = {}
+        for source, each in self._going.items():
+            if source in ends and each.key not in self._stopped.parts:
+                end = ends[source] if each.bound is None else min(ends[source], each.bound)
+                at = self._positions.at(each.key).upstream_offset
+                if at < end:
+                    found[source] = (at, end)
+        return found
+
+    def _lanes(self, ranges: Ranges) -> List[LaneTask]:
+        lanes: List[LaneTask] = []
+        for source in ranges:
+            key = self._going[source].key
+            copied = self._topics.partitions[key]
+            lanes.append(
+                LaneTask(
+                    copied.remote,
+                    source,
+                    self._transactional_id(copied.remote),
+                    self._positions.at(key).downstream_offset,
+                    copied.max_message_bytes,
+                    shared=self.flow.shared_remote_topics,
+                    isolate_until=self._rejections.isolate_until(key),
+                )
+            )
+            dead = self._change.dead_letter_topic
+            if dead is not None:
+                number = source[1] % self._counts[dead]
+                place, at = (dead, number), self._letters_at.get(_letter_place(key, number), 0)
+                name = self._transactional_id(place, source)
+                lanes.append(LaneTask(place, source, name, at, self._topics.limits[dead], shared=True))
+        return lanes
+
+    def _shuffled(self, rows: DataFrame) -> DataFrame:
+        # Narrow: the rows of a source partition stay together and in order.
+        return rows.coalesce(self._rates.tasks(self.flow.tasks_max))
+
+    def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
+        partitions = self._topics.partitions
+        reports = looked_again(self.flow.name, self._topics, self._reports(found, ranges, seconds))
+        outcome = outcome_of(reports, partitions, self._positions, self._rejections)
+        skipped = [each for report in found for each in report.incidents]
+        self._journal.note([*outcome.incidents, *skipped], batch)
+        letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
+        beside = outcome.plain and not self._progress.waits_for_ledger()
+        self._journal.append(outcome.rows, batch, [*outcome.runs, *self._letter_runs(letters)], beside=beside)
+        self._progress.moved(partitions, outcome.known)
+        self._advance(outcome, letters)
+        self._watch(reports, batch, seconds)
+        end_if_lost(self.flow.name, outcome)
+
+    def _advance(self, outcome: PassOutcome, letters: Sequence[LaneReport]) -> None:
+        for key, position in outcome.moves.items():
+            self._positions.move(key, position)
+        for lane in letters:
+            if lane.source is not None:
+                self._letters_at[_letter_place(self._going[lane.source].key, lane.remote[1])] = lane.downstream
+        self._totals.add(part for report in outcome.reports for part in report.partitions)
+        for key, part in outcome.parts.items():
+            if part.stopped is not None and not self._rejections.goes_on(key, part):
+                self._stopped.stop(key, part)
+
+    def _letter_runs(self, letters: Sequence[LaneReport]) -> List[LedgerRuns]:
+        found: List[LedgerRuns] = []
+        for lane in letters:
+            if lane.source is not None and lane.syncs:
+                copied = self._topics.partitions[self._going[lane.source].key]
+                dead = replace(copied, remote_topic=lane.remote[0], remote_topic_id=self._dead_topic_id())
+                runs = dead.ledger_runs(OffsetSyncs(*lane.source, lane.syncs))
+                found.append(replace(runs, remote_partition=lane.remote[1]))
+        return found
+
+    def _reports(self, found: Sequence[RowsReport], ranges: Ranges, seconds: float) -> List[TaskReport]:
+        """Of a stage that is whole. Partitions of which no row came are done as well."""
+        reports = [self._task_report(report, seconds) for report in found]
+        seen = {part.source for report in reports for part in report.partitions}
+        silent: List[PartitionReport] = []
+        for source, (_, end) in ranges.items():
+            if source not in seen:
+                key = self._going[source].key
+                stands = self._positions.at(key).downstream_offset
+                remote = self._topics.partitions[key].remote_topic
+                silent.append(PartitionReport(source[0], remote, source[1], end, stands, 0, -1))
+        return [*reports, replace(nothing_copied(len(reports)), partitions=tuple(silent))]
+
+    def _task_report(self, report: RowsReport, seconds: float) -> TaskReport:
+        lanes = [lane for lane in report.lanes if not self._is_dead(lane.remote)]
+        return replace(
+            nothing_copied(report.task),
+            partitions=tuple(_part(lane, lane.source, seconds) for lane in lanes if lane.source is not None),
+            syncs=tuple(OffsetSyncs(*lane.source, lane.syncs) for lane in lanes if lane.source and lane.syncs),
+            records=sum(lane.records for lane in lanes),
+            bytes=sum(lane.bytes for lane in lanes),
+            re_encoded=sum(lane.records for lane in lanes),
+            recovered=sum(lane.recovered for lane in lanes),
+            seconds=seconds,
+        )
+
+    def _watch(self, reports: Sequence[TaskReport], batch: BatchRef, seconds: float) -> None:
+        going = (self._positions.ahead(each) for each in self._going.values() if each.key not in self._stopped.parts)
+        left = {each.source: each.behind for each in going}
+        held = self._pace.word(seconds)
+        stopped = len(self._stopped.parts)
+        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, stopped, held))
+
+
+def _letter_place(key: PartitionKey, number: int) -> LetterPlace:
+    return LetterPlace(key.source_topic_id, key.source_topic, key.partition, number)
+
+
+def _part(lane: LaneReport, source: TopicPartition, seconds: float) -> PartitionReport:
+    return PartitionReport(
+        topic=source[0],
+        remote_topic=lane.remote[0],
+        partition=source[1],
+        position=lane.position,
+        downstream_offset=lane.downstream,
+        sequence=lane.sequence,
+        last_timestamp=max((at for _, _, at in lane.newest), default=-1),
+        records=lane.records,
+        bytes=lane.bytes,
+        # A task times what it sends; Spark read and changed that before, for all partitions of the micro-batch at once.
+        seconds=seconds if lane.records else 0.0,
+        stopped=lane.stopped,
+        refused=lane.refused,
+        lost_tail=lane.lost_tail,
+        rejected_from=lane.rejected_from,
+        rejected_until=lane.rejected_until,
+        incidents=lane.incidents,
+        fails=lane.fails,
+    )

@@ -1,0 +1,316 @@
+"""A flow that changes records, in one driver's life: what its query reads, and each micro-batch written and told of.
+
+Order of effects for a micro-batch: lanes fenced, their remote logs read back, rows appended, the ledger. Killed
+anywhere, the next life begins its query where the ledger stands, and finds by their origins the rows that are there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.config.clients import kafka_python_options
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.config.record_change import RecordChange
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
+from mirror_lib.facts import Cluster, TopicPartition
+from mirror_lib.job_names import named
+from mirror_lib.log.batch import Producer
+from mirror_lib.replicate.copy_hours import Halt
+from mirror_lib.replicate.flow import Watcher
+from mirror_lib.replicate.flow_rates import FlowRates
+from mirror_lib.replicate.journal import BatchRef, Journal
+from mirror_lib.replicate.lane_state import FENCE_LASTS_SECONDS
+from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport
+from mirror_lib.replicate.source_progress import SourceGroup
+from mirror_lib.replicate.starts import SourceCluster
+from mirror_lib.replicate.topics import TopicWatch
+from mirror_lib.replicate.totals import Totals
+from mirror_lib.rows.change import FlowChange, needless, remote_names
+from mirror_lib.rows.check import placement_fault
+from mirror_lib.rows.lane import LaneTask, Ranges
+from mirror_lib.rows.origin import Provenance, origin_cluster
+from mirror_lib.rows.pace import RowPace
+from mirror_lib.rows.stage import append_rows
+from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
+
+log = logging.getLogger(__name__)
+
+# How long a micro-batch is tried again that brings nothing further, and how long to wait before that.
+PATIENCE_SECONDS = 120.0
+RETRY_SECONDS = 0.5
+AT_LEAST_ONCE = "%s: without provenance what an interrupted attempt has written is written again"
+
+
+class Reading(NamedTuple):
+    """What a query is to read: where each source partition begins, and how many offsets a micro-batch may have."""
+
+    starts: Mapping[TopicPartition, int]
+    most_offsets: int
+
+
+@dataclass(frozen=True)
+class HeldLane:
+    """What this driver knows of a lane: its last producer, and the next sequence where it may go on with that."""
+
+    producer: Optional[Producer]
+    sequence: Optional[int]
+    fenced_at: float
+    confirmed_at: float
+
+    def sequence_at(self, now: float) -> Optional[int]:
+        """The sequence, unless the fence has become too old to rely on."""
+        good = 0 <= now - self.fenced_at < FENCE_LASTS_SECONDS and 0 <= now - self.confirmed_at < EPOCH_KEPT_SECONDS
+        return self.sequence if good else None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a flow's mirror is given for one driver's life: nothing beyond `until` is copied, `stop` ends a micro-batch
+    behind the stage that runs, `watcher` is called behind each, `totals` counts, `group` is told of progress."""
+
+    config: MirrorConfig
+    flow: ReplicationFlow
+    spark: SparkSession
+    journal: Journal
+    source: SourceCluster
+    target: Cluster
+    watcher: Watcher
+    stop: Halt
+    totals: Totals
+    until: Optional[OffsetChoice] = None
+    group: Optional[SourceGroup] = None
+
+
+class RowMirror(ABC):
+    """Not thread-safe: one caller at a time. Reads the ledger and makes remote topics ready when made; raises
+    `ClusterError`, `StateError`, `ConfigError`, `RefusedError`."""
+
+    def __init__(self, given: Given) -> None:
+        flow, config = given.flow, given.config
+        self.flow = flow
+        self._name = config.name
+        self._change = flow.change or RecordChange()
+        self._journal = given.journal
+        self._source, self._target = given.source, given.target
+        self._watcher = given.watcher
+        self._stop = given.stop
+        self._totals = given.totals
+        self._group = given.group
+        fault = placement_fault(given.spark, flow)
+        if fault is not None:
+            raise RefusedError(f"{flow.name}: {fault}", "place records by what is the same each time, as the key is")
+        self._made = FlowChange(self._change)
+        self._topics = TopicWatch(flow, config.flows, given.source, given.target)
+        self._topics.refresh()
+        self._rates = FlowRates(flow)
+        self._pace = RowPace(flow, self._rates)
+        self._held: Dict[LaneKey, HeldLane] = {}
+        self._counts: Dict[str, int] = {}
+        self._seen: FrozenSet[object] = frozenset()
+        self._most_offsets = 0
+        self._reached = False
+        self._cycles = 0
+        if not self._change.provenance:
+            log.warning(AT_LEAST_ONCE, flow.name)
+
+    def reached(self) -> bool:
+        """Whether the last look found nothing left to wait for: `--until` is reached."""
+        return self._reached
+
+    def blocked(self) -> Sequence[str]:
+        """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
+        return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
+
+    def begin(self, batch: BatchRef) -> Optional[Reading]:
+        """Look at both clusters and decide where each partition goes on; what the flow's query is to read, or `None`
+        where no partition can go on. What has to be true before anything is copied is in the ledger afterwards."""
+        self._topics.refresh()
+        self._seen = frozenset(self._topics.partitions)
+        self._look_up_counts()
+        starts = self._begin(batch)
+        if not starts:
+            return None
+        self._most_offsets = self._pace.offsets({topic for topic, _ in starts})
+        return Reading(starts, self._most_offsets)
+
+    def outdated(self) -> bool:
+        """Whether the query reads something else than it should by now, and is to be begun anew."""
+        if self._pace.resize(self._most_offsets, {each.topic for each in self._topics.partitions.values()}):
+            return True
+        return frozenset(self._topics.present()) != self._seen
+
+    def copy_rows(self, rows: DataFrame, batch: BatchRef, ends: Mapping[TopicPartition, int]) -> None:
+        """Write the rows of a micro-batch, which goes to before these `ends`. Raises `FencedError` when another driver
+        took over, `ClusterError` when a cluster stays away, `MirrorError` where a record stops the flow."""
+        self._pace.wait(self._stop)
+        ranges, offsets, started = self._ranges(ends), None, time.monotonic()
+        deadline = started + PATIENCE_SECONDS
+        while ranges and not self._stop.is_set() and self._has_turn():
+            offsets = offsets or sum(end - at for at, end in ranges.values())
+            began, mono = time.time(), time.monotonic()
+            found = self._stage(rows, ranges, began)
+            if self._is_whole(found):
+                self._settle(found, ranges, batch, time.monotonic() - mono)
+                deadline = time.monotonic() + PATIENCE_SECONDS
+                ranges = self._ranges(ends)
+            elif time.monotonic() > deadline:
+                raise ClusterError(f"{self.flow.name}: no task got to its end", "see the executors' logs")
+            else:
+                time.sleep(RETRY_SECONDS)
+                self._topics.refresh()
+                if frozenset(self._topics.partitions) != self._seen:
+                    raise ClusterError(f"{self.flow.name}: its topics are others by now")
+        if offsets is not None and not self._stop.is_set():
+            self._pace.pay(offsets, time.monotonic() - started)
+
+    @abstractmethod
+    def has_history(self) -> bool:
+        """True if it was copied before."""
+
+    @abstractmethod
+    def due(self) -> bool:
+        """Whether one more look may find `--until` reached: its time is past."""
+
+    @abstractmethod
+    def stopped(self) -> Sequence[PartitionReport]:
+        """The partitions that cannot go on."""
+
+    @abstractmethod
+    def not_copied(self) -> Sequence[str]:
+        """What `--until` names and the flow does not copy, as `topic-partition`."""
+
+    @abstractmethod
+    def behind(self) -> bool:
+        """Whether the source had more at the last look than is copied by now."""
+
+    @abstractmethod
+    def passed(self) -> bool:
+        """Whether the time of `--until` is past."""
+
+    @abstractmethod
+    def look(self, passed: bool) -> None:
+        """The query has ended, or there was nothing to read: find out whether `--until` is reached, and show where the
+        flow stands. `passed` is what `passed()` said before the ends of logs were looked up."""
+
+    @abstractmethod
+    def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]: ...
+
+    @abstractmethod
+    def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
+        """What is left of each source partition to before these ends, where there is anything."""
+
+    @abstractmethod
+    def _lanes(self, ranges: Ranges) -> List[LaneTask]: ...
+
+    @abstractmethod
+    def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
+        """Write down what became of a stage all of whose tasks came to their end."""
+
+    @abstractmethod
+    def _shuffled(self, rows: DataFrame) -> DataFrame: ...
+
+    def _has_turn(self) -> bool:
+        return self._group is None or self._group.has_turn()
+
+    def _stage(self, rows: DataFrame, ranges: Ranges, began: float) -> List[RowsReport]:
+        plan = self._plan(ranges, began)
+        copied = [(each.topic, each.remote_topic) for each in self._topics.partitions.values()]
+        names = remote_names(sorted(set(copied)), self._counts)
+        changed = self._made(self._pace.counted(rows, {topic for topic, _ in ranges}), names)
+        plan = replace(plan, only_topic=next(iter(names.topics)) if len(names.topics) == 1 else "")
+        self._cycles += 1
+        spark = rows.sparkSession
+        try:
+            with named(spark, f"{self.flow.name}: rows, cycle {self._cycles}"):
+                found = append_rows(self._shuffled(changed.drop(*needless(self._change, names))), plan)
+        except MirrorError:
+            self._held = {}  # nobody tells which producers the tasks came to
+            raise
+        self._remember(found, began)
+        return found
+
+    def _plan(self, ranges: Ranges, began: float) -> RowsPlan:
+        flow, ids = self.flow, {each.topic: each.source_topic_id for each in self._topics.partitions.values()}
+        lanes: Dict[LaneKey, LaneTask] = {}
+        for lane in self._lanes(ranges):
+            held = self._held.get((lane.remote, lane.source))
+            if held is not None:
+                lane = replace(lane, producer=held.producer, sequence=held.sequence_at(began))
+            lanes[(lane.remote, lane.source)] = lane
+        provenance = Provenance(origin_cluster(self._name, flow.source.alias), ids) if self._change.provenance else None
+        return RowsPlan(
+            flow=flow.name,
+            provenance=provenance,
+            ranges=ranges,
+            lanes=lanes,
+            source_alias=flow.source.alias,
+            target_alias=flow.target.alias,
+            source_options=kafka_python_options(flow.source.client_properties("consumer")),
+            target_options=kafka_python_options(flow.target.client_properties("producer")),
+            only_remote={source: remote for remote, source in lanes if source and not self._is_dead(remote)},
+            skips=flow.on_error == "skip",
+            source_ids=ids,
+        )
+
+    def _transactional_id(self, remote: TopicPartition, source: Optional[TopicPartition] = None) -> Optional[str]:
+        """Of the lane of a remote partition, or of one source partition's records in it."""
+        if self.flow.delivery != "exactly-once":
+            return None
+        places = (remote,) if source is None else (remote, source)
+        return ".".join([self._name, self.flow.name, *(f"{topic}.{number}" for topic, number in places)])
+
+    def _remember(self, found: Sequence[RowsReport], began: float) -> None:
+        if any(report.retried for report in found):
+            # An attempt that nobody heard of may have fenced lanes that no further one needed.
+            self._held = {}
+        for lane in (lane for report in found for lane in report.lanes):
+            before = self._held.get((lane.remote, lane.source))
+            fresh = before is None or before.producer != lane.producer
+            confirmed = fresh or lane.records > 0
+            self._held[(lane.remote, lane.source)] = HeldLane(
+                lane.producer,
+                lane.sequence,
+                began if before is None or fresh else before.fenced_at,
+                began if before is None or confirmed else before.confirmed_at,
+            )
+
+    def _is_whole(self, found: Sequence[RowsReport]) -> bool:
+        """Whether all tasks came to their end. Raises what ends the flow."""
+        if any(report.fenced for report in found):
+            raise FencedError(
+                f"{self.flow.name}: another driver took over this flow; this one stops, nothing is lost or doubled",
+                "let one driver run each flow, or give the mirrors different names",
+            )
+        for report in found:
+            for (topic, number), offset, reason in report.failed:
+                raise MirrorError(
+                    f"{self.flow.name}: {topic}-{number} at offset {offset}: {reason}",
+                    "set dead.letter.topic for records that cannot be changed, or leave them out by on.error: skip",
+                )
+        for lane in (lane for report in found for lane in report.lanes):
+            if lane.stopped is not None and self._is_dead(lane.remote):
+                raise MirrorError(f"{self.flow.name}: the dead letter topic does not take a record: {lane.stopped}")
+        return not any(report.broken for report in found)
+
+    def _is_dead(self, remote: TopicPartition) -> bool:
+        return remote[0] == self._change.dead_letter_topic
+
+    def _look_up_counts(self) -> None:
+        """How many partitions remote topics have. Raises `ClusterError` where one is not there."""
+        there, dead = self._target.topics(), self._change.dead_letter_topic
+        names = {each.remote_topic for each in self._topics.partitions.values()}
+        for name in names | ({dead} if dead is not None and names else set()):
+            if name not in there:
+                raise ClusterError(f"{self.flow.name}: there is no topic {name} on {self.flow.target.alias}")
+            self._counts[name] = there[name].partitions
+
+    def _dead_topic_id(self) -> str:
+        found = self._target.topics().get(self._change.dead_letter_topic or "")
+        return "" if found is None else found.topic_id

@@ -1,0 +1,94 @@
+"""The header `mirror.origin`, which says of a copied record where it came from. Pure.
+
+Its value is text: `CLUSTER/TOPIC/PARTITION/OFFSET/ID`, as in `A/orders/3/1234/Qx7f2k`. CLUSTER is the alias of the
+source, behind `NAME:` where the mirror's file has a `name` of its own. ID is the beginning of the topic's id, empty
+where brokers have none: a topic that was deleted and created again is another one. No name of Kafka's holds a `/`. A
+copy of a copy has one header for each hop, the newest last.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Mapping, NamedTuple, Optional, Tuple
+
+from mirror_lib.log.varint import decode_varint
+
+ORIGIN_HEADER = "mirror.origin"
+DEFAULT_NAME = "mirror"
+ID_LENGTH = 6
+_NAME = ORIGIN_HEADER.encode()
+
+
+class Origin(NamedTuple):
+    """A record of the source, by the cluster's name and the topic's in it."""
+
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+    topic_id: str
+
+    @property
+    def source(self) -> Tuple[str, int]:
+        """(topic, partition)."""
+        return self.topic, self.partition
+
+
+class Provenance(NamedTuple):
+    """What stands in the origins of a flow's records: its source cluster, and the ids of the topics there as far as
+    they have any."""
+
+    cluster: str
+    topic_ids: Mapping[str, str]
+
+
+def origin_cluster(name: str, alias: str) -> str:
+    """What stands for the source cluster `alias` in the origins that the mirror `name` writes. Together they are in
+    every transactional id too: two mirrors that share both would shut each other out."""
+    return alias if name == DEFAULT_NAME else f"{name}:{alias}"
+
+
+def same_topic(one: str, other: str) -> bool:
+    """Whether two ids may be those of one topic, each as a broker tells it or as an origin has it."""
+    return not (one and other) or one[:ID_LENGTH] == other[:ID_LENGTH]
+
+
+def origin_sql(cluster: str, columns: Mapping[str, str]) -> str:
+    """Spark SQL for the header of a row, as a struct of `key` and `value`. `columns` names those with the `topic`, the
+    `partition`, the `offset` and the topic's `id`."""
+    parts = ", ".join(f"cast({columns[name]} as string)" for name in ("topic", "partition", "offset"))
+    value = f"concat_ws('/', '{cluster}', {parts}, substring({columns['id']}, 1, {ID_LENGTH}))"
+    return f"struct('{ORIGIN_HEADER}' as key, cast({value} as binary) as value)"
+
+
+def origin_of(body: bytes) -> Optional[Origin]:
+    """Where the record of a `body` (key, value and headers of format v2, with their lengths) came from by its newest
+    origin; `None` where it has none that can be read."""
+    last: Optional[bytes] = None
+    for name, value in headers_of(body):
+        if name == _NAME:
+            last = value
+    parts = [] if last is None else last.decode("utf-8", "replace").split("/")
+    if len(parts) != 5 or not (parts[2].isdigit() and parts[3].isdigit()):
+        return None
+    return Origin(parts[0], parts[1], int(parts[2]), int(parts[3]), parts[4])
+
+
+def headers_of(body: bytes) -> Iterator[Tuple[bytes, Optional[bytes]]]:
+    """The headers of a record's body: names and values."""
+    at = _behind(body, _behind(body, 0))
+    count, at = decode_varint(body, at)
+    for _ in range(count):
+        name, at = _value_at(body, at)
+        value, at = _value_at(body, at)
+        yield name or b"", value
+
+
+def _behind(body: bytes, at: int) -> int:
+    length, at = decode_varint(body, at)
+    return at + max(0, length)
+
+
+def _value_at(body: bytes, at: int) -> Tuple[Optional[bytes], int]:
+    """A value with its length before it, and where the next thing starts."""
+    length, at = decode_varint(body, at)
+    return (None, at) if length < 0 else (body[at : at + length], at + length)

@@ -1,0 +1,89 @@
+"""Runs one Spark stage over changed rows: a `RowsPlan` and rows in, a `RowsReport` of each task out. One action."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from dataclasses import asdict
+from typing import Any, Callable, Dict, Iterable, Iterator, List
+
+import pyarrow as pa
+import pyspark
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from mirror_lib.log.batch import Producer
+from mirror_lib.replicate.warm_up import forget_archives
+from mirror_lib.rows.lane import LaneReport
+from mirror_lib.rows.writer import RowsPlan, RowsReport, RowWriter
+from mirror_lib.shipped import Shipped, shipped
+from mirror_lib.spark_end import stage_error
+from mirror_lib.state.records import Incident
+
+REPORT_DDL = "report string"
+
+# Spark puts rows together for Python by their number. Since 4.0 it also minds their bytes; before, so few that large
+# records do not take the executor's memory.
+ROWS_KEY, MOST_ROWS, MOST_ROWS_BEFORE_4 = "spark.sql.execution.arrow.maxRecordsPerBatch", 10_000, 1_000
+BYTES_KEY, MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch", 16 * 1024 * 1024
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def append_rows(rows: DataFrame, plan: RowsPlan) -> List[RowsReport]:
+    """Append `rows`, in columns of `CHANGED_DDL`, with a task for each of their partitions, in which all rows of a
+    remote partition are together, those of each source partition in order. Raises `ClusterError`, in the words of what
+    failed, if the rows cannot be computed or appended.
+
+    Nobody else may run anything in the session of `rows` meanwhile.
+    """
+    settings = rows.sparkSession.conf
+    settings.set(ROWS_KEY, str(MOST_ROWS if pyspark.__version__ >= "4" else MOST_ROWS_BEFORE_4))
+    settings.set(BYTES_KEY, str(MOST_BYTES))
+    try:
+        with shipped(rows.sparkSession, plan) as held:
+            found = rows.mapInArrow(_appender(held), REPORT_DDL).collect()
+    except Exception as error:
+        raise stage_error(plan.flow, rows.sparkSession, error) from error
+    return [report_from(row["report"]) for row in found]
+
+
+def _appender(plan: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def append(batches: Batches) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
+        report = RowWriter(plan.value, number, retried=attempt > 0).run(batches)
+        forget_archives()
+        yield pa.RecordBatch.from_arrays([pa.array([report_text(report)], pa.string())], names=["report"])
+
+    return append
+
+
+def report_text(report: RowsReport) -> str:
+    """A task's report as one line of JSON."""
+    fields = asdict(report)
+    for lane in fields["lanes"]:
+        lane["syncs"] = b64encode(lane["syncs"]).decode("ascii")
+    return json.dumps(fields)
+
+
+def report_from(text: str) -> RowsReport:
+    """The report of a line that `report_text` wrote."""
+    fields: Dict[str, Any] = json.loads(text)
+    fields["lanes"] = tuple(_lane(lane) for lane in fields["lanes"])
+    fields["failed"] = tuple(((topic, n), at, why) for (topic, n), at, why in fields["failed"])
+    fields["incidents"] = tuple(Incident(**each) for each in fields["incidents"])
+    return RowsReport(**fields)
+
+
+def _lane(fields: Dict[str, Any]) -> LaneReport:
+    given = {
+        **fields,
+        "remote": tuple(fields["remote"]),
+        "source": None if fields["source"] is None else tuple(fields["source"]),
+        "producer": None if fields["producer"] is None else Producer(**fields["producer"]),
+        "incidents": tuple(Incident(**each) for each in fields["incidents"]),
+        "syncs": b64decode(fields["syncs"]),
+        "newest": tuple(map(tuple, fields["newest"])),
+    }
+    return LaneReport(**given)

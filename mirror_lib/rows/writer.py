@@ -1,0 +1,257 @@
+"""Changed rows of one Spark task in, as Arrow comes; record batches on the remote logs and a `RowsReport` out.
+
+Order of effects, for each remote partition and whichever attempt it is: fence, read origins back, append what comes
+after, report. Killed in between, whoever comes next does the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+
+import pyarrow as pa
+
+from mirror_lib.errors import FencedError
+from mirror_lib.log.append import Appender
+from mirror_lib.log.batch import Producer
+from mirror_lib.log.connection import Disconnected, LogClient, Network, name_of
+from mirror_lib.log.fence import fence, idempotent_producer
+from mirror_lib.log.offsets import log_ends
+from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
+from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS
+from mirror_lib.rows.columns import SOURCE, Partition, Stretch, stretches
+from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges
+from mirror_lib.rows.origin import Provenance
+from mirror_lib.rows.source_topics import SourceTopics
+from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
+
+log = logging.getLogger(__name__)
+
+QUEUE_BYTES = 8 * 1024 * 1024
+# How long to wait for an answer before what is in flight is given up, and looked for by whoever fences next.
+PATIENCE_SECONDS = 30.0
+MOST_FAILED = 10
+NO_SUCH_PLACE = "the flow gives it a place that is not one of the flow's, where it would be lost"
+
+# A remote partition, and the source partition where only its rows go by the lane.
+LaneKey = Tuple[Partition, Optional[Partition]]
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """What every task of a stage is told.
+
+    `ranges`: what of each source partition is to be written; rows outside are left out. `lanes` are all that rows may
+    need. Rows without a remote partition go to `only_remote` of their source partition, those without a topic are of
+    `only_topic`. Without `provenance` records get no origin, and what is done again is written again. `skips`: a row
+    that failed and has no place is left out. `source_ids` are those of the source's topics, as far as they have any.
+    """
+
+    flow: str
+    provenance: Optional[Provenance]
+    ranges: Ranges
+    lanes: Mapping[LaneKey, LaneTask]
+    source_alias: str
+    target_alias: str
+    source_options: Mapping[str, Any] = field(repr=False)
+    target_options: Mapping[str, Any] = field(repr=False)
+    only_remote: Mapping[Partition, Partition] = field(default_factory=dict)
+    only_topic: str = ""
+    skips: bool = False
+    source_ids: Mapping[str, str] = field(default_factory=dict)
+    epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
+
+
+@dataclass(frozen=True)
+class RowsReport:
+    """What became of a task. `broken`: it ended early, and nobody knows what became of what was in flight. `fenced`:
+    another driver took a lane over. `retried`: it was not the first attempt, so that producers of before it are void.
+    `failed`: the first rows that became no record and have no lane to tell it."""
+
+    task: int
+    lanes: Tuple[LaneReport, ...]
+    fenced: bool = False
+    broken: bool = False
+    retried: bool = False
+    failed: Tuple[Tuple[Partition, int, str], ...] = ()
+    incidents: Tuple[Incident, ...] = ()
+
+
+class RowWriter:
+    """One attempt at one task's rows. `retried`: an earlier one may be alive."""
+
+    def __init__(self, plan: RowsPlan, number: int, retried: bool) -> None:
+        self._plan = plan
+        self._number = number
+        self._retried = retried
+        self._network = Network()
+        self._client = LogClient(self._network, plan.target_alias, plan.target_options)
+        self._appender = Appender(self._client)
+        self._topics = SourceTopics(self._network, plan.source_alias, plan.source_options, plan.source_ids)
+        self._open: Dict[LaneKey, Lane] = {}
+        self._by_remote: Dict[Partition, List[Lane]] = {}
+        self._idempotent: Optional[Producer] = None
+        self._ends: Optional[Mapping[Partition, int]] = None
+        self._failed: List[Tuple[Partition, int, str]] = []
+        self._incidents: List[Incident] = []
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> RowsReport:
+        """Append until there are no more rows. A broken connection ends it early: the driver then asks again."""
+        fenced = broken = False
+        try:
+            for batch in batches:
+                self._append(batch)
+            self._pump(0)
+            self._mark_again()
+        except FencedError as error:
+            log.warning("%s task %d: %s", self._plan.flow, self._number, error)
+            fenced = True
+        except Disconnected as error:
+            log.warning("%s task %d: %s; its driver tries again", self._plan.flow, self._number, error)
+            broken = True
+        finally:
+            self._client.close()
+            self._topics.close()
+            self._network.close()
+        lanes = tuple(lane.report(broken or fenced) for lane in self._open.values())
+        return RowsReport(
+            task=self._number,
+            lanes=lanes,
+            fenced=fenced,
+            broken=broken,
+            retried=self._retried,
+            failed=tuple(self._failed[:MOST_FAILED]),
+            incidents=tuple(self._incidents),
+        )
+
+    def _append(self, batch: pa.RecordBatch) -> None:
+        batch = _widened(batch, self._plan.only_topic)
+        self._check_topics()
+        for stretch in stretches(batch, self._plan.provenance):
+            self._take(stretch)
+        self._pump(QUEUE_BYTES)
+
+    def _check_topics(self) -> None:
+        """Raise `Disconnected` where rows that have come may be of another topic that was given the name meanwhile: the
+        driver finds out."""
+        self._topics.ask()
+        # What came before these rows goes on being appended while the answer is under way.
+        self._pump(QUEUE_BYTES, self._topics.waits)
+        others = self._topics.others()
+        if others:
+            self._pump(0)  # what was appended of the old topic counts
+            raise Disconnected(f"{min(others)} was deleted and created again meanwhile")
+
+    def _take(self, stretch: Stretch) -> None:
+        source, plan = stretch.source, self._plan
+        if source not in plan.ranges:
+            self._failed.append((source, stretch.rows.first if len(stretch.rows) else -1, NO_SUCH_PLACE))
+            return
+        remote = stretch.remote or plan.only_remote.get(source)
+        key = next((each for each in ((remote, source), (remote, None)) if each in plan.lanes), None)
+        if key is not None and key[0] is not None:
+            lane = self._lane((key[0], key[1]))
+            # Requests and answers name a partition alone, so one lane at a time has something under way to it.
+            if any(other is not lane and other.busy for other in self._by_remote[lane.remote]):
+                self._pump(0)
+            lane.take(source, stretch.rows, stretch.failures)
+            return
+        if len(stretch.rows):
+            self._failed.append((source, stretch.rows.first, NO_SUCH_PLACE))
+        # A failure in a lane of several source partitions, or of a row whose place is not known.
+        begin, end = plan.ranges[source]
+        own = [each for each in stretch.failures if begin <= each[0] < end]
+        if plan.skips:
+            self._incidents += [Incident(OFFSETS_SKIPPED, *source, at, at + 1, why) for at, why in own]
+        else:
+            self._failed += [(source, at, why) for at, why in own]
+
+    def _lane(self, key: LaneKey) -> Lane:
+        if key not in self._open:
+            self._open[key] = lane = self._opened(self._plan.lanes[key])
+            self._by_remote.setdefault(lane.remote, []).append(lane)
+        return self._open[key]
+
+    def _opened(self, task: LaneTask) -> Lane:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        ends = self._connected(deadline)
+        lane = Lane(task, self._plan.ranges, self._plan.skips)
+        end = ends.get(task.remote)
+        if end is None:
+            raise Disconnected(f"{self._client.alias}: {name_of(task.remote)} does not tell the end of its log")
+        if end < task.downstream_offset:  # before a fence, whose marker would fill the place of what was lost
+            lane.lose_tail(end)
+        elif task.producer is not None and task.sequence is not None and not self._retried:
+            lane.go_on(end)
+        else:
+            lane.take_over(self._client, self._fenced(task, deadline), self._plan.provenance)
+        return lane
+
+    def _fenced(self, task: LaneTask, deadline: float) -> Producer:
+        """A new producer of the lane, after which no earlier one can append. Only who has the lane by his driver's word
+        may be told that somebody else took it over; a further attempt takes it over from the one before."""
+        if task.transactional_id is None:
+            self._idempotent = self._idempotent or idempotent_producer(self._client, deadline)
+            return self._idempotent
+        held = None if self._retried else task.producer
+        partitions = {task.remote[0]: [task.remote[1]]}
+        return fence(self._client, task.transactional_id, partitions, deadline, held)
+
+    def _connected(self, deadline: float) -> Mapping[Partition, int]:
+        """The ends of the logs of all lanes, as they were before this task appended."""
+        if self._ends is None:
+            remotes = {task.remote for task in self._plan.lanes.values()}
+            self._client.connect(deadline)
+            self._client.refresh_leaders_of(remotes, deadline)
+            self._ends = log_ends(self._client, remotes)
+        return self._ends
+
+    def _pump(self, most_bytes: int, waits: Callable[[], bool] = lambda: False) -> None:
+        """Send and receive until no more than `most_bytes` wait to be sent, with 0 until all is acknowledged, and while
+        something else `waits`. Raises `Disconnected`, and `FencedError` where a lane is lost."""
+        lanes = list(self._open.values())
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            # First of all: what came while somebody waited for another answer would not end the wait below.
+            for ack in self._appender.acknowledgements():
+                next(lane for lane in self._by_remote[ack.remote] if lane.waits).acknowledge(ack)
+                deadline = time.monotonic() + PATIENCE_SECONDS
+            self._appender.pump(lanes)
+            waiting = sum(lane.queued_bytes for lane in lanes if lane.stopped is None)
+            if waiting <= most_bytes and (most_bytes or self._appender.idle()) and not waits():
+                return
+            if time.monotonic() > deadline:
+                raise Disconnected(f"{self._client.alias}: no answer to what was appended in {PATIENCE_SECONDS:.0f} s")
+            self._network.poll(100)
+
+    def _mark_again(self) -> None:
+        """Fence again behind old records: by their timestamps a broker would soon forget the lane's epoch. Nothing is
+        in flight. Killed in here, markers are left, which whoever comes next passes over."""
+        before = (time.time() - self._plan.epoch_kept_seconds) * 1000
+        aged = {str(lane.task.transactional_id): lane for lane in self._open.values() if lane.forgettable(before)}
+        if not aged:
+            return
+        held = [
+            HeldLane(name, lane.producer, {lane.remote[0]: [lane.remote[1]]})
+            for name, lane in aged.items()
+            if lane.producer is not None
+        ]
+        renewed: Mapping[str, Producer] = {}
+        ends: Mapping[Partition, int] = {}
+        try:
+            renewed = refresh(self._client, held, time.monotonic() + PATIENCE_SECONDS)
+            ends = log_ends(self._client, [lane.remote for lane in aged.values()])
+        except (AnswerLost, Disconnected) as error:
+            log.warning("%s task %d: %s; the next one looks", self._plan.flow, self._number, error)
+        for name, lane in aged.items():
+            lane.marked(renewed.get(name), ends.get(lane.remote))
+
+
+def _widened(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    """Rows with a topic and a failure, where they came without."""
+    told = dict(zip(rows.schema.names, rows.columns))
+    told.setdefault(SOURCE[0], pa.repeat(topic, rows.num_rows))
+    told.setdefault("failure", pa.nulls(rows.num_rows, pa.string()))
+    return pa.RecordBatch.from_arrays(list(told.values()), names=list(told))

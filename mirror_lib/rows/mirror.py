@@ -113,6 +113,8 @@ class RowMirror(ABC):
         self._pace = RowPace(flow, self._rates)
         self._held: Dict[LaneKey, HeldLane] = {}
         self._counts: Dict[str, int] = {}
+        # Up to where the query has read each source partition.
+        self._read_to: Dict[TopicPartition, int] = {}
         self._seen: FrozenSet[object] = frozenset()
         self._most_offsets = 0
         self._reached = False
@@ -137,6 +139,7 @@ class RowMirror(ABC):
         starts = self._begin(batch)
         if not starts:
             return None
+        self._read_to = dict(starts)
         self._most_offsets = self._pace.offsets({topic for topic, _ in starts})
         return Reading(starts, self._most_offsets)
 
@@ -150,12 +153,14 @@ class RowMirror(ABC):
         """Write the rows of a micro-batch, which goes to before these `ends`. Raises `FencedError` when another driver
         took over, `ClusterError` when a cluster stays away, `MirrorError` where a record stops the flow."""
         self._pace.wait(self._stop)
+        read = {source: (self._read_to[source], end) for source, end in ends.items()}
+        self._read_to.update(ends)
         ranges, offsets, started = self._ranges(ends), None, time.monotonic()
         deadline = started + PATIENCE_SECONDS
         while ranges and not self._stop.is_set() and self._has_turn():
             offsets = offsets or sum(end - at for at, end in ranges.values())
             began, mono = time.time(), time.monotonic()
-            found = self._stage(rows, ranges, began)
+            found = self._stage(rows, read, ranges, began)
             if self._is_whole(found):
                 self._settle(found, ranges, batch, time.monotonic() - mono)
                 deadline = time.monotonic() + PATIENCE_SECONDS
@@ -219,8 +224,8 @@ class RowMirror(ABC):
     def _has_turn(self) -> bool:
         return self._group is None or self._group.has_turn()
 
-    def _stage(self, rows: DataFrame, ranges: Ranges, began: float) -> List[RowsReport]:
-        plan = self._plan(ranges, began)
+    def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
+        plan = self._plan(read, ranges, began)
         copied = [(each.topic, each.remote_topic) for each in self._topics.partitions.values()]
         names = remote_names(sorted(set(copied)), self._counts)
         changed = self._made(self._pace.counted(rows, {topic for topic, _ in ranges}), names)
@@ -236,7 +241,7 @@ class RowMirror(ABC):
         self._remember(found, began)
         return found
 
-    def _plan(self, ranges: Ranges, began: float) -> RowsPlan:
+    def _plan(self, read: Ranges, ranges: Ranges, began: float) -> RowsPlan:
         flow, ids = self.flow, {each.topic: each.source_topic_id for each in self._topics.partitions.values()}
         lanes: Dict[LaneKey, LaneTask] = {}
         for lane in self._lanes(ranges):
@@ -248,6 +253,7 @@ class RowMirror(ABC):
         return RowsPlan(
             flow=flow.name,
             provenance=provenance,
+            read=read,
             ranges=ranges,
             lanes=lanes,
             source_alias=flow.source.alias,

@@ -10,12 +10,12 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from mirror_lib.config.record_change import KEY, RecordChange
+from mirror_lib.errors import ConfigError
 from mirror_lib.rows.changed import CHANGED_DDL, ERROR_HEADER, KAFKA_ROWS_DDL, PROVENANCE, changed, no_rows
 from mirror_lib.rows.check import is_deterministic
 from mirror_lib.rows.murmur2 import placed
 from mirror_lib.rows.remote_names import RemoteNames
-from mirror_lib.config.record_change import KEY, RecordChange
-from mirror_lib.errors import ConfigError
 from tests.lab.brokers import KafkaBroker
 from tests.lab.java_producer import produce_by_java
 from tests.lab.readers import read_topic

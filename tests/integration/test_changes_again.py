@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mirror_lib.records.flow_change import FlowChange
 from pyspark.sql import SparkSession
 
-from mirror_lib.rows.changed import no_rows
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ConfigError
-from mirror_lib.records.flow_change import FlowChange
 from mirror_lib.replicate.lanes import PartitionTask
+from mirror_lib.rows.changed import no_rows
 
 TASKS = [PartitionTask("orders", "A.orders", 0, 0, 0, 10, None, 1_000_000)]
 RULES = """

@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator, Optional
 
 import pytest
 from kafka.protocol.producer import InitProducerIdRequest
+from mirror_lib.records.ready import made_ready, marked_again
 
 from mirror_lib.errors import FencedError
 from mirror_lib.log.batch import Producer
@@ -15,7 +16,6 @@ from mirror_lib.log.connection import Disconnected, Future, LogClient, Network
 from mirror_lib.log.fence import fence, init_producer
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.log.tail import glances
-from mirror_lib.records.ready import made_ready, marked_again
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
 from tests.lab.brokers import KafkaBroker, clusters
 

@@ -10,11 +10,11 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from mirror_lib.records.pass_notes import LONGEST_NOTE, last_pass, notes_of
 
 from mirror_lib.cluster import clusters_of
 from mirror_lib.commands.verify import verify_command
 from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.records.pass_notes import LONGEST_NOTE, last_pass, notes_of
 from mirror_lib.state.row_passes import SOURCE, RowPass
 from mirror_lib.translate.flow import FlowTranslation, Selection
 from mirror_lib.translate.verdicts import TranslationRules

@@ -15,7 +15,7 @@ from mirror_lib.log.connection import Disconnected
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.rows.lane import LaneTask
 from mirror_lib.rows.stage import append_rows
-from mirror_lib.rows.writer import RowsPlan, RowsReport, RowWriter
+from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport, RowWriter
 from tests.lab.arrow_rows import with_columns
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
@@ -290,7 +290,7 @@ def test_dead_letters_of_several_partitions_lie_in_one_once_each(
 ) -> None:
     dead = (flow.target.create_topic(topic_name("dead"), 1, retention_ms="-1"), 0)
     plan = plan_of(flow, RECORDS)
-    letters = {
+    letters: Dict[LaneKey, LaneTask] = {
         (dead, source): LaneTask(dead, source, f"{flow.topic}.dead.{source[1]}", 0, 1_000_000, shared=True)
         for source in plan.ranges
     }

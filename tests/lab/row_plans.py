@@ -55,8 +55,10 @@ def next_plan(plan: RowsPlan, lanes: Sequence[LaneReport], end: int) -> RowsPlan
     going, ranges = dict(plan.lanes), dict(plan.ranges)
     for lane in lanes:
         assert lane.source is not None
-        at = {"downstream_offset": lane.downstream, "producer": lane.producer, "sequence": lane.sequence}
-        going[(lane.remote, lane.source)] = replace(plan.lanes[(lane.remote, lane.source)], **at)
+        before = plan.lanes[(lane.remote, lane.source)]
+        going[(lane.remote, lane.source)] = replace(
+            before, downstream_offset=lane.downstream, producer=lane.producer, sequence=lane.sequence
+        )
         ranges[lane.source] = (lane.position, end)
     return replace(plan, lanes=going, ranges=ranges, read=ranges)
 
@@ -107,5 +109,5 @@ def syncs_of(lanes: Sequence[LaneReport]) -> List[Tuple[int, int, int, int]]:
     found: List[Tuple[int, int, int, int]] = []
     for lane in lanes:
         numbers = array("q", lane.syncs)
-        found += [(lane.remote[1], *numbers[at : at + 3]) for at in range(0, len(numbers), 3)]
+        found += [(lane.remote[1], a, b, count) for a, b, count in zip(*(numbers[i::3] for i in range(3)))]
     return found

@@ -28,26 +28,32 @@ WITHOUT_SPARK = (
     *("translate.position_input", "translate.position_output", "translate.lag"),
     "control",
     *("takeover.walk", "takeover.positions", "takeover.verdicts", "takeover.report"),
-    *("changes.murmur2", "changes.remote_names"),
+    *("rows.origin", "rows.columns", "rows.lane", "rows.writer", "rows.source_topics"),
+    *("rows.murmur2", "rows.remote_names", "rows.one_way", "rows.beginnings"),
 )
-# The verifier proves what the copying code did, so it reads by a path of its own.
+# What makes Spark's expressions of a user's change, and reads nothing.
+CHANGING = ("catalyst", "changed", "expected", "plan_shape", "remote_names", "select_list", "sentences", "transform")
+# The verifier proves what the copying code did, so it reads by a path of its own. What a user's change comes to is asked
+# of the same expressions on both sides.
 NEVER = (
     ("verify", "log"),
     ("verify", "replicate"),
-    ("verify", "records"),
+    ("verify", "rows.writer"),
+    ("verify", "rows.lane"),
+    ("verify", "rows.columns"),
+    ("verify", "rows.mirror"),
     ("config", "cluster"),
     ("log", "replicate"),
     ("state", "replicate"),
-    ("changes", "log"),
-    ("changes", "replicate"),
-    ("changes", "records"),
-    ("changes", "state"),
+    *((f"rows.{changing}", part) for changing in CHANGING for part in ("log", "replicate", "state", "rows.writer")),
+    ("rows.lane", "rows.stage"),
+    ("rows.writer", "rows.mirror"),
 )
 # Spark's private doors to its JVM, which Spark Connect, serverless compute and standard access mode do not have.
 SPARKS_PRIVATE = ("_jsc", "_jvm", "_jsparkSession", "_jdf", "_jc", "_gateway", "_active_spark_context")
 # By module: the private doors that it uses, and why no public one would do. docs/deploy.md says where that can run.
 PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
-    "changes.catalyst": (
+    "rows.catalyst": (
         ("_jvm", "_jsparkSession", "_jdf", "_jc"),
         "plans are checked for determinism, and SQL has no function for murmur2 or for a partition's number",
     ),
@@ -64,11 +70,12 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
 EXECUTORS = (
     *("mirror_lib.replicate.lane", "mirror_lib.replicate.warm_up", "mirror_lib.state.run_rows"),
-    "mirror_lib.preflight.probe",
+    *("mirror_lib.rows.writer", "mirror_lib.rows.stage", "mirror_lib.preflight.probe"),
 )
 NOT_ON_EXECUTORS = (
     *("commands", "cli", "topics", "control", "cluster", "preview", "explain", "translate", "takeover", "verify"),
     *("config.loader", "config.flows", "config.settings", "state.tables", "replicate.flow", "copy_job"),
+    *("rows.mirror", "rows.kept", "rows.placed", "rows.flow", "rows.pace"),
 )
 NAMES_TO_AVOID = re.compile(r"utils?|common|helpers?|base|manager")
 
@@ -174,6 +181,9 @@ def test_imports_keep_to_their_doors(path: Path) -> None:
         ("cli", "def f():\n    import yaml"),
         ("config.loader", "from pyspark.sql import SparkSession"),
         ("state.records", "import pyspark"),
+        ("rows.writer", "from pyspark import TaskContext"),
+        ("rows.changed", "from mirror_lib.log.batch import Record"),
+        ("verify.flow", "from mirror_lib.rows import lane"),
     ],
 )
 def test_forbidden_import_is_seen(module: str, line: str) -> None:

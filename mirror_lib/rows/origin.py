@@ -8,6 +8,7 @@ copy of a copy has one header for each hop, the newest last.
 
 from __future__ import annotations
 
+import re
 from typing import Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from mirror_lib.log.varint import decode_varint
@@ -16,6 +17,7 @@ ORIGIN_HEADER = "mirror.origin"
 DEFAULT_NAME = "mirror"
 ID_LENGTH = 6
 _NAME = ORIGIN_HEADER.encode()
+_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class Origin(NamedTuple):
@@ -68,7 +70,7 @@ def origin_of(body: bytes) -> Optional[Origin]:
         if name == _NAME:
             last = value
     parts = [] if last is None else last.decode("utf-8", "replace").split("/")
-    if len(parts) != 5 or not (parts[2].isdigit() and parts[3].isdigit()):
+    if len(parts) != 5 or not all(_NUMBER.fullmatch(each) for each in parts[2:4]):
         return None
     return Origin(parts[0], parts[1], int(parts[2]), int(parts[3]), parts[4])
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Dict, Optional
+from typing import Dict
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.progress import ProgressSnapshot
-from mirror_lib.records.mixed_pass import Done
-from mirror_lib.records.placed_snapshot import NOTHING_DONE, placed_snapshot
+from mirror_lib.progress import ProgressSnapshot, farthest_back
 from mirror_lib.replicate.lanes import PartitionReport, nothing_copied
 from mirror_lib.replicate.outcome import snapshot_of
 from mirror_lib.replicate.ranges import KnownEnds, Range
@@ -94,19 +92,11 @@ def test_partition_on_which_a_turn_brought_no_report_is_as_far_behind_as_it_was(
     assert ends.left([], [archive], ahead) == {LIVE: 3}
 
 
-def placed(done: Done, left: Dict[TopicPartition, int], held: Optional[str] = None) -> ProgressSnapshot:
-    return placed_snapshot("A->B", 0, done, left, 1.0, held)
+def test_flow_that_places_records_anew_is_as_far_behind_as_the_partition_that_is_farthest_back() -> None:
+    newest = {ARCHIVE: days_ago(30), LIVE: days_ago(0.1)}
 
+    def days(left: Dict[TopicPartition, int]) -> float:
+        return round((farthest_back(left, newest) or 0.0) / DAY, 1)
 
-def test_flow_that_places_records_anew_says_how_far_behind_it_is_as_others_do() -> None:
-    done = Done({}, (part(ARCHIVE, -1),), 10, 3, {ARCHIVE: days_ago(30), LIVE: days_ago(0.1)})
-    behind = placed(done, {ARCHIVE: 0, LIVE: 5})
-    assert (behind.records, behind.recovered, behind.behind_records, behind.waiting) == (10, 3, 5, "copying")
-    assert days_behind(behind) == 0.1
-    assert placed(done, {LIVE: 5}, "at its bound of 1.0 MB/s").waiting == "at its bound of 1.0 MB/s"
-
-
-def test_flow_that_places_records_anew_and_finds_none_waits_for_them() -> None:
-    idle = placed(NOTHING_DONE, {ARCHIVE: 0})
-    assert (idle.records, idle.behind_records, idle.behind_seconds) == (0, 0, None)
-    assert idle.waiting == "waiting for records"
+    assert (days({ARCHIVE: 0, LIVE: 5}), days({ARCHIVE: 1, LIVE: 5})) == (0.1, 30.0)
+    assert farthest_back({ARCHIVE: 0, LIVE: 0}, newest) is None

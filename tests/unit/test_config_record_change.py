@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.model import KEEP, REFUSE, ReplicationFlow
 from mirror_lib.config.record_change import KEY, SOURCE, RecordChange
 from mirror_lib.errors import ConfigError
 
@@ -35,7 +35,7 @@ def change(folder: Path, text: str) -> Optional[RecordChange]:
 
 def test_a_flow_copies_whole_batches_unless_it_changes_records(tmp_path: Path) -> None:
     assert change(tmp_path, "    engine: batches\n") is None
-    assert change(tmp_path, "    partitioner: source\n    provenance.headers: false\n    where: ''\n") is None
+    assert change(tmp_path, "    partitioner: source\n    provenance: on\n    where: ''\n") is None
     assert change(tmp_path, "    engine: records\n") == RecordChange()
 
 
@@ -46,33 +46,66 @@ def test_each_key_that_changes_records_takes_the_other_engine(tmp_path: Path) ->
         "transform": ("house.rules:mask", RecordChange(transform="house.rules:mask")),
         "rename": ("[a -> b]", RecordChange(rename=(("a", ("b",)),))),
         "partitioner": ("key", RecordChange(partitioner=KEY)),
-        "provenance.headers": ("true", RecordChange(provenance_headers=True)),
+        "provenance": ("off", RecordChange(provenance=False)),
         "dead.letter.topic": ("dead", RecordChange(dead_letter_topic="dead")),
     }
     for key, (written, expected) in keys.items():
         assert change(tmp_path, f"    {key}: {written}\n") == expected, key
 
 
-def test_keys_where_counts_differ_are_for_flows_that_change_nothing(tmp_path: Path) -> None:
-    asked = "    partition.counts.differ: key\n"
-    flow = flow_of(tmp_path, BASE + asked)
-    assert (flow.change, flow.counts_differ, flow.placing().change) == (None, KEY, RecordChange(partitioner=KEY))
-    with pytest.raises(ConfigError, match=r"partition.counts.differ is for flows .* A->B changes them.*yaml:6"):
-        flow_of(tmp_path, BASE + asked + "    where: value is null\n")
+def test_topic_whose_partition_counts_differ_keeps_partitions_or_is_refused(tmp_path: Path) -> None:
+    flow = flow_of(tmp_path, BASE)
+    assert (flow.counts_differ, flow.change) == (KEEP, None)
+    flow = flow_of(tmp_path, BASE + "    partition.counts.differ: refuse\n")
+    assert (flow.counts_differ, flow.change) == (REFUSE, None)
+    with pytest.raises(ConfigError, match=r"partition\.counts\.differ must be keep or refuse, not 'key'"):
+        flow_of(tmp_path, BASE + "    partition.counts.differ: key\n")
+
+
+@pytest.mark.parametrize("written", ["off", "false", "OFF", "'off'"])
+def test_provenance_may_be_left_out(tmp_path: Path, written: str) -> None:
+    assert change(tmp_path, f"    where: 'true'\n    provenance: {written}\n") == RecordChange(
+        where="true", provenance=False
+    )
+    assert change(tmp_path, "    where: 'true'\n    provenance: on\n") == RecordChange(where="true")
+    assert change(tmp_path, "    where: 'true'\n") == RecordChange(where="true", provenance=True)
+
+
+def test_provenance_is_left_out_of_properties_too(tmp_path: Path) -> None:
+    text = PROPERTIES + "A->B.where = true\nA->B.provenance = off\n"
+    assert flow_of(tmp_path, text, "mm2.properties").change == RecordChange(where="true", provenance=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "way_out"),
+    [
+        ("provenance.headers", "provenance: off leaves it out"),
+        ("transform.deterministic", "what places a record may not be declared non-deterministic"),
+    ],
+)
+def test_key_of_an_earlier_release_is_refused_with_what_took_its_place(
+    tmp_path: Path, key: str, way_out: str
+) -> None:
+    texts = {"mirror.yaml": BASE + f"    {key}: true\n", "mm2.properties": PROPERTIES + f"A->B.{key} = x\n"}
+    for name, text in texts.items():
+        with pytest.raises(ConfigError) as caught:
+            flow_of(tmp_path, text, name)
+        said = str(caught.value).replace(str(tmp_path) + "/", "")
+        assert said.startswith(f"A->B.{key} is gone: ") and way_out in said
+        assert said.endswith(f"({name}:{6 if name == 'mirror.yaml' else 5})")
 
 
 def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> None:
     text = PROPERTIES + (
         "A->B.where = 'x' <> value and topic like '%#%' # not a comment\n"
         "A->B.rename = orders-(.*) -> sales-$1, audit -> audit.eu audit.all\n"
-        "A->B.partitioner = 12\nA->B.transform = rules:mask\nA->B.transform.deterministic = true\n"
+        "A->B.partitioner = 12\nA->B.transform = rules:mask\n"
     )
     assert flow_of(tmp_path, text, "mm2.properties").change == RecordChange(
         where="'x' <> value and topic like '%#%' # not a comment",
         rename=(("orders-(.*)", ("sales-$1",)), ("audit", ("audit.eu", "audit.all"))),
         partitioner=12,
         transform="rules:mask",
-        deterministic=True,
     )
 
 
@@ -175,7 +208,7 @@ def test_a_converted_file_changes_records_in_the_same_way(tmp_path: Path) -> Non
         ("    rename: [a -> b, c -> __consumer_offsets]\n", "has in item 2 a remote topic named as Kafka's own are"),
         ("    dead.letter.topic: 'a b'\n", "must be made of the characters that a topic name may have"),
         ("    were: 'true'\n", "A->B.were is not a setting; did you mean A->B.where? (mirror.yaml:6)"),
-        ("    transform.deterministic: perhaps\n", "must be true or false"),
+        ("    provenance: perhaps\n", "A->B.provenance must be on or off, not 'perhaps'"),
         ("    where: ['a', 'b']\n", "must be one value, not a list"),
     ],
 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import FencedError
 from mirror_lib.log.batch import Producer
-from mirror_lib.records.pass_lanes import PassLanes
 from mirror_lib.replicate.lane_ids import LaneIds
 from mirror_lib.replicate.lanes import LANES, TaskPlan, TaskReport, lane_of
 from tests.unit.logs import task_of
@@ -69,17 +66,3 @@ def test_flow_with_remote_topics_of_its_own_keeps_no_ids() -> None:
     ids = LaneIds("A->B", None)
     ids.learn([report(lane3=70)])
     assert told(ids) is None
-
-
-def test_lanes_beside_another_engine_have_names_and_rows_of_their_own() -> None:
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), shared_remote_topics=True)
-    table = Table()
-    partition = next(number for number in range(LANES) if lane_of("A.orders", number) == 3)
-    plan = TaskPlan(0, "A->B", {}, {}, (task_of(partition=partition),), "A", "B", {}, {})
-    for beside, lane in ((False, 3), (True, 67)):
-        lanes = PassLanes("mirror", flow, table, beside)
-        fenced = replace(lanes.told(plan), producers={3: Producer(40 + lane, 0)})
-        assert fenced.transactional_ids == {3: f"mirror.A->B.{lane}"}
-        assert lanes.learn(fenced) and not lanes.learn(replace(lanes.told(plan), producers=fenced.producers))
-    assert table.kept == {3: {43}, 67: {107}}
-    assert told(LaneIds("A->B", table)) == {3: frozenset({43})}

@@ -14,9 +14,8 @@ from mirror_lib.cluster.group_member import chosen_member
 from mirror_lib.config.loader import load
 from mirror_lib.config.mm1 import topic_pattern
 from mirror_lib.config.mm1_options import IGNORED, OPTIONS
-from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.model import REFUSE, MirrorConfig
 from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.config.record_change import KEY
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.replicate.starts import Note, note_of, read_note
@@ -70,7 +69,7 @@ def test_names_are_kept_and_only_listed_topics_are_copied(tmp_path: Path) -> Non
     assert copied(config, "topic1", "topic2", "topic3", "topic12", "heartbeats") == ["topic1", "topic2"]
     (flow,) = config.flows
     assert (flow.name, flow.tasks_max, flow.replication_factor) == ("source->target", 4, -1)
-    assert flow.counts_differ == KEY and not flow.places_anew and flow.placing().places_anew
+    assert flow.counts_differ == REFUSE and not flow.places_anew
     assert (config.name, config.trigger, config.state) == ("mm1-g", "10 seconds", "./mirror-state")
 
 

@@ -341,12 +341,38 @@ def test_a_topic_whose_keys_are_spread_is_made_as_wide_as_asked_and_never_grown(
     assert (copied.create.partitions if copied.create else None) == created_with
 
 
-@pytest.mark.parametrize(("present", "keyed_over"), [(None, None), (4, None), (2, 2), (9, 9)])
-def test_keys_count_only_where_partition_counts_differ(present: Optional[int], keyed_over: Optional[int]) -> None:
+WAY_OUT = "copy it by a file of its own with partitioner: key"
+
+
+@pytest.mark.parametrize(
+    ("present", "reason"),
+    [
+        (2, f"so a key may lie elsewhere there; add the missing ones to the remote topic, or {WAY_OUT}"),
+        (9, f"so a key may lie elsewhere there; {WAY_OUT}"),
+    ],
+)
+def test_topic_whose_partition_counts_differ_is_not_copied_where_that_is_refused(present: int, reason: str) -> None:
+    there = {"primary.orders": TopicDescription("primary.orders", "id", present)}
+    plan = plan_topics(flow(counts_differ="refuse"), facts(topics(orders=4), there))
+    assert reasons(plan) == {"orders": f"orders has 4 partitions and primary.orders {present}, {reason}"}
+    assert plan.copied == () and [each.name for each in plan.blocked] == ["orders"]
+    kept = only(plan_topics(flow(counts_differ="keep"), facts(topics(orders=4), there)))
+    assert (kept.keyed_over, kept.grow_to) == (None, 4 if present < 4 else None)
+
+
+@pytest.mark.parametrize("present", [None, 4])
+def test_topic_whose_partition_counts_are_equal_is_copied_where_others_are_refused(present: Optional[int]) -> None:
     there = {} if present is None else {"primary.orders": TopicDescription("primary.orders", "id", present)}
-    copied = only(plan_topics(flow(counts_differ="key"), facts(topics(orders=4), there)))
-    assert (copied.keyed_over, copied.grow_to) == (keyed_over, None)
-    assert any("go by their keys" in note for note in copied.notes) == (keyed_over is not None)
+    copied = only(plan_topics(flow(counts_differ="refuse"), facts(topics(orders=4), there)))
+    assert (copied.keyed_over, copied.grow_to, copied.partitions) == (None, None, 4)
+
+
+@pytest.mark.parametrize("present", [2, 9])
+def test_flow_that_goes_by_keys_takes_the_way_out_that_a_refused_topic_names(present: int) -> None:
+    there = {"primary.orders": TopicDescription("primary.orders", "id", present)}
+    keyed = flow(counts_differ="refuse", change=RecordChange(partitioner="key"))
+    copied = only(plan_topics(keyed, facts(topics(orders=4), there)))
+    assert (copied.keyed_over, copied.grow_to) == (present, None)
 
 
 def test_a_remote_topic_that_is_not_as_wide_as_the_partitioner_asks_is_left_alone() -> None:

@@ -9,7 +9,6 @@ import pytest
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
-from mirror_lib.records.source_edges import SourceEdges
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.positions import Positions
 from mirror_lib.replicate.ranges import Range
@@ -115,16 +114,6 @@ def test_source_that_seems_to_be_cut_off_is_believed_only_where_all_brokers_agre
     assert "it was truncated" in (standing.decide().refused or "")
 
 
-def test_log_whose_end_is_not_believed_is_named_to_flows_that_place_records() -> None:
-    source = Logs(100, 500)
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
-    edges, stands = SourceEdges(flow, cast(SourceCluster, source), None), {ORDERS.source: 210}
-    source.stale, source.silent = OffsetRange(100, 150), True
-    assert not edges.logs([ORDERS.source], stands) and edges.untold == [ORDERS.source]
-    source.stale = None
-    assert edges.logs([ORDERS.source], stands) and edges.untold == []
-
-
 BY_TIME = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), start_position=OffsetChoice(timestamp=1))
 NEW = CopiedPartition("payments", "A.payments", 0, "source-2", "remote-2", 1_000_000)
 
@@ -133,9 +122,6 @@ def test_partition_whose_leader_does_not_tell_where_a_time_is_begins_once_it_doe
     source, target = Logs(100, 500), Logs(0, 0)
     positions = Positions(BY_TIME, cast(SourceCluster, source), cast(Cluster, target), cast(Journal, Rows()))
     assert positions.ranges({NEW.key: NEW}, BATCH) == []
-    edges = SourceEdges(BY_TIME, cast(SourceCluster, source), None)
-    assert edges.begins([NEW]) == {} and not edges.logs([NEW.source], {}) and edges.untold == [NEW.source]
     source.of_time = {NEW.source: 300}
     (begun,) = positions.ranges({NEW.key: NEW}, BATCH)
     assert begun.start.upstream_offset == 300
-    assert edges.begins([NEW])[NEW.source].upstream_offset == 300 and edges.logs([NEW.source], {}) and not edges.untold

@@ -349,35 +349,35 @@ def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> No
 
 
 @pytest.mark.parametrize(
-    "settings, said, line",
+    "settings, line, reason",
     [
-        ({"where": "true", "provenance_headers": True}, (True, ""), "(where, provenance.headers), exactly once"),
-        ({}, (True, ""), ", exactly once"),
-        ({"where": "rand() < 1"}, (False, "rand() differs"), "(where), at least once: rand() differs"),
+        ({"where": "true"}, "(where), exactly once", ""),
+        ({}, ", exactly once", ""),
+        ({"where": "rand() < 1"}, "(where), exactly once", ""),
+        ({"provenance": False}, "(provenance), at least once: provenance is off", "provenance is off"),
     ],
 )
-def test_what_changes_records_says_so_with_its_guarantee(settings: Any, said: Any, line: str) -> None:
+def test_what_changes_records_says_so_with_its_guarantee(settings: Any, line: str, reason: str) -> None:
     changing = flow(change=RecordChange(**settings))
     clusters: Any = (Told("A", topics(orders=1)), Told("B", {}))
-    found = preview(changing, clusters[0], clusters[1], engine=engine_note(changing, *said))
+    found = preview(changing, clusters[0], clusters[1], engine=engine_note(changing))
     assert preview_lines(found)[1] == f"engine: records {line}".replace(" ,", ",")
-    delivery = "exactly-once" if said[0] else "at-least-once"
+    delivery = "at-least-once" if reason else "exactly-once"
     assert preview_lines(found)[2] == f"copying: 1 task · passes of 10 s · no bound · {delivery}, read_committed"
     document: Any = preview_json(found)["engine"]
-    assert (document["engine"], document["reason"]) == ("records", said[1])
+    assert (document["engine"], document["reason"]) == ("records", reason)
 
 
-def test_a_flow_that_will_be_refused_says_for_which_setting() -> None:
-    note = engine_note(flow(change=RecordChange(partitioner="key")), True, "", "start.position")
-    assert note is not None
-    why = "a flow that places records anew cannot have start.position"
-    assert note.line().endswith(f"(partitioner), will not run: {why}")
+def test_a_flow_that_will_be_refused_says_why() -> None:
+    why = "a flow that places records anew cannot have on.data.loss: continue"
+    note = engine_note(flow(change=RecordChange(partitioner="key")), why)
+    assert note is not None and note.line() == f"engine: records (partitioner), will not run: {why}"
 
 
 def test_a_flow_that_changes_nothing_says_nothing_of_its_engine() -> None:
-    assert engine_note(flow(), True, "") is None
+    assert engine_note(flow()) is None
     assert not [line for line in preview_lines(example()) if line.startswith("engine")]
-    slow = engine_note(flow(change=RecordChange(), delivery="at-least-once"), True, "")
+    slow = engine_note(flow(change=RecordChange(), delivery="at-least-once"))
     assert slow is not None and slow.line() == "engine: records, at least once: delivery is at-least-once"
 
 

@@ -14,10 +14,10 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.log.batch import HEADER_SIZE
 from mirror_lib.log.reencode import build_batches, cut
 from mirror_lib.log.varint import SMALL
-from mirror_lib.records.narrow_rows import needless, widened
-from mirror_lib.records.row_columns import columns_of
-from mirror_lib.records.rows import REMOTE, Stretch, stretches
-from mirror_lib.replicate.lanes import PartitionTask
+from mirror_lib.rows.change import needless, remote_names
+from mirror_lib.rows.columns import REMOTE, Stretch, columns_of, stretches
+from mirror_lib.rows.origin import Provenance
+from mirror_lib.rows.writer import _widened
 from tests.lab.arrow_rows import with_columns, without
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -79,7 +79,7 @@ def test_every_record_is_read_back_as_it_was(
 ) -> None:
     edges, contents = [edge for edge, _ in given_rows], [content for _, content in given_rows]
     rows = rows_of(edges, contents, no_headers).slice(cut)  # a slice has offsets of its own in every buffer
-    found = {(*each.source, *(each.remote or ())): read_back(each) for each in stretches(rows)}
+    found = {(*each.source, *(each.remote or ())): read_back(each) for each in stretches(rows, None)}
     wanted: Dict[Tuple[str, int, str, int], List[Tuple[int, Content]]] = {}
     for offset, (edge, content) in list(enumerate(given_rows))[cut:]:
         wanted.setdefault(edge, []).append((offset, content))
@@ -93,7 +93,7 @@ def test_whole_columns_make_the_bytes_that_single_records_make(
 ) -> None:
     rows = rows_of([("a", 0, "x", 0)] * len(contents), contents)
     offsets = pa.array([5 + n * (1 + gap) for n in range(len(contents))], pa.int64())
-    found = columns_of(with_columns(rows, source_offset=offsets))
+    found = columns_of(with_columns(rows, source_offset=offsets), None)
     wanted = cut(found.records(), room)
     parts = list(found.cut(room))
     assert [(part.payload(), part.runs(), part.newest) for part in parts] == [
@@ -106,7 +106,7 @@ def test_whole_columns_make_the_bytes_that_single_records_make(
 def test_a_batch_of_more_records_than_two_bytes_count_is_numbered_on() -> None:
     count = 2 * SMALL
     rows = rows_of([("a", 0, "x", 0)] * count, [(n * 5, None, b"", ()) for n in range(count)])
-    found = columns_of(rows)
+    found = columns_of(rows, None)
     (plain,) = build_batches(found.records(), 0, 7, 1, 0, 1 << 30)
     assert found.payload() == plain.data[HEADER_SIZE:]
 
@@ -116,37 +116,42 @@ def test_the_first_row_that_does_not_come_behind_the_one_before_is_found(
     offsets: List[int], bad: Optional[int]
 ) -> None:
     rows = rows_of([("a", 0, "x", 0)] * len(offsets), [(1, None, b"", ())] * len(offsets))
-    found = columns_of(with_columns(rows, source_offset=pa.array(offsets, pa.int64())))
+    found = columns_of(with_columns(rows, source_offset=pa.array(offsets, pa.int64())), None)
     assert found.out_of_order(3) == bad
 
 
-def test_rows_before_one_that_failed_are_all_those_before_it() -> None:
-    rows = columns_of(rows_of([("a", 0, "x", 0)] * 4, [(1, None, b"", ())] * 4))
-    assert [len(rows.before(end)) for end in (0, 3, 9)] == [0, 3, 4]
+@pytest.mark.parametrize("offsets", [[3, 4, 9], [3, 3, 3], []])
+def test_rows_within_offsets_are_those_and_no_others(offsets: List[int]) -> None:
+    rows = rows_of([("a", 0, "x", 0)] * len(offsets), [(1, None, b"", ())] * len(offsets))
+    found = columns_of(with_columns(rows, source_offset=pa.array(offsets, pa.int64())), None)
+    for start, end in ((0, 3), (3, 4), (4, 9), (0, 99), (9, 10), (10, 20), (9, 3)):
+        wanted = [each for each in offsets if start <= each < end]
+        assert [record.offset for record in found.within(start, end).records()] == wanted, (start, end)
 
 
-def test_rows_that_failed_are_told_and_not_sent() -> None:
+def test_row_that_failed_and_has_no_place_becomes_no_record_and_its_reason_is_kept() -> None:
     rows = rows_of([("a", 0, "x", 0)] * 4, [(1, None, b"%d" % n, ()) for n in range(4)])
     failure = pa.array([None, "not a number", None, "too long"], pa.string())
     places = pa.array(["x", None, "x", None], pa.string()), pa.array([0, None, 0, None], pa.int32())
-    (found,) = stretches(with_columns(rows, remote_topic=places[0], remote_partition=places[1], failure=failure))
+    rows = with_columns(rows, remote_topic=places[0], remote_partition=places[1], failure=failure)
+    (found,) = stretches(rows, None)
     assert [record.offset for record in found.rows.records()] == [0, 2]
     assert found.failures == [(1, "not a number"), (3, "too long")]
 
 
-def test_rows_that_failed_have_no_place_or_are_dead_letters() -> None:
+def test_row_that_failed_is_a_record_where_the_dead_letter_topic_gives_it_a_place() -> None:
     failure = pa.array(["no number"] * 2, pa.string())
     rows = rows_of([("a", 0, "dead", 3)] * 2, [(1, None, b"%d" % n, ()) for n in range(2)])
-    (dead,) = stretches(with_columns(rows, failure=failure))
-    assert (dead.remote, dead.dead_letters, [record.offset for record in dead.dead]) == (None, ("dead", 3), [0, 1])
+    (dead,) = stretches(with_columns(rows, failure=failure), None)
+    assert (dead.remote, dead.failures, [record.offset for record in dead.rows.records()]) == (("dead", 3), (), [0, 1])
     nowhere = {"remote_topic": pa.nulls(2, pa.string()), "remote_partition": pa.nulls(2, pa.int32())}
-    (told,) = stretches(with_columns(rows, failure=failure, **nowhere))
-    assert (told.remote, told.dead, told.failures) == (None, (), [(0, "no number"), (1, "no number")])
+    (told,) = stretches(with_columns(rows, failure=failure, **nowhere), None)
+    assert (told.remote, len(told.rows), told.failures) == (None, 0, [(0, "no number"), (1, "no number")])
 
 
 def test_rows_that_go_on_in_another_partition_stay_in_order() -> None:
     edges = [("a", 0, "x", 0), ("a", 0, "x", 0), ("a", 1, "x", 0), ("b", 0, "x", 0)]
-    found = list(stretches(rows_of(edges, [(1, None, b"", ())] * 4)))
+    found = list(stretches(rows_of(edges, [(1, None, b"", ())] * 4), None))
     assert [(each.source, len(each.rows)) for each in found] == [(("a", 0), 2), (("a", 1), 1), (("b", 0), 1)]
 
 
@@ -154,11 +159,7 @@ def test_header_without_a_name_is_refused() -> None:
     rows = rows_of([("a", 0, "x", 0)], [(1, None, None, ())])
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
     with pytest.raises(ValueError, match="without a name"):
-        columns_of(with_columns(rows, headers=headers))
-
-
-def task_of(topic: str, number: int, remote: str) -> PartitionTask:
-    return PartitionTask(topic, remote, number, 0, 0, 10, None, 1000)
+        columns_of(with_columns(rows, headers=headers), None)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,9 @@ def task_of(topic: str, number: int, remote: str) -> PartitionTask:
         (RecordChange(select="*"), [("a", "x"), ("b", "y")], {"source_partition", "source_topic"}),
         (RecordChange(where="true"), [("a", "x")], {"source_partition", "failure"}),
         (RecordChange(select="*, null as key"), [("a", "x")], {"source_partition", "failure"}),
-        (RecordChange(), [("a", "x"), ("a", "y")], {"source_partition", *REMOTE}),
+        (RecordChange(provenance=False), [("a", "x")], {"source_partition"}),
+        (RecordChange(partitioner="key"), [("a", "x")], {"source_partition", *REMOTE}),
+        (RecordChange(rename=(("a", ("x", "y")),)), [("a", "x"), ("a", "y")], {"source_partition", *REMOTE}),
         (RecordChange(transform="m:f"), [("a", "x")], {"source_partition", "source_topic", "failure"}),
         (RecordChange(where="true", dead_letter_topic="dead"), [("a", "x")], {"source_partition", *REMOTE, "failure"}),
     ],
@@ -176,7 +179,7 @@ def task_of(topic: str, number: int, remote: str) -> PartitionTask:
 def test_a_row_comes_with_what_a_task_cannot_tell_without_it(
     change: RecordChange, remotes: List[Tuple[str, str]], kept: Set[str]
 ) -> None:
-    gone = needless(change, [task_of(topic, 0, remote) for topic, remote in remotes])
+    gone = needless(change, remote_names(remotes, {remote: 1 for _, remote in remotes}))
     assert {"source_topic", "source_partition", "failure", *REMOTE} - set(gone) == kept
 
 
@@ -184,15 +187,64 @@ def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
     edges = [("a", number, "x", number) for number in (0, 0, 1)]
     rows = rows_of(edges, [(1, None, b"%d" % n, ()) for n in range(3)])
     few = without(rows, (*REMOTE, "source_topic", "failure"))
-    whole = list(stretches(rows))
-    told = list(stretches(widened(few, "a")))
+    whole = list(stretches(rows, None))
+    told = list(stretches(_widened(few, "a"), None))
     assert [(each.source, each.remote, each.rows.records()) for each in told] == [
         (each.source, None, each.rows.records()) for each in whole
     ]
 
 
-def test_a_row_that_failed_is_told_where_remote_partitions_are_not() -> None:
+def test_row_that_failed_is_reported_where_rows_come_without_remote_partitions() -> None:
     rows = rows_of([("a", 0, "x", 0)] * 2, [(1, None, b"", ())] * 2)
     rows = with_columns(rows, failure=pa.array([None, "not a number"], pa.string()))
-    (found,) = stretches(without(rows, REMOTE))
-    assert (found.failures, found.dead, len(found.rows)) == ([(1, "not a number")], (), 1)
+    (found,) = stretches(without(rows, REMOTE), None)
+    assert (found.remote, found.failures, len(found.rows)) == (None, [(1, "not a number")], 1)
+
+
+# --- the header with a record's origin ---------------------------------------------------------------------------
+
+PROVENANCE = Provenance("A", {"a": "Qx7f2kLmNo", "b": ""})
+
+
+def with_origin(content: Content, edge: Tuple[str, int, str, int], offset: int) -> Content:
+    """The record with the header that its copy has, written out here by hand."""
+    timestamp, key, value, headers = content
+    topic, partition = edge[:2]
+    origin = f"A/{topic}/{partition}/{offset}/{'Qx7f2k' if topic == 'a' else ''}"
+    return timestamp, key, value, (*headers, ("mirror.origin", origin.encode()))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(EDGES, CONTENTS), max_size=12), st.integers(0, 3), st.booleans())
+def test_origin_is_the_last_header_and_nothing_else_of_a_record_is_changed(
+    given_rows: List[Tuple[Tuple[str, int, str, int], Content]], cut: int, no_headers: bool
+) -> None:
+    edges, contents = [edge for edge, _ in given_rows], [content for _, content in given_rows]
+    rows = rows_of(edges, contents, no_headers).slice(cut)
+    found = {(*each.source, *(each.remote or ())): read_back(each) for each in stretches(rows, PROVENANCE)}
+    wanted: Dict[Tuple[str, int, str, int], List[Tuple[int, Content]]] = {}
+    for offset, (edge, content) in list(enumerate(given_rows))[cut:]:
+        wanted.setdefault(edge, []).append((offset, with_origin(content, edge, offset)))
+    assert found == wanted
+
+
+@pytest.mark.parametrize("offset", [0, 9, 10, 63, 64, 8191, 10**9, 2**62])
+def test_origin_names_offsets_of_any_length(offset: int) -> None:
+    rows = with_columns(
+        rows_of([("a", 0, "x", 0)] * 2, [(1, None, b"v", ())] * 2),
+        source_offset=pa.array([offset, offset + 1], pa.int64()),
+    )
+    found = [each[-1] for _, each in read_back(next(stretches(rows, PROVENANCE)))]
+    assert found == [(("mirror.origin", b"A/a/0/%d/Qx7f2k" % each),) for each in (offset, offset + 1)]
+
+
+def test_size_of_a_row_counts_the_header_with_its_origin() -> None:
+    rows = rows_of([("a", 0, "x", 0)] * 3, [(1, b"k", b"v" * n, (("h", None),)) for n in range(3)])
+    for provenance in (None, PROVENANCE):
+        found = columns_of(rows, provenance)
+        assert found.sizes.to_pylist() == [len(record.body) for record in found.records()]
+
+
+def test_without_provenance_no_record_has_an_origin() -> None:
+    (found,) = stretches(rows_of([("a", 0, "x", 0)], [(1, b"k", b"v", (("h", b"w"),))]), None)
+    assert read_back(found) == [(0, (1, b"k", b"v", (("h", b"w"),)))]

@@ -1,0 +1,64 @@
+"""A topic that was copied with its partitions kept is not copied again by its keys, nor the other way round."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+import pytest
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.record_change import KEY, RecordChange
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import TopicDescription
+from mirror_lib.rows.one_way import pairs_of, refuse_other_way
+from mirror_lib.state.records import PartitionKey
+from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
+
+PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+SELECTED = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(select="*"))
+KEYED = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(partitioner=KEY))
+TOGETHER = ReplicationFlow(
+    ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(rename=((".*", ("A.orders", "all")),))
+)
+KEPT = [PartitionKey("s1", "r1", "orders", 0)]
+PASS = RowPass(3, (PassRow(SOURCE, "orders", "s1", 0, 0, 9), PassRow(REMOTE, "A.orders", "r1", 0, 5)))
+
+
+def start(
+    flow: ReplicationFlow,
+    kept: Sequence[PartitionKey] = (),
+    last: Optional[RowPass] = None,
+    source_id: str = "s1",
+    remote_id: str = "r1",
+) -> None:
+    source = {"orders": TopicDescription("orders", source_id, 2)}
+    target = {"A.orders": TopicDescription("A.orders", remote_id, 2)}
+    refuse_other_way(flow, pairs_of(flow, [flow], source, target), kept, last)
+
+
+@pytest.mark.parametrize("flow", [KEYED, TOGETHER])
+def test_topic_whose_partitions_were_kept_is_not_placed_anew(flow: ReplicationFlow) -> None:
+    with pytest.raises(RefusedError, match="with records in their partitions, and would be copied there again"):
+        start(flow, KEPT)
+
+
+@pytest.mark.parametrize("flow", [PLAIN, SELECTED])
+@pytest.mark.parametrize("kept", [[], KEPT])
+def test_topic_that_was_placed_anew_does_not_keep_its_partitions(
+    flow: ReplicationFlow, kept: Sequence[PartitionKey]
+) -> None:
+    with pytest.raises(RefusedError, match="with records placed anew, and would be copied there again"):
+        start(flow, kept, PASS)
+
+
+@pytest.mark.parametrize("ids", [("s2", "r1"), ("s1", "r2")], ids=["source created anew", "remote created anew"])
+def test_topic_that_is_another_one_by_now_may_be_copied_either_way(ids: Sequence[str]) -> None:
+    start(KEYED, KEPT, None, *ids)
+    start(PLAIN, [], PASS, *ids)
+
+
+def test_topic_goes_on_as_it_began_and_one_whose_remote_topic_is_not_there_begins_in_any_way() -> None:
+    start(PLAIN, KEPT)
+    start(KEYED, [], PASS)
+    start(KEYED, KEPT, PASS)
+    assert pairs_of(KEYED, [KEYED], {"orders": TopicDescription("orders", "s1", 2)}, {}) == []

@@ -1,0 +1,537 @@
+"""A remote partition that rows are written to, driven by hand: read back, fed, answered, reported."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_lib.errors import FencedError, RefusedError
+from mirror_lib.log.append import Acknowledgement
+from mirror_lib.log.batch import HEADER_SIZE, Producer, read_header
+from mirror_lib.log.connection import Disconnected
+from mirror_lib.log.reencode import read_records
+from mirror_lib.log.tail import LostTail
+from mirror_lib.log.visible import Entry, entries
+from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of
+from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges, Written, read_back
+from mirror_lib.rows.origin import Provenance, origin_of
+from mirror_lib.state.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident, OffsetSyncs
+from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
+
+SOURCE, OTHER, REMOTE = ("orders", 0), ("orders", 1), ("A.orders", 0)
+PROVENANCE = Provenance("A", {"orders": "Qx7f2kLmNo"})
+PRODUCER = Producer(7, 1)
+TASK = LaneTask(REMOTE, SOURCE, "mirror.A->B.A.orders.0", 100, 1 << 20)
+PLACED = replace(TASK, source=None)
+RANGES: Ranges = {SOURCE: (10, 20), OTHER: (50, 60)}
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def copy(offset: int, partition: int = 0, topic_id: str = "Qx7f2k", cluster: str = "A", topic: str = "orders") -> Rec:
+    """A record that some flow wrote to the remote partition."""
+    origin = f"{cluster}/{topic}/{partition}/{offset}/{topic_id}"
+    return Rec(b"v", headers=(("mirror.origin", origin.encode()),))
+
+
+def copies(base: int, *offsets: int, partition: int = 0) -> LogBatch:
+    return batch_of(base, [copy(offset, partition) for offset in offsets])
+
+
+def found(log: Sequence[LogBatch], task: LaneTask = TASK, provenance: Provenance = PROVENANCE) -> Written:
+    return read_back(entries(fetched(log)), task, provenance, RANGES)
+
+
+# --- what lies there already -------------------------------------------------------------------------------------
+
+
+def test_records_behind_the_position_are_told_by_their_origins() -> None:
+    log = [marker(100), copies(101, 10, 12), copies(103, 13), marker(104)]
+    assert found(log) == Written({SOURCE: 13}, [(10, 101), (12, 102), (13, 103)], 105)
+
+
+def test_log_that_holds_nothing_behind_the_position_holds_nothing() -> None:
+    assert found([]) == Written({}, [], 100)
+    assert found([marker(100)]) == Written({}, [], 101)
+
+
+def test_records_before_the_position_are_the_ledgers() -> None:
+    """A fetch gives whole batches, so also what lies before the offset that was asked for; even another writer's."""
+    log = [batch_of(97, [Rec(b"of somebody"), copy(8), copy(9), copy(10), copy(11)])]
+    assert found(log) == Written({SOURCE: 11}, [(10, 100), (11, 101)], 102)
+    with pytest.raises(RefusedError):
+        found(log, replace(TASK, downstream_offset=97))
+
+
+def test_each_source_partition_has_its_own_highest_origin_where_several_come_together() -> None:
+    log = [copies(100, 10, 11), copies(102, 55, partition=1), copies(103, 12), copies(104, 56, 57, partition=1)]
+    assert found(log, PLACED) == Written({SOURCE: 12, OTHER: 57}, [], 106)
+
+
+@given(st.lists(st.tuples(st.sampled_from([SOURCE, OTHER]), st.integers(0, 99)), max_size=30))
+def test_highest_origin_is_that_of_all_records_in_whatever_order_they_lie(written: List[Any]) -> None:
+    log = [copies(100 + at, offset, partition=source[1]) for at, (source, offset) in enumerate(written)]
+    highest: Dict[Tuple[str, int], int] = {}
+    for source, offset in written:
+        highest[source] = max(offset, highest.get(source, -1))
+    assert found(log, PLACED).highest == highest
+
+
+OF_OTHERS = [
+    pytest.param(Rec(b"v"), "no header mirror.origin", id="no origin"),
+    pytest.param(Rec(b"v", headers=(("mirror.origin", b"?"),)), "no header mirror.origin", id="unreadable"),
+    pytest.param(copy(12, cluster="eu:A"), "an mirror.origin of something else", id="another mirror"),
+    pytest.param(copy(12, topic="payments"), "an mirror.origin of something else", id="another topic"),
+    pytest.param(copy(12, partition=1), "an mirror.origin of something else", id="another partition"),
+    pytest.param(copy(12, topic_id="zzzzzz"), "an mirror.origin of something else", id="created again"),
+]
+
+
+@pytest.mark.parametrize(("record", "words"), OF_OTHERS)
+def test_record_of_somebody_else_is_refused_by_its_place(record: Rec, words: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        found([copies(100, 10), batch_of(101, [record])])
+    assert str(caught.value).startswith(f"the record at offset 101 of A.orders-0 has {words}, so it is no copy")
+    assert "shared.remote.topics: true" in str(caught.value)
+
+
+@pytest.mark.parametrize(("record", "words"), OF_OTHERS)
+def test_record_of_somebody_else_is_passed_over_where_others_may_write(record: Rec, words: str) -> None:
+    log = [copies(100, 10), batch_of(101, [record]), copies(102, 11)]
+    assert found(log, replace(TASK, shared=True)) == Written({SOURCE: 11}, [(10, 100), (11, 102)], 103)
+
+
+@pytest.mark.parametrize(("there", "now"), [("", "Qx7f2kLmNo"), ("Qx7f2k", ""), ("", "")])
+def test_record_of_a_broker_without_topic_ids_is_taken_for_the_flows_own(there: str, now: str) -> None:
+    log = [batch_of(100, [copy(10, topic_id=there)])]
+    assert found(log, provenance=Provenance("A", {"orders": now} if now else {})).highest == {SOURCE: 10}
+
+
+# --- a lane that reads back -------------------------------------------------------------------------------------
+
+
+class Log(Iterator[Entry]):
+    """Stands for `LogEntries`. `start` is where the log begins that was asked for from offset 100 on."""
+
+    def __init__(self, log: Sequence[LogBatch], start: int = 100, lost: bool = False) -> None:
+        self.end = log[-1].next if log else start
+        self.start, self.expired, self._lost = start, start > 100, lost
+        self._entries = entries(fetched(log))
+
+    def begin(self) -> int:
+        if self._lost:
+            raise LostTail("it ends before")
+        return self.start
+
+    def __next__(self) -> Entry:
+        self.begin()
+        return next(self._entries)
+
+
+class Driven:
+    """A lane, the records that its log takes, and what the broker answers."""
+
+    def __init__(self, task: LaneTask = TASK, skips: bool = False, ranges: Ranges = RANGES) -> None:
+        self.lane = Lane(task, ranges, skips)
+        self.log: List[Tuple[int, bytes]] = []
+
+    def take_over(
+        self, monkeypatch: pytest.MonkeyPatch, log: Log, provenance: Optional[Provenance] = PROVENANCE
+    ) -> Driven:
+        monkeypatch.setattr("mirror_lib.rows.lane.told_ends", lambda client, remotes: {REMOTE: log.end})
+        monkeypatch.setattr("mirror_lib.rows.lane.log_entries", lambda *given: log)
+        client: Any = None
+        self.lane.take_over(client, PRODUCER, provenance)
+        return self
+
+    def go_on(self, end: int = 100) -> Driven:
+        self.lane.go_on(end)
+        return self
+
+    def feed(self, *offsets: int, source: Tuple[str, int] = SOURCE, failures: Sequence[Tuple[int, str]] = ()) -> Driven:
+        self.lane.take(source, rows(*offsets, source=source), failures)
+        return self
+
+    def answer(self, code: int = 0, moved: int = 0, words: str = "") -> None:
+        """Send one batch, and answer it with an error, or with an offset that is so far from where it should be."""
+        data = whole(self.lane.take_ready())
+        base = self.lane._in_flight[-1][1] + moved
+        if not code:
+            self.log += [(base + at, origin) for at, origin in enumerate(upstream(data))]
+        self.lane.acknowledge(Acknowledgement(REMOTE, code, base, words))
+
+    def drain(self) -> Driven:
+        while self.lane.ready_bytes():
+            self.answer()
+        return self
+
+    def report(self, broken: bool = False) -> LaneReport:
+        return self.lane.report(broken)
+
+    @property
+    def written(self) -> List[Tuple[int, int]]:
+        """Downstream and upstream offsets of what the log took."""
+        return [(at, int(origin.split(b"/")[3])) for at, origin in self.log]
+
+
+def rows(*offsets: int, source: Tuple[str, int] = SOURCE, large: Sequence[int] = ()) -> RowColumns:
+    """Those at the offsets `large` have 2000 bytes."""
+    if not offsets:
+        return NO_ROWS
+    count = len(offsets)
+    made = {
+        "source_topic": pa.array([source[0]] * count, pa.string()),
+        "source_partition": pa.array([source[1]] * count, pa.int32()),
+        "source_offset": pa.array(offsets, pa.int64()),
+        "timestamp": pa.array([NOON + offset for offset in offsets], pa.int64()),
+        "key": pa.array([b"k"] * count, pa.binary()),
+        "value": pa.array([bytes(2000 if offset in large else 10) for offset in offsets], pa.binary()),
+        "headers": pa.array([[]] * count, HEADERS),
+    }
+    return columns_of(pa.RecordBatch.from_arrays(list(made.values()), names=list(made)), PROVENANCE)
+
+
+def upstream(data: bytes) -> List[bytes]:
+    found = [origin_of(bytes(record.body)) for record in read_records(memoryview(data))]
+    return [b"/".join(str(part).encode() for part in each) for each in found if each is not None]
+
+
+def syncs(*runs: Tuple[int, int, int]) -> bytes:
+    return array("q", [number for run in runs for number in run]).tobytes()
+
+
+KNOWN = replace(TASK, producer=PRODUCER, sequence=5)
+
+
+def test_rows_are_written_in_order_and_reported_with_their_places() -> None:
+    lane = Driven(KNOWN).go_on().feed(10, 11, 14).feed(17).drain()
+    assert lane.written == [(100, 10), (101, 11), (102, 14), (103, 17)]
+    report = lane.report()
+    assert (report.position, report.downstream, report.producer, report.sequence) == (20, 104, PRODUCER, 9)
+    assert (report.records, report.recovered, report.stopped, report.ahead) == (4, 0, None, False)
+    assert report.syncs == syncs((10, 100, 2), (14, 102, 1), (17, 103, 1))
+    assert report.newest == (("orders", 0, NOON + 17),)
+
+
+def test_batches_carry_the_producer_and_their_place_in_its_sequence() -> None:
+    lane = Driven(KNOWN).go_on().feed(10, 11).feed(12)
+    heads = [read_header(whole(lane.lane.take_ready())) for _ in range(1)]
+    lane.lane.acknowledge(Acknowledgement(REMOTE, 0, 100, ""))
+    heads.append(read_header(whole(lane.lane.take_ready())))
+    assert [(head.producer_id, head.producer_epoch, head.base_sequence) for head in heads] == [(7, 1, 5), (7, 1, 7)]
+
+
+def test_first_batch_goes_alone_and_the_rest_behind_its_answer() -> None:
+    lane = Driven(KNOWN).go_on().feed(10).feed(11).feed(12).lane
+    lane.take_ready()
+    assert lane.waits and lane.busy and lane.ready_bytes() == 0
+    lane.acknowledge(Acknowledgement(REMOTE, 0, 100, ""))
+    assert lane.ready_bytes() > HEADER_SIZE
+    lane.take_ready()
+    assert lane.ready_bytes() > HEADER_SIZE
+
+
+def test_rows_outside_of_the_micro_batch_are_left_out() -> None:
+    assert Driven(KNOWN).go_on().feed(8, 9, 10, 19, 20, 21).drain().written == [(100, 10), (101, 19)]
+
+
+def test_rows_that_an_earlier_attempt_wrote_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log([marker(100), copies(101, 10, 11, 12), marker(104)])
+    lane = Driven().take_over(monkeypatch, log).feed(10, 11, 12, 13).drain()
+    assert lane.written == [(105, 13)]
+    report = lane.report()
+    assert (report.records, report.recovered, report.position, report.downstream) == (1, 3, 20, 106)
+    assert report.syncs == syncs((10, 101, 3), (13, 105, 1))
+    assert (report.sequence, report.producer) == (1, PRODUCER)
+
+
+@pytest.mark.parametrize("provenance", [PROVENANCE, None])
+def test_rows_are_all_written_where_nothing_lies_there_or_no_origin_can(
+    monkeypatch: pytest.MonkeyPatch, provenance: Optional[Provenance]
+) -> None:
+    """The control of the test above; without provenance the same rows are written again, as is said at the start."""
+    there = [marker(100)] if provenance else [marker(100), copies(101, 10, 11)]
+    lane = Driven().take_over(monkeypatch, Log(there), provenance).feed(10, 11, 12).drain()
+    assert [at for _, at in lane.written] == [10, 11, 12]
+    assert (lane.report().recovered, lane.report().downstream) == (0, there[-1].next + 3)
+
+
+def test_row_that_an_earlier_attempt_filtered_out_before_its_last_record_stays_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a filter that depends on chance took the first time counts: no row comes behind a later one's place."""
+    lane = Driven().take_over(monkeypatch, Log([copies(100, 10, 14)])).feed(10, 11, 15).drain()
+    assert lane.written == [(102, 15)]
+
+
+def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log([copies(100, 18, 19, 20, 21)])
+    lane = Driven().take_over(monkeypatch, log).feed(18, 19).drain()
+    report = lane.report()
+    assert (lane.written, report.ahead, report.sequence) == ([], True, None)
+    assert (report.position, report.downstream, report.syncs) == (20, 102, syncs((18, 100, 2)))
+    task = replace(TASK, downstream_offset=report.downstream, producer=report.producer)
+    later = Driven(task, ranges={SOURCE: (20, 30)})
+    later.take_over(monkeypatch, Log([copies(102, 20, 21), marker(104)])).feed(20, 21, 22).drain()
+    assert (later.written, later.report().position, later.report().ahead) == ([(105, 22)], 30, False)
+
+
+def test_task_that_ends_early_reports_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Driven().take_over(monkeypatch, Log([copies(100, 10, 11)])).feed(12)
+    report = lane.report(broken=True)
+    assert (report.position, report.downstream, report.sequence) == (12, 102, None)
+    assert report.syncs == syncs((10, 100, 2))
+
+
+def test_log_that_compaction_emptied_at_its_end_goes_on_at_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log([copies(100, 10)])
+    log.end = 105
+    assert Driven().take_over(monkeypatch, log).feed(10, 11).drain().written == [(105, 11)]
+
+
+def test_records_of_before_the_micro_batch_are_not_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Driven().take_over(monkeypatch, Log([copies(100, 8, 9, 10)])).feed(10, 11).drain()
+    assert (lane.written, lane.report().recovered) == ([(103, 11)], 1)
+    assert lane.report().syncs == syncs((10, 102, 2))
+
+
+def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log([copies(100, 11), copies(101, 52, partition=1)])
+    lane = Driven(PLACED).take_over(monkeypatch, log)
+    lane.feed(10, 11, 12).feed(51, 52, 53, source=OTHER).drain()
+    assert lane.written == [(102, 12), (103, 53)]
+    report = lane.report()
+    assert (report.source, report.position, report.downstream, report.syncs) == (None, -1, 104, b"")
+    assert report.newest == (("orders", 0, NOON + 12), ("orders", 1, NOON + 53))
+
+
+def test_log_with_a_foreign_record_is_refused_and_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log([copies(100, 10), batch_of(101, [Rec(b"v")])])
+    lane = Driven().take_over(monkeypatch, log).feed(10, 11).drain()
+    report = lane.report()
+    assert (lane.written, report.refused, report.position, report.sequence) == ([], True, 10, None)
+    assert report.stopped is not None and report.stopped.startswith("orders-0 at offset 10: the record at offset 101")
+    assert [each.kind for each in report.incidents] == [PARTITION_STOPPED]
+
+
+def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lane = Driven().take_over(monkeypatch, Log([marker(103)], start=103))
+    stopped = lane.report().stopped
+    assert lane.report().refused and stopped is not None and "retention has removed offsets 100 to 102" in stopped
+    told = Driven().take_over(monkeypatch, Log([copies(103, 13)], start=103)).feed(12, 13, 14).drain()
+    assert (told.written, told.report().stopped) == ([(104, 14)], None)
+    shared = Driven(replace(TASK, shared=True)).take_over(monkeypatch, Log([marker(103)], start=103)).feed(10).drain()
+    assert shared.written == [(104, 10)]
+
+
+def test_log_that_lost_its_tail_stops_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Driven().take_over(monkeypatch, Log([], lost=True)).feed(10).drain()
+    report = lane.report()
+    assert (lane.written, report.lost_tail, report.position) == ([], True, 10)
+
+
+# --- a lane that goes on as the producer it had -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [99, 101])
+def test_lane_whose_log_ends_elsewhere_is_left_to_be_fenced(end: int) -> None:
+    with pytest.raises(Disconnected, match=rf"A\.orders-0 ends at {end}, not at 100 as was acknowledged"):
+        Driven(KNOWN).go_on(end)
+    assert Driven(replace(KNOWN, shared=True)).go_on(end).feed(10).drain().written == [(100, 10)]
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() -> None:
+    lane = Driven(KNOWN).go_on().feed(10, 11).feed(12, 13).feed(14)
+    lane.answer()
+    lane.lane.take_ready()
+    lane.lane.take_ready()
+    lane.lane.acknowledge(Acknowledgement(REMOTE, 87, -1, "no key"))
+    lane.lane.acknowledge(Acknowledgement(REMOTE, 45, -1, ""))  # behind it: out of sequence
+    report = lane.report()
+    assert report.stopped is not None and report.stopped.endswith("compacted topic: no key")
+    assert (report.position, report.downstream, report.sequence) == (12, 102, None)
+    assert (report.rejected_from, report.rejected_until, report.fails) == (12, 14, False)
+    assert lane.feed(15).lane.ready_bytes() == 0 and not lane.lane.busy
+    assert report.syncs == syncs((10, 100, 2))
+
+
+def test_topic_that_may_not_be_written_to_is_no_records_fault() -> None:
+    lane = Driven(KNOWN).go_on().feed(10)
+    lane.answer(29)
+    assert (lane.report().rejected_from, lane.report().rejected_until) == (None, -1)
+    assert lane.report().stopped is not None
+
+
+@pytest.mark.parametrize("code", [47, 90])
+def test_batch_that_is_fenced_ends_the_task(code: int) -> None:
+    lane = Driven(KNOWN).go_on().feed(10)
+    with pytest.raises(FencedError, match=r"A\.orders-0 was fenced by another driver"):
+        lane.answer(code)
+    report = lane.report(broken=True)
+    assert (report.position, report.downstream, report.sequence, report.stopped) == (10, 100, None, None)
+
+
+@pytest.mark.parametrize("code", [6, 7, 45])
+def test_batch_whose_fate_is_not_known_breaks_the_task(code: int) -> None:
+    lane = Driven(KNOWN).go_on().feed(10).feed(11)
+    lane.answer()
+    with pytest.raises(Disconnected):
+        lane.answer(code)
+    report = lane.report(broken=True)
+    assert (report.position, report.downstream, report.sequence) == (11, 101, None)
+
+
+def test_batch_that_lies_behind_somebody_elses_is_refused_where_nobody_else_may_write() -> None:
+    lane = Driven(KNOWN).go_on().feed(10)
+    lane.answer(moved=1)
+    assert lane.report().refused and "was written at 101" in (lane.report().stopped or "")
+    shared = Driven(replace(KNOWN, shared=True)).go_on().feed(10)
+    shared.answer(moved=1)
+    assert (shared.report().stopped, shared.report().downstream) == (None, 102)
+    assert shared.report().syncs == syncs((10, 101, 1))
+
+
+# --- rows that cannot be written ----------------------------------------------------------------------------------
+
+
+def test_failed_row_stops_a_partition_behind_the_rows_before_it() -> None:
+    lane = Driven(KNOWN).go_on().feed(10, 11, 13, 14, failures=[(12, "no number")])
+    assert lane.lane.stopped is None  # the rows before it are still to be acknowledged
+    lane.drain().feed(15).drain()
+    report = lane.report()
+    assert lane.written == [(100, 10), (101, 11)]
+    assert (report.position, report.fails, report.stopped) == (12, True, "orders-0 at offset 12: no number")
+    assert report.incidents == (Incident(PARTITION_STOPPED, "orders", 0, 12, -1, "no number"),)
+
+
+def test_failed_row_is_left_out_where_failures_are_skipped() -> None:
+    lane = Driven(KNOWN, skips=True).go_on().feed(10, 11, 13, failures=[(12, "no number"), (25, "of later")]).drain()
+    report = lane.report()
+    assert [at for _, at in lane.written] == [10, 11, 13]
+    assert (report.position, report.fails, report.stopped) == (20, False, None)
+    assert report.incidents == (Incident(OFFSETS_SKIPPED, "orders", 0, 12, 13, "no number"),)
+
+
+def test_record_that_is_too_large_stops_the_lane_behind_those_before_it() -> None:
+    for parts in ([[10, 11, 12, 13]], [[10, 11], [12], [13]]):
+        lane = Driven(replace(KNOWN, max_message_bytes=1000)).go_on()
+        for part in parts:
+            lane.lane.take(SOURCE, rows(*part, large=[12]), ())
+        lane.drain()
+        report = lane.report()
+        assert lane.written == [(100, 10), (101, 11)]
+        assert (report.position, report.rejected_from, report.rejected_until) == (12, 12, 13)
+        assert report.stopped is not None and report.stopped.startswith("orders-0 at offset 12: ")
+
+
+def test_record_of_the_same_size_is_written_where_the_topic_takes_it() -> None:
+    lane = Driven(KNOWN).go_on()
+    lane.lane.take(SOURCE, rows(10, 11, 12, 13, large=[12]), ())
+    assert lane.drain().written == [(100, 10), (101, 11), (102, 12), (103, 13)]
+    assert lane.report().stopped is None
+
+
+def test_rows_that_were_refused_before_go_one_by_one() -> None:
+    lane = Driven(replace(KNOWN, isolate_until=12)).go_on().feed(10, 11, 12, 13)
+    sizes: List[int] = []
+    while lane.lane.ready_bytes():
+        before = len(lane.log)
+        lane.answer()
+        sizes.append(len(lane.log) - before)
+    assert sizes == [1, 1, 2] and [at for _, at in lane.written] == [10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("second", [[11, 12], [12, 12], [10]])
+def test_rows_that_come_twice_or_out_of_order_are_refused(second: Sequence[int]) -> None:
+    lane = Driven(KNOWN).go_on().feed(10, 11)
+    lane.feed(*second)
+    report = lane.report()
+    assert report.refused and "more than one record of it for A.orders-0, or out of order" in (report.stopped or "")
+
+
+def test_rows_of_several_sources_may_come_in_any_order_among_each_other() -> None:
+    lane = Driven(replace(PLACED, producer=PRODUCER, sequence=0)).go_on()
+    lane.feed(50, source=OTHER).feed(10).feed(51, source=OTHER).feed(11).drain()
+    assert lane.report().stopped is None and [at for _, at in lane.written] == [50, 10, 51, 11]
+
+
+# --- fenced again behind old records -----------------------------------------------------------------------------
+
+
+def test_only_a_lane_whose_last_records_are_old_is_fenced_again() -> None:
+    lane = Driven(KNOWN).go_on()
+    assert not lane.lane.forgettable(float("inf"))
+    lane.feed(10).drain()
+    assert lane.lane.forgettable(NOON + 11) and not lane.lane.forgettable(NOON + 10)
+    assert not Driven(replace(KNOWN, transactional_id=None)).go_on().feed(10).drain().lane.forgettable(float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("renewed", "end", "wanted"),
+    [
+        pytest.param(True, 102, (0, 102), id="marked"),
+        pytest.param(True, 103, (None, 101), id="more than a marker"),
+        pytest.param(True, 101, (None, 101), id="marker not shown yet"),
+        pytest.param(True, None, (None, 101), id="end not told"),
+        pytest.param(False, 102, (None, 101), id="connection lost"),
+    ],
+)
+def test_next_task_goes_on_behind_the_marker_or_looks(
+    renewed: bool, end: Optional[int], wanted: Tuple[Optional[int], int]
+) -> None:
+    lane = Driven(KNOWN).go_on().feed(10).drain()
+    lane.lane.marked(Producer(7, 2) if renewed else None, end)
+    assert (lane.report().sequence, lane.report().downstream) == wanted
+
+
+# --- interrupted wherever ----------------------------------------------------------------------------------------
+
+
+@given(
+    attempts=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2), st.booleans()), max_size=6),
+    gaps=st.sets(st.integers(10, 19), max_size=9),
+)
+def test_rows_are_there_once_and_in_order_wherever_attempts_are_killed(
+    attempts: List[Tuple[int, int, bool]], gaps: Set[int]
+) -> None:
+    """Each attempt has some batches taken, and dies with one in flight that the log took, or did not."""
+    offsets, log = [at for at in range(10, 20) if at not in gaps], [marker(100)]
+    patch = pytest.MonkeyPatch()
+    try:
+        for done, cut, lands in [*attempts, (99, 1, False)]:
+            lane = Driven().take_over(patch, Log(log))
+            for at in range(0, len(offsets), cut + 1):
+                lane.feed(*offsets[at : at + cut + 1])
+            for _ in range(done):
+                if lane.lane.ready_bytes():
+                    lane.answer()
+            landed = list(lane.log)
+            if lands and lane.lane.ready_bytes():
+                base = landed[-1][0] + 1 if landed else log[-1].next
+                landed += [(base + at, each) for at, each in enumerate(upstream(whole(lane.lane.take_ready())))]
+            log += [batch_of(at, [copy(int(each.split(b"/")[3]))]) for at, each in landed]
+            log.append(marker(log[-1].next))
+    finally:
+        patch.undo()
+    records = [record for batch in log if not batch.attributes for record in read_records(batch.raw())]
+    origins = [origin_of(bytes(record.body)) for record in records]
+    assert [each.offset for each in origins if each is not None] == offsets
+    report = lane.report()
+    assert (report.position, report.stopped) == (20, None)
+    pairs = {record.offset: each.offset for record, each in zip(records, origins) if each is not None}
+    told = OffsetSyncs(*SOURCE, report.syncs)
+    assert {
+        sync.downstream_offset + n: sync.upstream_offset + n for sync in told for n in range(sync.record_count)
+    } == pairs

@@ -1,0 +1,173 @@
+"""How many offsets a micro-batch of rows may have under the flow's rates, and how long the next one waits."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, Dict, Optional
+
+import pytest
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.sizes import TopicRate
+from mirror_lib.replicate.flow_rates import FlowRates
+from mirror_lib.replicate.rates import FLOW
+from mirror_lib.rows.pace import BATCH_SECONDS, FEWEST_OFFSETS, GROWTH, LARGEST_RECORD, MOST_OFFSETS, RESIZE, RowPace
+
+RATE = 1024 * 1024
+ORDERS, AUDIT = "orders", "audit"
+
+
+class Paced:
+    """A flow's pace, and a clock that only sleeping moves."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now = 1000.0
+        flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
+        self.pace = RowPace(flow, FlowRates(flow, lambda: self.now))
+        self.slept = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        seconds = max(seconds, 1e-6)  # no sleep is shorter
+        self.now += seconds
+        self.slept += seconds
+
+    def batch(self, offsets: int, nbytes: Optional[Dict[int, int]] = None, seconds: float = 1.0) -> None:
+        """A micro-batch went well, in which Spark counted so many bytes by the number of their rate."""
+        observed: Any = None if nbytes is None else SimpleNamespace(get={str(n): each for n, each in nbytes.items()})
+        self.pace._observed = observed
+        self.pace.pay(offsets, seconds)
+
+    def offsets(self, *topics: str) -> int:
+        return self.pace.offsets(topics or (ORDERS,))
+
+
+def test_micro_batch_of_a_flow_without_rates_has_a_bound_of_its_own() -> None:
+    paced = Paced()
+    assert paced.offsets() == MOST_OFFSETS
+    paced.batch(10, seconds=0.1)
+    assert paced.offsets() == MOST_OFFSETS and not paced.pace.resize(MOST_OFFSETS, [ORDERS])
+
+
+def test_first_micro_batch_is_so_small_that_the_largest_records_fit_the_rate() -> None:
+    assert Paced(max_bytes_per_second=10 * RATE).offsets() == 10 * BATCH_SECONDS * RATE // LARGEST_RECORD == 50
+    assert Paced(max_bytes_per_second=1).offsets() == 1
+
+
+def test_later_ones_have_some_seconds_of_the_rate_in_records_as_large_as_the_last_ones() -> None:
+    paced = Paced(max_bytes_per_second=RATE)
+    paced.batch(1000, {FLOW: 1000 * 512})
+    assert paced.offsets() == BATCH_SECONDS * RATE // 512 == 10_240
+    paced.batch(10_000, {FLOW: 10_000 * 2048})
+    assert paced.offsets() == BATCH_SECONDS * RATE // 2048 == 2_560
+
+
+def test_micro_batch_is_not_too_many_times_as_large_as_the_last_one() -> None:
+    paced = Paced(max_bytes_per_second=100 * RATE)
+    paced.batch(5, {FLOW: 5 * 50})
+    assert paced.offsets() == 5 * GROWTH
+    paced.batch(5 * GROWTH, {FLOW: 5 * GROWTH * 50})
+    assert paced.offsets() == 5 * GROWTH * GROWTH
+
+
+def test_micro_batch_that_read_nothing_may_grow_to_the_bound_of_all() -> None:
+    paced = Paced(max_bytes_per_second=RATE)
+    paced.batch(MOST_OFFSETS, {FLOW: 0})
+    assert paced.offsets() == MOST_OFFSETS
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"max_bytes_per_second": RATE, "batch_max_bytes": 100_000}, 1000),
+        ({"max_bytes_per_second": RATE, "batch_max_bytes": 1 << 40}, 52_428),
+        ({"batch_max_bytes": 100_000}, 1000),
+    ],
+)
+def test_bytes_of_a_pass_bound_a_micro_batch_as_well(settings: Dict[str, Any], wanted: int) -> None:
+    paced = Paced(**settings)
+    paced.batch(10_000, {FLOW: 1_000_000})
+    assert paced.offsets() == wanted
+
+
+def test_rate_of_a_topic_counts_where_the_topic_is_read() -> None:
+    paced = Paced(max_bytes_per_second=RATE, max_bytes_per_second_topics=(TopicRate("audit.*", RATE // 100),))
+    paced.batch(10_000, {FLOW: 1_000_000, 0: 500_000})
+    assert paced.offsets(ORDERS) == 52_428
+    assert paced.offsets(ORDERS, AUDIT) == 1048  # half of the bytes were the topic's, whose rate is a hundredth
+
+
+def test_micro_batch_that_takes_too_long_makes_the_next_ones_smaller() -> None:
+    paced = Paced(batch_max_seconds=10.0)
+    paced.batch(900_000, seconds=10.0 * RESIZE)
+    assert paced.offsets() == MOST_OFFSETS
+    paced.batch(900_000, seconds=100.0)
+    assert paced.offsets() == 90_000
+    paced.batch(10, seconds=100.0)
+    assert paced.offsets() == FEWEST_OFFSETS
+
+
+def test_query_is_begun_anew_only_where_its_bound_is_far_from_what_it_should_be() -> None:
+    paced = Paced(max_bytes_per_second=RATE)
+    paced.batch(10_240, {FLOW: 10_240 * 512})
+    wanted = paced.offsets()
+    for present, outdated in (
+        (wanted, False),
+        (wanted * RESIZE - 1, False),
+        (wanted * RESIZE, True),
+        (wanted // RESIZE, True),
+        (wanted // RESIZE + 1, False),
+    ):
+        assert paced.pace.resize(present, [ORDERS]) is outdated, present
+
+
+def test_query_with_a_small_bound_goes_on_where_it_does_not_come_to_it() -> None:
+    paced = Paced(max_bytes_per_second=100 * RATE)
+    paced.batch(10, {FLOW: 1000})
+    assert paced.offsets() == 200 and not paced.pace.resize(50, [ORDERS])
+    assert paced.pace.resize(20, [ORDERS])
+
+
+# --- debts --------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_read_is_paid_for_before_the_next_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced = Paced(max_bytes_per_second=RATE)
+    monkeypatch.setattr("mirror_lib.rows.pace.time", SimpleNamespace(sleep=paced.sleep))
+    paced.batch(1000, {FLOW: int(4 * RATE)})
+    paced.pace.wait(threading.Event())
+    assert paced.slept == pytest.approx(4.0, abs=1e-3)
+    assert paced.pace.word(1.0) == "at its bound of 1.0 MB/s"
+    paced.pace.wait(threading.Event())
+    assert paced.slept == pytest.approx(4.0, abs=1e-3) and paced.pace.word(1.0) is None
+
+
+def test_topic_in_debt_holds_the_flow_back_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced = Paced(max_bytes_per_second=10 * RATE, max_bytes_per_second_topics=(TopicRate("audit.*", RATE),))
+    monkeypatch.setattr("mirror_lib.rows.pace.time", SimpleNamespace(sleep=paced.sleep))
+    assert paced.offsets(AUDIT, ORDERS) > 0
+    paced.batch(1000, {FLOW: int(3 * RATE), 0: int(3 * RATE)})
+    paced.pace.wait(threading.Event())
+    assert paced.slept == pytest.approx(3.0, abs=1e-3)
+    assert paced.pace.word(1.0) == "at its bound of 1.0 MB/s for audit.*"
+
+
+def test_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced, stop = Paced(max_bytes_per_second=1), threading.Event()
+    paced.batch(1000, {FLOW: 1 << 30})
+
+    def sleep(seconds: float) -> None:
+        paced.sleep(seconds)
+        stop.set()
+
+    monkeypatch.setattr("mirror_lib.rows.pace.time", SimpleNamespace(sleep=sleep))
+    paced.pace.wait(stop)
+    assert 0 < paced.slept <= 0.5
+
+
+def test_flow_without_rates_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced = Paced()
+    monkeypatch.setattr("mirror_lib.rows.pace.time", SimpleNamespace(sleep=paced.sleep))
+    paced.batch(1_000_000)
+    paced.pace.wait(threading.Event())
+    assert paced.slept == 0.0 and paced.pace.word(1.0) is None

@@ -1,0 +1,73 @@
+"""A task's report is one line of JSON on its way to the driver, and the same there."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror_lib.log.batch import Producer
+from mirror_lib.rows.lane import LaneReport
+from mirror_lib.rows.stage import report_from, report_text
+from mirror_lib.rows.writer import RowsReport
+from mirror_lib.state.records import Incident
+
+PLACES = st.tuples(st.text(max_size=5), st.integers(0, 9))
+TEXTS = st.one_of(st.none(), st.text(max_size=9))
+NUMBERS = st.integers(-1, 2**63 - 1)
+INCIDENTS = st.builds(Incident, st.text(max_size=5), st.text(max_size=5), NUMBERS, NUMBERS, NUMBERS, st.text())
+LANES = st.builds(
+    LaneReport,
+    remote=PLACES,
+    source=st.one_of(st.none(), PLACES),
+    position=NUMBERS,
+    downstream=NUMBERS,
+    producer=st.one_of(st.none(), st.builds(Producer, NUMBERS, st.integers(0, 32_767))),
+    sequence=st.one_of(st.none(), st.integers(0, 2**31 - 1)),
+    records=NUMBERS,
+    bytes=NUMBERS,
+    recovered=NUMBERS,
+    ahead=st.booleans(),
+    stopped=TEXTS,
+    refused=st.booleans(),
+    lost_tail=st.booleans(),
+    fails=st.booleans(),
+    rejected_from=st.one_of(st.none(), NUMBERS),
+    rejected_until=NUMBERS,
+    incidents=st.lists(INCIDENTS, max_size=2).map(tuple),
+    syncs=st.binary(max_size=48),
+    newest=st.lists(st.tuples(st.text(max_size=5), NUMBERS, NUMBERS), max_size=2).map(tuple),
+)
+REPORTS = st.builds(
+    RowsReport,
+    task=st.integers(0, 99),
+    lanes=st.lists(LANES, max_size=3).map(tuple),
+    fenced=st.booleans(),
+    broken=st.booleans(),
+    retried=st.booleans(),
+    failed=st.lists(st.tuples(PLACES, NUMBERS, st.text()), max_size=2).map(tuple),
+    incidents=st.lists(INCIDENTS, max_size=2).map(tuple),
+)
+
+
+@given(REPORTS)
+def test_report_is_the_same_on_the_other_side(report: RowsReport) -> None:
+    text = report_text(report)
+    assert "\n" not in text
+    found = report_from(text)
+    assert found == report
+    # Equal is not enough: a list is no tuple where it is to be a key.
+    assert [type(getattr(found, each.name)) for each in fields(found)] == [
+        type(getattr(report, each.name)) for each in fields(report)
+    ]
+    assert all(hash((lane.remote, lane.source, lane.producer, lane.syncs, lane.newest)) for lane in found.lanes)
+
+
+@pytest.mark.parametrize("change", [{"ahead": True}, {"syncs": b"\x01"}, {"producer": None}, {"position": 8}])
+def test_reports_that_differ_are_told_apart(change: object) -> None:
+    lane = LaneReport(("A.orders", 0), ("orders", 0), 7, 5, Producer(3, 1), None)
+    assert isinstance(change, dict)
+    other = report_from(report_text(RowsReport(0, (replace(lane, **change),))))
+    assert other != RowsReport(0, (lane,)) and report_from(report_text(RowsReport(0, (lane,)))).lanes == (lane,)

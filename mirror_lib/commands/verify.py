@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
 from mirror_lib.commands.parser import Commands, add_command
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from mirror_lib.facts import Cluster
     from mirror_lib.topics.plan import TopicPlan
-    from mirror_lib.verify.placed_range import Passes
     from mirror_lib.verify.unlisted import Unlisted
     from mirror_lib.verify.verdicts import VerifyReport
 
@@ -88,7 +87,6 @@ def _compared(
 ) -> _Compared:
     """The flow's topics, and how the copies of those that were copied compare."""
     from mirror_lib.state.offset_syncs import OffsetSyncTable
-    from mirror_lib.state.row_passes import SOURCE
     from mirror_lib.state.takeovers import TakeoverTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import verify
@@ -96,24 +94,10 @@ def _compared(
 
     plan = plan_flow(flow, source, target, config.flows)
     ledger = OffsetSyncTable(spark, config.state)
-    passes = _passes(spark, config, flow) if flow.places_anew else None
     known = {(key.source_topic, key.partition) for key in ledger.positions(flow.name)}
-    known |= {row.place for row in passes.last.of(SOURCE)} if passes is not None else set()
+    known |= set(ledger.range_positions(flow.name).sources)
     missed = unlisted(flow, plan, known, source.topics(), target.topics())
     copied = [topic for topic in plan.copied if topic.create is None]
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
-    report = verify(spark, flow, ledger, copied, source, target, incomplete, passes, config.name)
+    report = verify(spark, flow, ledger, copied, source, target, incomplete, config.name)
     return _Compared(plan, report, missed)
-
-
-def _passes(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow) -> Optional[Passes]:
-    from mirror_lib.state.row_passes import RowPassTable
-    from mirror_lib.verify.placed_range import Passes, growths
-
-    table = RowPassTable(spark, config.state)
-    last = table.latest(flow.name)
-    if last is None:
-        return None
-    # The flow may go on meanwhile.
-    firsts = tuple((number, row) for number, row in table.firsts(flow.name) if number <= last.number)
-    return Passes(firsts, last, table.numbered(flow.name, set(growths(firsts).values())))

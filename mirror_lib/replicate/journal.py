@@ -18,8 +18,16 @@ from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.incidents import IncidentTable
 from mirror_lib.state.lane_producers import LaneProducerTable
 from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.pass_thinning import PassThinning
-from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, LetterPlace, MirrorRun, PartitionKey, Position
+from mirror_lib.state.records import (
+    Incident,
+    LedgerRow,
+    LedgerRuns,
+    LetterPlace,
+    MirrorRun,
+    PartitionKey,
+    Position,
+    RangePositions,
+)
 from mirror_lib.state.runs import RunTable
 from mirror_lib.state.upkeep import Upkeep
 from mirror_lib.under_way import UnderWay
@@ -52,10 +60,10 @@ class Journal:
         self._incidents = IncidentTable(spark, state)
         self._producers = LaneProducerTable(spark, state)
         self._upkeep = Upkeep(flow, LedgerCompaction(spark, state, flow))
-        self._pass_upkeep = Upkeep(flow, PassThinning(spark, state, flow))
         self._appends = 0
         self.wrote = False  # whether a row of the ledger is written
         self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
+        self._ranges = UnderWay(f"{flow} ranges", lambda: self._ledger.range_positions(flow))
         self._begun: Optional[UnderWay[None]] = None
         self._signs: Optional[SignsOfLife] = None
         self._beside: Optional[UnderWay[None]] = None
@@ -98,6 +106,10 @@ class Journal:
         """Where the ledger said each partition stands when this was made."""
         return self._positions.result()
 
+    def range_positions(self) -> RangePositions:
+        """The same of a flow that places records anew."""
+        return self._ranges.result()
+
     def letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[LetterPlace, int]:
         """See `OffsetSyncTable`."""
         return self._ledger.letters_at(self._flow, remote_topic, remote_topic_id)
@@ -129,11 +141,6 @@ class Journal:
         """Let the upkeep of tables, where it is at work, come to its end, for so long each, and not where all has
         `ended`."""
         self._upkeep.wait(seconds, ended)
-        self._pass_upkeep.wait(seconds, ended)
-
-    def passed(self) -> None:
-        """A pass that places records anew was written down."""
-        self._pass_upkeep.committed()
 
     def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
         """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""

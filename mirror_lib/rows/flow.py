@@ -12,9 +12,9 @@ from mirror_lib.facts import Cluster
 from mirror_lib.replicate.journal import Journal
 from mirror_lib.rows.kept import KeptMirror
 from mirror_lib.rows.mirror import Given, RowMirror
-from mirror_lib.rows.one_way import pairs_of, refuse_other_way
+from mirror_lib.rows.one_way import pairs_of, refuse_other_way, refuse_passes
 from mirror_lib.rows.placed import PlacedMirror
-from mirror_lib.state.row_passes import RowPassTable
+from mirror_lib.state.tables import names_flow
 
 
 def row_mirror(given: Given) -> RowMirror:
@@ -25,21 +25,20 @@ def row_mirror(given: Given) -> RowMirror:
     if reason is not None:
         raise RefusedError(f"{flow.name}: {reason}")
     refuse_the_other_way(given.config, flow, given.journal, given.source, given.target, given.spark)
-    if not flow.places_anew:
-        return KeptMirror(given)
-    passes = RowPassTable(given.spark, given.config.state)
-    return PlacedMirror(given, passes, passes.latest(flow.name))
+    return PlacedMirror(given) if flow.places_anew else KeptMirror(given)
 
 
 def refuse_the_other_way(
     config: MirrorConfig, flow: ReplicationFlow, journal: Journal, source: Cluster, target: Cluster, spark: SparkSession
 ) -> None:
     """Raise `RefusedError` where a topic of the flow was copied with its partitions kept and would now be placed anew,
-    or the other way round. Before anything is made ready: a remote topic that keys are spread over must not grow."""
-    last = RowPassTable(spark, config.state).latest(flow.name)
+    or the other way round, or where an earlier release kept its progress elsewhere. Before anything is made ready: a
+    remote topic that keys are spread over must not grow."""
+    ranges = journal.range_positions()
+    refuse_passes(flow, names_flow(spark, config.state, "row_passes", flow.name), ranges)
     kept = journal.positions() if flow.places_anew else {}
-    if kept or (last is not None and not flow.places_anew):
-        refuse_other_way(flow, pairs_of(flow, config.flows, source.topics(), target.topics()), kept, last)
+    if kept or (ranges.pairs and not flow.places_anew):
+        refuse_other_way(flow, pairs_of(flow, config.flows, source.topics(), target.topics()), kept, ranges)
 
 
 def why_not_placed(flow: ReplicationFlow) -> Optional[str]:

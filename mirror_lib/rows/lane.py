@@ -65,8 +65,9 @@ class LaneReport:
 
     `position`: every row of `source` before this upstream offset is done with; of other lanes -1. The next record
     belongs at `downstream`. A `sequence` of `None`: the next task has to look. `ahead`: the remote log holds records of
-    behind the micro-batch, which an earlier attempt wrote. `syncs` are those of `source`, as `OffsetSyncs.flat`, and
-    `newest` the highest timestamp (ms) of each source partition. The rest is as of `PartitionReport`.
+    behind the micro-batch, which an earlier attempt wrote. `syncs` are those of `source`, as `OffsetSyncs.flat`;
+    `counts` has, where that is `None`, how many records of the micro-batch the remote log holds now of each source
+    partition. `newest` is the highest timestamp (ms) of each. The rest is as of `PartitionReport`.
     """
 
     remote: Partition
@@ -88,15 +89,18 @@ class LaneReport:
     incidents: Tuple[Incident, ...] = ()
     syncs: Flat = b""
     newest: Tuple[Tuple[str, int, int], ...] = ()
+    counts: Tuple[Tuple[str, int, int], ...] = ()
 
 
 class Written(NamedTuple):
     """What a remote log holds that the ledger does not tell of: the highest upstream offset of each source partition,
-    upstream and downstream offsets of the records of `LaneTask.source`, and where the log ends."""
+    upstream and downstream offsets of the records of `LaneTask.source`, where the log ends, and how many records of the
+    micro-batch it holds of each source partition."""
 
     highest: Mapping[Partition, int]
     matches: Sequence[Tuple[int, int]]
     end: int
+    counts: Mapping[Partition, int]
 
 
 def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sources: Ranges) -> Written:
@@ -106,6 +110,7 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
     """
     highest: Dict[Partition, int] = {}
     matches: List[Tuple[int, int]] = []
+    counts: Dict[Partition, int] = {}
     end, wanted = task.downstream_offset, sources if task.source is None else (task.source,)
     for raw, header, is_data in log:
         for record in read_records(raw) if is_data else ():
@@ -116,13 +121,15 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
             ours = origin is not None and origin.cluster == provenance.cluster and origin.source in wanted
             if ours and origin is not None and same_topic(origin.topic_id, provenance.topic_ids.get(origin.topic, "")):
                 highest[origin.source] = max(origin.offset, highest.get(origin.source, -1))
+                begin, until = sources[origin.source]
+                counts[origin.source] = counts.get(origin.source, 0) + (begin <= origin.offset < until)
                 if task.source is not None:
                     matches.append((origin.offset, record.offset))
             elif not task.shared:
                 raise RefusedError(_foreign(task.remote, record.offset, origin is not None))
         if header is not None:
             end = max(end, header.next_offset)
-    return Written(highest, matches, end)
+    return Written(highest, matches, end, counts)
 
 
 def _foreign(remote: Partition, offset: int, has_origin: bool) -> str:
@@ -167,6 +174,7 @@ class Lane:
         self._highest: Mapping[Partition, int] = {}
         self._syncs = SyncRuns(task.source or task.remote)
         self._newest: Dict[Partition, int] = {}
+        self._counts: Dict[Partition, int] = {}
         self._queue: Deque[_Outgoing] = deque()
         self._in_flight: Deque[Tuple[_Outgoing, int]] = deque()
         self._last_words: Optional[Tuple[str, int, int]] = None
@@ -236,7 +244,8 @@ class Lane:
                 self._acknowledged = max(self._acknowledged, upstream + 1)
                 self._recovered += 1
         if self.task.source is None:
-            self._recovered = sum(max(0, at + 1 - begins[source]) for source, at in found.highest.items())
+            self._counts.update(found.counts)
+            self._recovered = sum(found.counts.values())
 
     def take(self, source: Partition, rows: RowColumns, failures: Sequence[Tuple[int, str]]) -> None:
         """Encode and queue what is not on the remote log yet. The rows of a source partition come in its order; a
@@ -374,6 +383,7 @@ class Lane:
             self._acknowledged = sum(outgoing.runs[-1])
         else:
             base_offset += outgoing.record_count
+            self._counts[outgoing.source] = self._counts.get(outgoing.source, 0) + outgoing.record_count
         self._downstream = base_offset
         self._acknowledged_sequence = next_sequence(self._acknowledged_sequence, outgoing.record_count)
         self._newest[outgoing.source] = max(outgoing.newest, self._newest.get(outgoing.source, -1))
@@ -440,4 +450,5 @@ class Lane:
             incidents=tuple(self._incidents),
             syncs=self._syncs.now().flat,
             newest=tuple((*source, at) for source, at in self._newest.items()),
+            counts=tuple((*source, count) for source, count in self._counts.items() if count),
         )

@@ -227,6 +227,10 @@ class RowMirror(ABC):
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
         """What is left of each source partition to before these ends, where there is anything."""
 
+    def _idle(self) -> Ranges:
+        """Empty ranges of source partitions whose records an earlier attempt may have written, if any do."""
+        return {}
+
     @abstractmethod
     def _lanes(self, ranges: Ranges) -> List[LaneTask]: ...
 
@@ -270,7 +274,7 @@ class RowMirror(ABC):
             flow=flow.name,
             provenance=provenance,
             read=read,
-            ranges=ranges,
+            ranges={**self._idle(), **ranges},
             lanes=lanes,
             source_alias=flow.source.alias,
             target_alias=flow.target.alias,
@@ -292,13 +296,15 @@ class RowMirror(ABC):
         if any(report.retried for report in found):
             # An attempt that nobody heard of may have fenced lanes that no further one needed.
             self._held = {}
+        # The same rows come again, and lanes that wrote theirs have to find them.
+        again = any(report.broken for report in found)
         for lane in (lane for report in found for lane in report.lanes):
             before = self._held.get((lane.remote, lane.source))
             fresh = before is None or before.producer != lane.producer
             confirmed = fresh or lane.records > 0
             self._held[(lane.remote, lane.source)] = HeldLane(
                 lane.producer,
-                lane.sequence,
+                None if again else lane.sequence,
                 began if before is None or fresh else before.fenced_at,
                 began if before is None or confirmed else before.confirmed_at,
             )

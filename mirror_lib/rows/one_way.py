@@ -1,27 +1,17 @@
-"""What a flow all of whose topics go one way would copy, and what the tables say was begun, in; a refusal out, where a
-topic was begun in the other way: it would be copied from its start again, beside its copies. Pure.
+"""Refuses a flow whose topic was copied with records in their partitions and would now place them anew, or the other
+way round: it would be copied from its start again, beside its copies. Pure.
 """
 
 from __future__ import annotations
 
-from typing import Collection, Iterable, List, Mapping, NamedTuple, Optional
+from typing import Collection, Iterable, List, Mapping
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.state.records import PartitionKey
-from mirror_lib.state.row_passes import REMOTE, SOURCE, RowPass
+from mirror_lib.state.records import PartitionKey, RangePositions, TopicPair
 from mirror_lib.topics.plan import select_topics
 from mirror_lib.topics.policy import remote_topics
-
-
-class Pair(NamedTuple):
-    """A topic and a remote topic of it, by names and ids."""
-
-    topic: str
-    topic_id: str
-    remote_topic: str
-    remote_topic_id: str
 
 
 def pairs_of(
@@ -29,11 +19,11 @@ def pairs_of(
     flows: Iterable[ReplicationFlow],
     source_topics: Mapping[str, TopicDescription],
     target_topics: Mapping[str, TopicDescription],
-) -> List[Pair]:
+) -> List[TopicPair]:
     """What the flow copies where its remote topics are there. `flows` are all flows of the file."""
     selected, _ = select_topics(flow, source_topics, flows)
     return [
-        Pair(name, source_topics[name].topic_id, remote, target_topics[remote].topic_id)
+        TopicPair(name, source_topics[name].topic_id, remote, target_topics[remote].topic_id)
         for name in selected
         for remote in remote_topics(flow, name)
         if remote in target_topics
@@ -41,15 +31,14 @@ def pairs_of(
 
 
 def refuse_other_way(
-    flow: ReplicationFlow, pairs: Iterable[Pair], kept: Collection[PartitionKey], last: Optional[RowPass]
+    flow: ReplicationFlow, pairs: Iterable[TopicPair], kept: Collection[PartitionKey], ranges: RangePositions
 ) -> None:
-    """Raise RefusedError where a topic of `pairs` was begun in the other way. `kept` is what the ledger knows, `last`
-    the last pass that placed records anew, which counts where both know a topic."""
-    in_ledger = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
-    in_passes = {(row.side, row.topic, row.topic_id) for row in (() if last is None else last.rows)}
+    """Raise RefusedError where a topic of `pairs` was begun in the other way. `kept` and `ranges` are what the ledger
+    knows of copies in each way; where it has both of a topic, `ranges` count."""
+    in_partitions = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
     for each in pairs:
-        placed = {(SOURCE, *each[:2]), (REMOTE, *each[2:])} <= in_passes
-        was_kept = (each.topic, each.topic_id, each.remote_topic_id) in in_ledger
+        placed = each in ranges.pairs
+        was_kept = (each.topic, each.topic_id, each.remote_topic_id) in in_partitions
         if (was_kept and not placed) if flow.places_anew else placed:
             before, now = "in their partitions", "placed anew"
             raise RefusedError(
@@ -59,3 +48,13 @@ def refuse_other_way(
                 "set `partitioner` and `rename` back; or copy it anew, into another remote topic or where this one was "
                 "deleted",
             )
+
+
+def refuse_passes(flow: ReplicationFlow, has_passes: bool, ranges: RangePositions) -> None:
+    """Raise RefusedError where a release of before copied the flow, whose progress is in the table `row_passes`."""
+    if has_passes and not ranges.pairs:
+        raise RefusedError(
+            f"{flow.name}: its progress is in the table row_passes, which an earlier release wrote and this one does "
+            "not read: nothing is copied",
+            "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
+        )

@@ -5,7 +5,7 @@ each remote partition together; what a micro-batch wrote where is told by its ra
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame
 
@@ -17,36 +17,36 @@ from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.positions import Bounds, source_logs
 from mirror_lib.replicate.starts import Starts
 from mirror_lib.replicate.stopped import of_unlisted
+from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.rows.beginnings import beginnings, refuse_new_remote_topics
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import Given, RowMirror
 from mirror_lib.rows.writer import RowsReport
-from mirror_lib.state.records import LedgerRow
-from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass, RowPassTable
+from mirror_lib.state.records import NO_PARTITION, LedgerRow, Stand
 
 ORDER = ("remote_topic", "remote_partition", "source_topic", "source_partition", "source_offset")
 NAMES_TOLD = 3
 
 
 class PlacedMirror(RowMirror):
-    """See `RowMirror`. `last` is the flow's last row in `passes`."""
+    """See `RowMirror`."""
 
-    def __init__(self, given: Given, passes: RowPassTable, last: Optional[RowPass]) -> None:
+    def __init__(self, given: Given) -> None:
         super().__init__(given)
-        self._passes = passes
-        self._last = last
         self._starts = Starts(self.flow, self._source)
         self._bounds = Bounds(given.until, self._source, self.flow.isolation_level)
+        self._ledger = self._journal.range_positions()
         # By id as well: what stands under another id of a name is of a topic that is gone.
-        self._source_rows: Dict[TopicPartition, PassRow] = {}
-        self._remote_rows: Dict[TopicPartition, PassRow] = {}
-        if last is not None:
-            self._source_rows = {row.place: row for row in last.of(SOURCE)}
-            self._remote_rows = {row.place: row for row in last.of(REMOTE)}
-        self._stands = {place: row.from_offset for place, row in self._source_rows.items()}
-        self._at = {place: row.from_offset for place, row in self._remote_rows.items()}
-        # Of micro-batches that are not in the table yet: where the source and the remote partitions stood before them.
+        self._source_ids = {place: stand.topic_id for place, stand in self._ledger.sources.items()}
+        self._remote_ids = {topic: stand.topic_id for (topic, _), stand in self._ledger.remotes.items()}
+        self._stands = {place: stand.offset for place, stand in self._ledger.sources.items()}
+        self._at = {place: stand.offset for place, stand in self._ledger.remotes.items()}
+        # By source partition and remote topic.
+        self._named: Dict[Tuple[TopicPartition, str], CopiedPartition] = {}
+        # Of micro-batches that are not in the ledger yet: where the source and the remote partitions stood before them,
+        # and how many records of a source partition went to a remote one.
         self._before: Optional[Tuple[Dict[TopicPartition, int], Dict[TopicPartition, int]]] = None
+        self._brought: Dict[Tuple[TopicPartition, TopicPartition], int] = {}
         self._ends: Dict[TopicPartition, int] = {}
         self._untold: List[TopicPartition] = []
         self._letters_at: Dict[int, int] = {}
@@ -58,7 +58,7 @@ class PlacedMirror(RowMirror):
 
     def has_history(self) -> bool:
         """True if it was copied before."""
-        return self._last is not None
+        return bool(self._ledger.pairs)
 
     def due(self) -> bool:
         """Whether one more look may find `--until` reached: its time is past."""
@@ -89,7 +89,8 @@ class PlacedMirror(RowMirror):
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
         copied = self._copied()
         partitions = {each.source: each for each in self._partitions.values()}
-        refuse_new_remote_topics(self._last, list(self._partitions.values()))
+        self._named.update({(each.source, each.remote_topic): each for each in self._partitions.values()})
+        refuse_new_remote_topics(self._ledger, list(self._partitions.values()))
         new = [each for source, each in partitions.items() if source not in self._stands]
         starts = self._starts.of(new)
         waiting = self._starts.untold(new, starts)
@@ -99,30 +100,44 @@ class PlacedMirror(RowMirror):
         logs = {source: log for source, log in logs.items() if source not in waiting}
         self._untold = [source for source in copied if source not in logs]
         latest = self.flow.auto_offset_reset == "latest"
-        begun = beginnings(self._source_rows, self._stands, partitions, logs, starts, latest)
+        stood = {source: Stand(self._source_ids[source], at) for source, at in self._stands.items()}
+        begun = beginnings(stood, partitions, logs, starts, latest)
         remotes = self._new_remotes()
         bounds = self._bounds.of(copied)
         self._ends = {source: min(log.end, bounds.get(source, log.end)) for source, log in logs.items()}
-        if set(begun) - set(self._stands) or remotes or (self._last is not None and not self._last.empty):
-            self._stands.update(begun)
-            self._at.update({row.place: row.from_offset for row in remotes})
-            self._remote_rows.update({row.place: row for row in remotes})
-            for source in begun:
-                each = partitions[source]
-                self._source_rows[source] = PassRow(SOURCE, each.topic, each.source_topic_id, each.partition, 0, 0)
-            # Before anything is copied: the next life begins where this one did.
-            self._write_down([self._row_pass(0, self._stands, self._stands, self._at)])
+        self._anchor({source: at for source, at in begun.items() if source not in self._stands}, remotes, batch)
         self._offer()
         return {source: self._stands[source] for source in logs}
 
-    def _new_remotes(self) -> List[PassRow]:
-        """The remote partitions that the table does not know, as they stand: what others wrote to a shared one is not
+    def _anchor(
+        self, sources: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int], batch: BatchRef
+    ) -> None:
+        """Write down where these partitions begin, before anything is copied: the next life begins there too."""
+        self._stands.update(sources)
+        self._at.update(remotes)
+        if self._before is not None:
+            self._before = {**self._before[0], **sources}, {**self._before[1], **remotes}
+        rows = [
+            _range_row(each, NO_PARTITION, (sources[source], sources[source]), (0, 0), 0)
+            for (source, _), each in self._named.items()
+            if source in sources
+        ]
+        by_remote = {each.remote_topic: each for each in self._named.values()}
+        for (topic, number), at in remotes.items():
+            fed = replace(by_remote[topic], partition=NO_PARTITION)
+            rows.append(_range_row(fed, number, (0, 0), (at, at), 0))
+        for (source, remote), each in self._named.items():
+            self._source_ids.setdefault(source, each.source_topic_id)
+            self._remote_ids.setdefault(remote, each.remote_topic_id)
+        self._journal.append(rows, batch)
+
+    def _new_remotes(self) -> Dict[TopicPartition, int]:
+        """The remote partitions that the ledger does not know, as they stand: what others wrote to a shared one is not
         looked at. Raises `ClusterError`, and `RefusedError` where a remote topic is another one by now."""
         there, flow = self._target.topics(), self.flow
         names = {each.remote_topic for each in self._partitions.values()}
-        before = {row.topic: row.topic_id for row in self._remote_rows.values()}
         for name in names:
-            if before.get(name, there[name].topic_id) != there[name].topic_id:
+            if self._remote_ids.get(name, there[name].topic_id) != there[name].topic_id:
                 raise RefusedError(
                     f"{flow.name}: the remote topic {name} was deleted and created again",
                     "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
@@ -134,10 +149,7 @@ class PlacedMirror(RowMirror):
                 who = f"{flow.name}: {flow.target.alias}"
                 raise ClusterError(f"{who} tells no end of {topic}-{number}", "has it lost its leader?")
         shared = flow.shared_remote_topics
-        return [
-            PassRow(REMOTE, topic, there[topic].topic_id, number, log.end if shared else log.log_start)
-            for (topic, number), log in ((place, told[place]) for place in new)
-        ]
+        return {place: told[place].end if shared else told[place].log_start for place in new}
 
     def _left_out(self) -> bool:
         return bool(self._untold)
@@ -150,6 +162,10 @@ class PlacedMirror(RowMirror):
             if at < end:
                 found[source] = (at, end)
         return found
+
+    def _idle(self) -> Ranges:
+        # Without a row in this micro-batch they may have had some in the one of an earlier attempt.
+        return {source: (at, at) for source, at in self._stands.items()}
 
     def _lanes(self, ranges: Ranges) -> List[LaneTask]:
         limits, shared = self._topics.limits, self.flow.shared_remote_topics
@@ -180,22 +196,20 @@ class PlacedMirror(RowMirror):
         self._journal.note(skipped, batch)
         before, remotes = self._before or (dict(self._stands), dict(self._at))
         self._stands.update({source: end for source, (_, end) in ranges.items()})
-        ahead = any(lane.ahead for lane in lanes)
-        for lane in (lane for lane in lanes if not self._is_dead(lane.remote) and not lane.ahead):
-            self._at[lane.remote] = lane.downstream
-        if ahead:
+        for lane in (lane for lane in lanes if not self._is_dead(lane.remote)):
+            if not lane.ahead:
+                self._at[lane.remote] = lane.downstream
+            for topic, number, count in lane.counts:
+                place = ((topic, number), lane.remote)
+                self._brought[place] = self._brought.get(place, 0) + count
+        if any(lane.ahead for lane in lanes):
             # An earlier attempt went further. Until this one has come so far, nobody else is to begin behind it.
             self._before = before, remotes
         else:
-            self._before = None
-            number = 0 if self._last is None else self._last.number + 1
-            self._write_down(
-                [
-                    replace(self._row_pass(0, before, self._stands, remotes), number=number),
-                    self._row_pass(1, self._stands, self._stands, self._at),
-                ]
-            )
-            self._note_letters(lanes, ranges, batch)
+            rows = [*self._range_rows(before, remotes), *self._letter_rows(lanes, ranges)]
+            self._before, self._brought = None, {}
+            self._journal.append(rows, batch, beside=self._group is None)
+            self._offer()
         newest: Dict[TopicPartition, int] = {}
         for topic, partition, at in (each for lane in lanes for each in lane.newest):
             newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
@@ -203,33 +217,21 @@ class PlacedMirror(RowMirror):
         self._totals.add(parts)
         self._show(found, newest, batch, seconds)
 
-    def _row_pass(
-        self,
-        step: int,
-        begins: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-        remotes: Mapping[TopicPartition, int],
-    ) -> RowPass:
-        """What lies between these places, as the table has it."""
-        number = (0 if self._last is None else self._last.number + 1) + step
-        sources = [
-            replace(row, from_offset=begins.get(place, ends[place]), until_offset=ends[place])
-            for place, row in self._source_rows.items()
-        ]
-        at = {**self._at, **remotes}
-        there = [replace(row, from_offset=at[place]) for place, row in self._remote_rows.items()]
-        return RowPass(number, (*sources, *there))
+    def _range_rows(
+        self, before: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int]
+    ) -> Iterator[LedgerRow]:
+        """What came between these places, as the ledger has it: a source partition that moved has a row at least."""
+        moved = {source: at for source, at in before.items() if self._stands[source] > at}
+        for (source, remote), count in self._brought.items():
+            upstream, downstream = (before[source], self._stands[source]), (remotes[remote], self._at[remote])
+            yield _range_row(self._named[source, remote[0]], remote[1], upstream, downstream, count)
+            moved.pop(source, None)
+        for (source, _), each in self._named.items():
+            if source in moved:
+                yield _range_row(each, NO_PARTITION, (moved.pop(source), self._stands[source]), (0, 0), 0)
 
-    def _write_down(self, passes: Sequence[RowPass]) -> None:
-        """Raises `FencedError` where another driver wrote there."""
-        for each in passes:
-            self._passes.add(self.flow.name, each, run_id=self._journal.run_id)
-            self._last = each
-        self._journal.passed()
-        self._offer()
-
-    def _note_letters(self, lanes: Iterable[LaneReport], ranges: Ranges, batch: BatchRef) -> None:
-        """Write down up to where the dead letter topic's partitions need not be read back any more."""
+    def _letter_rows(self, lanes: Iterable[LaneReport], ranges: Ranges) -> List[LedgerRow]:
+        """Up to where the dead letter topic's partitions need not be read back any more."""
         rows: List[LedgerRow] = []
         source = next(iter(ranges))
         copied = next(each for each in self._partitions.values() if each.source == source)
@@ -239,10 +241,10 @@ class PlacedMirror(RowMirror):
             dead = replace(copied, remote_topic=topic, remote_topic_id=self._dead_topic_id())
             row = dead.ledger_row(ranges[source][1], lane.downstream, 0)
             rows.append(replace(row, remote_partition=number))
-        self._journal.append(rows, batch)
+        return rows
 
     def _offer(self) -> None:
-        """Tell the flow's group on the source, if it has one, what is in the table."""
+        """Tell the flow's group on the source, if it has one, what is in the ledger."""
         if self._group is not None:
             copied = set(self._copied())
             told = {source: CommittedOffset(at, "") for source, at in self._stands.items() if source in copied}
@@ -282,3 +284,11 @@ class PlacedMirror(RowMirror):
             waiting=self._pace.word(seconds) or ("copying" if to_come else "waiting for records"),
         )
         self._watcher(snapshot)
+
+
+def _range_row(
+    copied: CopiedPartition, remote_partition: int, upstream: Tuple[int, int], downstream: Tuple[int, int], count: int
+) -> LedgerRow:
+    """A range of both logs, ends exclusive, in which so many records of the partition lie."""
+    row = copied.ledger_row(upstream[0], downstream[0], count)
+    return replace(row, remote_partition=remote_partition, upstream_until=upstream[1], downstream_until=downstream[1])

@@ -85,5 +85,6 @@ def _lane(fields: Dict[str, Any]) -> LaneReport:
         "incidents": tuple(Incident(**each) for each in fields["incidents"]),
         "syncs": b64decode(fields["syncs"]),
         "newest": tuple(map(tuple, fields["newest"])),
+        "counts": tuple(map(tuple, fields["counts"])),
     }
     return LaneReport(**given)

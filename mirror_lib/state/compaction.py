@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from mirror_lib.state.copied_partition import COPIED_PARTITION
-from mirror_lib.state.offset_syncs import OFFSET_SYNCS
+from mirror_lib.state.offset_syncs import IS_RANGE, OFFSET_SYNCS
 from mirror_lib.state.schema import TableSchema
 from mirror_lib.state.tables import COMMIT_NAME, StateTable
 
@@ -30,7 +30,13 @@ LARGE_FILE = ROWS_TO_A_FILE // 4
 # A chunk is taken along when what was written after it has this share of its rows: each row is rewritten a few times.
 SHARE = 0.5
 _KEY = (*(column.name for column in COPIED_PARTITION), "remote_partition")
+_UNTILS = ("upstream_until", "downstream_until")
 _CARRIED = ("run_id", "query_id", "batch_id")
+# Of the ranges of a flow that places records anew, those of so many of the last commits stay as they are. Older ones
+# become one where they are of a time that is at most such a share of their age: a group that is far behind reads that
+# much more again.
+RANGES_KEPT = 512
+RANGES_SHARE = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _ORDER = ("upstream_offset", "downstream_offset", "record_count")
@@ -213,7 +219,33 @@ class LedgerCompaction(TableCompaction):
         super().__init__(spark, state, flow, OFFSET_SYNCS, ("source_topic", "partition"))
 
     def _merged(self, rows: DataFrame) -> DataFrame:
-        return merged_rows(rows, _KEY, OFFSET_SYNCS.stamp, _CARRIED)
+        exact = merged_rows(rows.where(f"not ({IS_RANGE})"), _KEY, OFFSET_SYNCS.stamp, _CARRIED)
+        exact = exact.select("*", *(F.lit(None).cast("bigint").alias(name) for name in _UNTILS))
+        return exact.unionByName(merged_ranges(rows.where(IS_RANGE)).select(*exact.columns))
+
+
+def merged_ranges(rows: DataFrame, kept: int = RANGES_KEPT, share: int = RANGES_SHARE) -> DataFrame:
+    """Range rows of the ledger in fewer, which say a little less. Each is of one source and one remote partition, and
+    spans both ranges of those that it takes the place of, with the sum of their counts.
+
+    What is merged now is merged again as a whole: times are cut at powers of two.
+    """
+    stamp, ends = OFFSET_SYNCS.stamp, ("upstream", "downstream")
+    timed = rows.withColumn("at", F.expr(f"unix_micros({stamp})"))
+    newest = timed.select("at").distinct().orderBy(F.desc("at")).limit(kept)
+    (bounds,) = newest.agg(F.min("at").alias("first"), F.max("at").alias("last")).collect()
+    if bounds["first"] is None:
+        return rows
+    power = f"cast(floor(log2(greatest(({bounds['last']}L - at) div {share}, 1))) as int)"
+    old = timed.where(F.col("at") < bounds["first"]).withColumn("power", F.expr(power))
+    merged = old.groupBy(*_KEY, "power", F.expr("at div shiftleft(1L, power)")).agg(
+        *(F.min(f"{end}_offset").alias(f"{end}_offset") for end in ends),
+        F.sum("record_count").alias("record_count"),
+        *(F.expr(f"max_by({name}, at)").alias(name) for name in (*_CARRIED, stamp)),
+        *(F.max(name).alias(name) for name in _UNTILS),
+    )
+    recent = timed.where(F.col("at") >= bounds["first"])
+    return recent.select(*rows.columns).unionByName(merged.select(*rows.columns)).coalesce(1)
 
 
 def _timestamp(micros: int) -> str:

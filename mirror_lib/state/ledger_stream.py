@@ -31,10 +31,6 @@ class LedgerStream:
         """Whether anything was ever written. StateError where that cannot be found out."""
         return self._table.rows(made_elsewhere=True) is not None
 
-    def make(self) -> None:
-        """Make it, empty, where it is not there yet. StateError."""
-        self._table.make()
-
     def added(self, flow: str) -> DataFrame:
         """A streaming DataFrame of the flow's rows, in the columns of `LedgerRow`, from now on. It must exist.
 
@@ -51,7 +47,7 @@ class LedgerStream:
 
     def _rows(self, flow: str, options: Mapping[str, str]) -> DataFrame:
         rows = self._spark.readStream.format("delta").options(**options).load(self.path)
-        return rows.where(F.col("flow") == flow).select(*LEDGER_ROW)
+        return self._table.complete(rows).where(F.col("flow") == flow).select(*LEDGER_ROW)
 
     @staticmethod
     def types() -> Sequence[Tuple[str, str]]:

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from array import array
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -17,7 +19,19 @@ from mirror_lib.shipped import shipped
 from mirror_lib.state.arrow_runs import KEY, NUMBERS
 from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
 from mirror_lib.state.offset_map import merge_runs
-from mirror_lib.state.records import LedgerRow, LedgerRuns, LetterPlace, OffsetSync, OffsetSyncs, PartitionKey, Position
+from mirror_lib.state.records import (
+    NO_PARTITION,
+    LedgerRow,
+    LedgerRuns,
+    LetterPlace,
+    OffsetSync,
+    OffsetSyncs,
+    PartitionKey,
+    Position,
+    RangePositions,
+    Stand,
+    TopicPair,
+)
 from mirror_lib.state.run_rows import RunRows, Value, run_rows
 from mirror_lib.state.runs_in_parts import parts_of, runs_in_parts
 from mirror_lib.state.schema import Column, TableSchema
@@ -43,7 +57,19 @@ OFFSET_SYNCS = TableSchema(
         Column(
             "remote_partition",
             "int",
-            "partition on B of a dead letter; null elsewhere, where it is that of the source",
+            "partition on B of a dead letter or a range, -1 for none; null elsewhere, where it is that of the source",
+            since=2,
+        ),
+        Column(
+            "upstream_until",
+            "bigint",
+            "of a range of a flow that places records anew: its end on A, exclusive; null elsewhere",
+            since=2,
+        ),
+        Column(
+            "downstream_until",
+            "bigint",
+            "of a range: the end on B, exclusive, of where its records lie among others; null elsewhere",
             since=2,
         ),
     ),
@@ -51,6 +77,9 @@ OFFSET_SYNCS = TableSchema(
 )
 # More of them come from a Python worker, which takes a tenth of a second to begin.
 ROWS_IN_A_PLAN = 5_000
+# Rows of flows that place records anew.
+IS_RANGE = "upstream_until is not null"
+_PAIR = ("source_topic", "source_topic_id", "remote_topic", "remote_topic_id")
 _UPSTREAM_END = "upstream_offset + record_count"
 _DOWNSTREAM_END = "downstream_offset + record_count"
 
@@ -140,7 +169,8 @@ class OffsetSyncTable:
         if rows is None:
             return {}
         own = rows.where((F.col("flow") == flow) & (F.col("remote_topic") == remote_topic))
-        own = own.where(F.col("remote_partition").isNotNull() & (F.col("remote_topic_id") == remote_topic_id))
+        own = own.where("remote_partition is not null and upstream_until is null")
+        own = own.where(F.col("remote_topic_id") == remote_topic_id)
         with self._table.explained("read"):
             found = own.groupBy(*LetterPlace._fields).agg(F.max(F.expr(_DOWNSTREAM_END)).alias("end")).collect()
         return {LetterPlace(*row[:-1]): row["end"] for row in found}
@@ -187,7 +217,45 @@ class OffsetSyncTable:
     def triples_of(self, flow: str, rows: DataFrame) -> Mapping[PartitionKey, Offsets]:
         """The same of `rows`, a micro-batch of the flow's rows."""
         with self._table.explained("read"):
-            return _by_partition(flow, rows, parts_of(self._table.count()))
+            return _by_partition(flow, _of(flow, rows), parts_of(self._table.count()))
+
+    def range_positions(self, flow: str) -> RangePositions:
+        """Where a flow that places records anew stands. Nothing before its first row.
+
+        Of a topic that was created anew the id counts that was written last.
+        """
+        rows = self._ranges(flow)
+        if rows is None:
+            return RangePositions()
+        names = ("source_topic", "source_topic_id", "partition", "remote_topic", "remote_topic_id", "remote_partition")
+        with self._table.explained("read"):
+            each = rows.groupBy(*names).agg(
+                F.min("upstream_offset").alias("upstream_begin"),
+                F.max("upstream_until").alias("upstream_end"),
+                F.min("downstream_offset").alias("downstream_begin"),
+                F.max("downstream_until").alias("downstream_end"),
+                F.min("committed_at").alias("first_at"),
+                F.max("committed_at").alias("last_at"),
+            )
+            found = sorted(each.collect(), key=itemgetter("last_at"))
+        sources = _stands(found, ("source_topic", "partition", "source_topic_id"), "upstream")
+        remotes = _stands(found, ("remote_topic", "remote_partition", "remote_topic_id"), "downstream")
+        pairs = frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in found)
+        return RangePositions(sources, remotes, pairs, _grown(found, remotes))
+
+    def ranges(self, flow: str) -> Iterator[LedgerRow]:
+        """The range rows of a flow that places records anew, one by one: they may repeat or overlap."""
+        rows = self._ranges(flow)
+        if rows is None:
+            return
+        with self._table.explained("read"):
+            for row in rows.select(*LedgerRow.__dataclass_fields__).toLocalIterator():
+                yield LedgerRow(*row)
+
+    def _ranges(self, flow: str) -> Optional[DataFrame]:
+        rows = self._table.rows(made_elsewhere=True)
+        with self._table.explained("read"):
+            return None if rows is None else rows.where(F.col("flow") == flow).where(IS_RANGE)
 
     def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
         """Where the row begins that lies first downstream. `None` if the ledger knows nothing of `key`."""
@@ -252,7 +320,7 @@ def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKe
 
 
 def _of(flow: str, rows: DataFrame) -> DataFrame:
-    """The rows of the flow's own copies: dead letters lie elsewhere."""
+    """The rows of the flow's own copies: dead letters and ranges have a remote partition of their own."""
     return rows.where((F.col("flow") == flow) & F.col("remote_partition").isNull())
 
 
@@ -263,7 +331,35 @@ def _with_key(rows: DataFrame) -> DataFrame:
 def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int) -> Tuple[object, ...]:
     topics = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
     offsets = (row.upstream_offset, row.downstream_offset, row.record_count)
-    return (flow, *topics, *offsets, run_id, query_id, batch_id, row.remote_partition)
+    placed = (row.remote_partition, row.upstream_until, row.downstream_until)
+    return (flow, *topics, *offsets, run_id, query_id, batch_id, *placed)
+
+
+def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[Tuple[str, int], Stand]:
+    """Of the partitions on one side. Later rows come later."""
+    found: Dict[Tuple[str, int], Stand] = {}
+    for row in rows:
+        topic, number, topic_id = (row[name] for name in columns)
+        if number == NO_PARTITION:
+            continue
+        stand, before = Stand(topic_id, row[f"{side}_end"], row[f"{side}_begin"]), found.get((topic, number))
+        if before is not None and before.topic_id == topic_id:
+            stand = Stand(topic_id, max(stand.offset, before.offset), min(stand.begin, before.begin))
+        found[topic, number] = stand
+    return found
+
+
+def _grown(rows: Sequence[Row], remotes: Mapping[Tuple[str, int], Stand]) -> FrozenSet[str]:
+    """Remote topics whose partitions did not all begin in one commit."""
+    firsts: Dict[Tuple[str, int], datetime] = {}
+    for row in rows:
+        place = (row["remote_topic"], row["remote_partition"])
+        if place in remotes and remotes[place].topic_id == row["remote_topic_id"]:
+            firsts[place] = min(row["first_at"], firsts.get(place, row["first_at"]))
+    begun: Dict[str, Set[datetime]] = {}
+    for (topic, _), at in firsts.items():
+        begun.setdefault(topic, set()).add(at)
+    return frozenset(topic for topic, found in begun.items() if len(found) > 1)
 
 
 def _names(runs: LedgerRuns) -> Mapping[str, Value]:
@@ -273,7 +369,7 @@ def _names(runs: LedgerRuns) -> Mapping[str, Value]:
 def _alone(row: LedgerRow) -> LedgerRuns:
     names = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
     flat = array("q", (row.upstream_offset, row.downstream_offset, row.record_count)).tobytes()
-    return LedgerRuns(*names, flat, row.remote_partition)
+    return LedgerRuns(*names, flat, row.remote_partition, row.upstream_until, row.downstream_until)
 
 
 def _sync(row: Row) -> OffsetSync:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union, overload
+from typing import FrozenSet, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, overload
 
 # An offset sync as three integers of 64 bits.
 SYNC_BYTES = 24
@@ -150,7 +150,9 @@ class Position:
 class LedgerRow:
     """An offset sync with the names and ids of both topics: what one lane reports and the ledger stores.
 
-    `remote_partition` is `None` where it is the source's, as that of all but dead letters is."""
+    `remote_partition` is `None` where it is the source's, as that of all exact runs is. A row with the two `until`s is
+    a range of a flow that places records anew: of the records from `upstream_offset` to before `upstream_until`,
+    `record_count` lie somewhere between `downstream_offset` and before `downstream_until`."""
 
     source_topic: str
     remote_topic: str
@@ -161,16 +163,56 @@ class LedgerRow:
     downstream_offset: int
     record_count: int
     remote_partition: Optional[int] = None
+    upstream_until: Optional[int] = None
+    downstream_until: Optional[int] = None
 
     @property
     def key(self) -> PartitionKey:
         """The partition it belongs to."""
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
 
+    @property
+    def is_range(self) -> bool:
+        """Whether it is a range of a flow that places records anew."""
+        return self.upstream_until is not None
+
+
+# Of a range row that speaks of one side alone: there is no partition on the other one.
+NO_PARTITION = -1
+
+
+class TopicPair(NamedTuple):
+    """A topic and a remote topic of it, by names and ids."""
+
+    topic: str
+    topic_id: str
+    remote_topic: str
+    remote_topic_id: str
+
+
+class Stand(NamedTuple):
+    """Where a partition stands, of the topic with this id, and where the first row of it begins."""
+
+    topic_id: str
+    offset: int
+    begin: int = 0
+
+
+@dataclass(frozen=True)
+class RangePositions:
+    """What the range rows of a flow say: the next upstream offset of each source partition, where the settled part of
+    each remote partition ends, and which topics were copied to which. `grown`: remote topics that were given partitions
+    after the flow began, so that keys moved."""
+
+    sources: Mapping[Tuple[str, int], Stand] = field(default_factory=dict)
+    remotes: Mapping[Tuple[str, int], Stand] = field(default_factory=dict)
+    pairs: FrozenSet[TopicPair] = frozenset()
+    grown: FrozenSet[str] = frozenset()
+
 
 @dataclass(frozen=True)
 class LedgerRuns:
-    """Ledger rows of one partition: `flat` as in `OffsetSyncs`."""
+    """Ledger rows of one partition: `flat` as in `OffsetSyncs`. What follows it is the same in all of them."""
 
     source_topic: str
     remote_topic: str
@@ -179,6 +221,8 @@ class LedgerRuns:
     remote_topic_id: str
     flat: bytes = field(repr=False)
     remote_partition: Optional[int] = None
+    upstream_until: Optional[int] = None
+    downstream_until: Optional[int] = None
 
     def __len__(self) -> int:
         return len(self.flat) // SYNC_BYTES
@@ -197,8 +241,8 @@ class LedgerRuns:
     def rows(self) -> Iterator[LedgerRow]:
         """One by one."""
         names = (self.source_topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
-        there = self.remote_partition
-        return (LedgerRow(*names, up, down, count, there) for up, down, count in _triples(self.flat))
+        placed = (self.remote_partition, self.upstream_until, self.downstream_until)
+        return (LedgerRow(*names, up, down, count, *placed) for up, down, count in _triples(self.flat))
 
 
 @dataclass(frozen=True)

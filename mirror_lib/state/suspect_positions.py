@@ -56,7 +56,7 @@ class SuspectPositions:
         table = self._ledger.rows()
         if table is None:
             return []
-        rows = table.where(F.col("flow") == flow)
+        rows = table.where((F.col("flow") == flow) & F.col("remote_partition").isNull())
         names = [*PARTITION_KEY, "upstream_offset", "downstream_offset"]
         position = rows.where("record_count = 0").select(*names).distinct().alias("p")
         other = rows.select(*names, "record_count").alias("o")

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from weakref import WeakKeyDictionary
 
 from delta.tables import DeltaTable
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
@@ -140,6 +141,13 @@ def _refused_for_another(error: Exception) -> bool:
     return "concurrent" in str(error).lower()
 
 
+def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
+    """Whether a table of another release, in the folder `table`, has rows of `flow`. StateError."""
+    of_table = StateTable(spark, state, TableSchema(table, "", (), ""))
+    with of_table.explained("read"):
+        return of_table.has_rows(F.col("flow") == flow)
+
+
 class StateTable:
     """One Delta table. It is made at the first append; before that it reads as empty."""
 
@@ -164,11 +172,18 @@ class StateTable:
             with self._creation:
                 if not DeltaTable.isDeltaTable(self._spark, self.path) and not (made_elsewhere and self._can_be_read()):
                     return None
-            return self._complete(self._spark.read.format("delta").load(self.path))
+            return self.complete(self._spark.read.format("delta").load(self.path))
 
-    def _complete(self, rows: DataFrame) -> DataFrame:
+    def has_rows(self, where: SparkColumn) -> bool:
+        """Whether the table is there and has such rows, whatever its columns are."""
+        if not DeltaTable.isDeltaTable(self._spark, self.path):
+            return False
+        return bool(self._spark.read.format("delta").load(self.path).where(where).take(1))
+
+    def complete(self, rows: DataFrame) -> DataFrame:
         """With the columns that a table of an older release lacks, which stays as it is: reading changes nothing."""
-        for column in self._lacking(rows):
+        # Another process may have added them since the first look.
+        for column in (each for each in self._lacking(rows) if each.name not in rows.columns):
             rows = rows.withColumn(column.name, F.lit(None).cast(column.type))
         return rows
 
@@ -208,7 +223,7 @@ class StateTable:
         """The table as it is now, which it stays however often it is asked. It must exist. StateError."""
         with self.explained("read"):
             (last,) = self.delta().history(1).select("version").collect()
-            return self._complete(self._spark.read.format("delta").option("versionAsOf", last[0]).load(self.path))
+            return self.complete(self._spark.read.format("delta").option("versionAsOf", last[0]).load(self.path))
 
     def count(self) -> int:
         """How many rows the table has, from what Delta's log says of its files. It must exist. StateError."""

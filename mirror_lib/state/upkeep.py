@@ -1,4 +1,4 @@
-"""When the ledger, or the table of passes, is made small again: a flow's commit in, a compaction beside the copy out.
+"""When the ledger is made small again: a flow's commit in, a compaction beside the copy out.
 
 A failure never ends the copy: a table that is not merged is slower to read, and as true. The first one is a warning.
 """

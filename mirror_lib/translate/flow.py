@@ -32,7 +32,7 @@ from mirror_lib.translate.mm2_format import Checkpoint
 from mirror_lib.translate.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.translate.moves import GroupMover
 from mirror_lib.translate.partition_map import PartitionMap
-from mirror_lib.translate.placed_look import PlacedLook
+from mirror_lib.translate.range_look import RangeLook
 from mirror_lib.translate.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.translate.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
 
@@ -100,7 +100,7 @@ class FlowTranslation:
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
         self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics, self._upkeep)
         self._ahead = PositionsAhead()
-        self._placed = PlacedLook(spark, config.state, flow, direction) if flow.places_anew else None
+        self._placed = RangeLook(spark, config.state, flow, direction) if flow.places_anew else None
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
@@ -124,14 +124,19 @@ class FlowTranslation:
     def read_ledger_anew(self) -> None:
         """Read the ledger alone, at the next look: it gained more rows than are worth adding one by one."""
         self._maps = None
+        if self._placed is not None:
+            self._placed.forget()
 
     def ledger_is(self, triples: Triples) -> None:
         """What the ledger's triples are now, for the next look."""
-        self._ledger_read, self._maps = lambda: triples, None
+        self.read_ledger_anew()
+        self._ledger_read = lambda: triples
 
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Rows that the ledger gained. What is not read yet has them already when it is."""
-        maps = self._maps
+        if self._placed is not None:
+            self._placed.add(row for row in rows if row.is_range)
+        rows, maps = [row for row in rows if row.remote_partition is None], self._maps
         if maps is None:
             return
         if self._reads.ask_for_one_more(maps, rows):
@@ -148,7 +153,7 @@ class FlowTranslation:
             triples = begun() if begun is not None else self._ledger.triples(self.flow.name)
             # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
             incomplete = self._takeovers.incomplete(self.flow.name)
-            self._maps = FlowMaps(triples, incomplete, self.flow.places_anew)
+            self._maps = FlowMaps(triples, incomplete)
             self._reads.one_was_made()
         return self._maps
 

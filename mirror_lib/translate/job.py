@@ -175,9 +175,6 @@ class TranslationRun(FlowLife):
 
     def _go_on(self, translation: FlowTranslation) -> None:
         ledger = LedgerStream(self._spark, self._config.state)
-        if self._flow.places_anew:
-            # Such a flow may never have a row there, and is to be translated all the same.
-            ledger.make()
         while not ledger.exists():
             log.info("%s: waiting for the first rows of %s", self._flow.name, ledger.path)
             if self._stop.wait(min(self._due.shortest, RESTART_SECONDS)):

@@ -18,18 +18,13 @@ class FlowMaps:
     """`triples` as `OffsetSyncTable.triples` gives them. Grows with `add`; `contradicted` asks for a fresh one.
 
     `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`state.takeovers`), as it was
-    read behind the ledger. With `places_anew` there are no maps: a partition's records are spread over several remote
-    ones.
+    read behind the ledger.
     """
 
     def __init__(
-        self,
-        triples: Mapping[PartitionKey, Offsets],
-        incomplete: Collection[PartitionKey] = frozenset(),
-        places_anew: bool = False,
+        self, triples: Mapping[PartitionKey, Offsets], incomplete: Collection[PartitionKey] = frozenset()
     ) -> None:
         self._incomplete = incomplete
-        self._places_anew = places_anew
         self._triples: Dict[PartitionKey, Offsets] = dict(triples)
         self._added: Dict[PartitionKey, Offsets] = {}
         self._maps: Dict[PartitionKey, Union[PartitionMap, str]] = {}
@@ -60,8 +55,6 @@ class FlowMaps:
 
     def of(self, key: PartitionKey) -> Union[PartitionMap, str]:
         """The partition's map, or the reason why there is none, a phrase."""
-        if self._places_anew:
-            return "the flow places records anew (`partitioner`, `rename`), so no offset stands for this one"
         known = self._maps.get(key)
         if key in self._triples or key in self._added:
             known = self._maps[key] = self._built(key, known)

@@ -19,9 +19,9 @@ from mirror_lib.topics.plan import select_topics
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import Decision, Known
 from mirror_lib.translate.maps import FlowMaps
-from mirror_lib.translate.placed_look import PlacedLook
 from mirror_lib.translate.position_input import TopicPosition
 from mirror_lib.translate.position_output import NOWHERE, TranslatedPosition, unchanged
+from mirror_lib.translate.range_look import RangeLook
 from mirror_lib.translate.survey import Pair, Survey, pairs_of
 from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
 
@@ -31,7 +31,7 @@ NOTHING_COPIED = untranslatable("nothing of this partition is copied yet")
 
 
 def placed_positions(
-    placed: PlacedLook, positions: Sequence[TopicPosition], there: Cluster, direction: str
+    placed: RangeLook, positions: Sequence[TopicPosition], there: Cluster, direction: str
 ) -> List[TranslatedPosition]:
     """The answers, by the partitions of the cluster `there`; those without one come first. `placed` has its pairs.
 
@@ -77,7 +77,7 @@ def translate_positions(
     ClusterError, StateError, RefusedError.
     """
     direction = TO_UPSTREAM if reverse else TO_DOWNSTREAM
-    placed = PlacedLook(spark, config.state, flow, direction) if flow.places_anew else None
+    placed = RangeLook(spark, config.state, flow, direction) if flow.places_anew else None
     with clusters_of(flow) as (source, target):
         topics = source.topics(), target.topics()
         pairs, there = pairs_of(flow, config.flows, *topics, direction), source if reverse else target
@@ -92,7 +92,7 @@ def translate_positions(
         logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")
     triples = OffsetSyncTable(spark, config.state).triples(flow.name)
     # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
-    maps = FlowMaps(triples, TakeoverTable(spark, config.state).incomplete(flow.name), flow.places_anew)
+    maps = FlowMaps(triples, TakeoverTable(spark, config.state).incomplete(flow.name))
     kept = [_translated(each, pairs.get((each.topic, each.partition)), maps, direction, logs) for each in positions]
     return [*kept, *answers]
 

@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 from mirror_lib.config.clients import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.local_rows import local_rows
+from mirror_lib.rows.origin import ORIGIN_HEADER
+from mirror_lib.state.compaction import text_literal
 
 # Rows of Kafka's source to the rows that are digested instead, each with its position.
 Made = Callable[[DataFrame], DataFrame]
@@ -33,14 +35,21 @@ class Slice:
 
 
 class Feed(NamedTuple):
-    """A source partition as one of those that go into a remote topic, from `first` on."""
+    """Offsets `[first, until)` of a source partition, as one of those that go into a remote topic; `topic_id` is the
+    beginning of the topic's id as origins have it."""
 
     origin: int
     remote_topic: str
     topic: str
     partition: int
     first: int
+    until: int
+    topic_id: str
 
+
+# What a remote record is, by its newest origin: the flow's own, of another topic of its source cluster or of one that
+# had the name before, or none of the flow's.
+OWN, OTHER, FOREIGN = "own", "other", "foreign"
 
 # Every part says its own length or that it is null, so different records never have the same encoding.
 def _part(binary: str) -> str:
@@ -72,6 +81,25 @@ _HASH = f"xxhash64(%d, key is null, key, value is null, value, {_COUNT}, {_HASHE
 _HASHES = [f"{_HASH % number} as hash_{number}" for number in (1, 2)]
 
 
+# By field, to compare two records that are known to be copies of one.
+FIELD_HASHES = {
+    "key": "xxhash64(key is null, key)",
+    "value": "xxhash64(value is null, value)",
+    "headers": f"xxhash64({_COUNT}, {_HASHED})",
+    "timestamp": "coalesce(unix_millis(timestamp), -1)",
+}
+_FIELD_HASHES = [f"{hashed} as {name}_hash" for name, hashed in FIELD_HASHES.items()]
+_NEWEST_ORIGIN = (
+    "cast(aggregate(headers, cast(null as binary), (newest, header) -> "
+    f"if(header.key = '{ORIGIN_HEADER}', header.value, newest)) as string)"
+)
+# A task of the flow's puts it last.
+_WITHOUT_ORIGIN = (
+    f"filter(headers, (header, n) -> not (n = size(headers) - 1 and header.key = '{ORIGIN_HEADER}'))"
+)
+_IS_ORIGIN = "told rlike '^[^/]+/[^/]+/[0-9]{1,9}/[0-9]{1,18}/[^/]*$'"
+
+
 def _sha256(binary: str) -> str:
     return f"unhex(sha2({binary}, 256))"
 
@@ -83,10 +111,11 @@ _FEED = (
     ("source_topic", "string"),
     ("source_partition", "int"),
     ("first", "bigint"),
+    ("until", "bigint"),
+    ("topic_id", "string"),
 )
-_HASHED_COLUMNS = (
-    ("slot", "int"), ("offset", "bigint"), ("hash_1", "bigint"), ("hash_2", "bigint"), ("bytes", "bigint")
-)  # fmt: skip
+_FIELDS_AND_BYTES = (*((f"{name}_hash", "bigint") for name in FIELD_HASHES), ("bytes", "bigint"))
+_MADE_COLUMNS = (("slot", "int"), ("origin", "int"), ("upstream", "bigint"), *_FIELDS_AND_BYTES)
 _KAFKA_COLUMNS = (
     *_SLOT,
     ("offset", "bigint"),
@@ -129,17 +158,42 @@ class DigestReader:
         """`slot, offset, hash_1, hash_2, bytes`: two independent 64-bit hashes of the same content, and its size."""
         return self._records(slices).selectExpr("slot", "offset", *_HASHES, f"{_BYTES} as bytes")
 
-    def placed_hashes(self, slices: Sequence[Slice], slots: Sequence[Slice], feeds: Sequence[Feed]) -> DataFrame:
-        """The same of what the flow makes for other places than those that it read: `slots` are these places, `origin`
-        is the number of the feed that a record is of. What belongs to none is left out."""
+    def made_hashes(self, slices: Sequence[Slice], slots: Sequence[Slice], feeds: Sequence[Feed]) -> DataFrame:
+        """`slot, origin, upstream`, a hash of each of FIELD_HASHES as `<name>_hash`, and `bytes`: what the flow makes
+        of the records of `slices`, each by the place among `slots` that it belongs to and the number of the feed that
+        it is of. What belongs to none is left out. The flow's own origin is not among the headers."""
         read = [part for part in slices if part.from_offset < part.until_offset]
         if not read:
-            return local_rows(self._spark, (*_HASHED_COLUMNS, ("origin", "int")), [])
+            return local_rows(self._spark, _MADE_COLUMNS, [])
         to = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in slots])
-        fed = local_rows(self._spark, _FEED, list(feeds))
         here = self._load(read).join(F.broadcast(to), ["topic", "partition"])
-        ours = here.join(F.broadcast(fed), ["topic", "source_topic", "source_partition"]).where("offset >= first")
-        return ours.selectExpr("slot", "origin", "offset", *_HASHES, f"{_BYTES} as bytes")
+        places = ["topic", "source_topic", "source_partition"]
+        ours = here.join(F.broadcast(self._feeds(feeds)), places).where("offset >= first and offset < until")
+        return ours.selectExpr("slot", "origin", "offset as upstream", *_FIELD_HASHES, f"{_BYTES} as bytes")
+
+    def found_hashes(self, slots: Sequence[Slice], feeds: Sequence[Feed], cluster: str) -> DataFrame:
+        """`slot, downstream, whose`, for the flow's own records `origin, upstream, first, until`, and hashes and
+        `bytes` as of `made_hashes`: the records of `slots`. `cluster` is the source's name in the flow's origins."""
+        told = self._records(slots).withColumn("told", F.expr(_NEWEST_ORIGIN))
+        parts = told.withColumn("parts", F.expr(f"if({_IS_ORIGIN}, split(told, '/'), null)")).selectExpr(
+            *("slot", "topic", "offset as downstream", "key", "value", "timestamp"),
+            f"if(parts is null, headers, {_WITHOUT_ORIGIN}) as headers",
+            *("parts[0] as cluster", "parts[1] as source_topic", "cast(parts[2] as int) as source_partition"),
+            *("cast(parts[3] as bigint) as upstream", "parts[4] as told_id"),
+        )
+        found = parts.join(F.broadcast(self._feeds(feeds)), ["topic", "source_topic", "source_partition"], "left")
+        same_topic = "(told_id = '' or topic_id = '' or told_id = topic_id)"
+        of_flow = f"coalesce(cluster = {text_literal(cluster)}, false)"
+        is_own = f"{of_flow} and coalesce({same_topic}, false)"
+        whose = f"case when {is_own} then '{OWN}' when {of_flow} then '{OTHER}' else '{FOREIGN}' end as whose"
+        return found.selectExpr(
+            *("slot", "downstream", whose, f"if({is_own}, origin, null) as origin", "upstream", "first", "until"),
+            *_FIELD_HASHES,
+            f"{_BYTES} as bytes",
+        )
+
+    def _feeds(self, feeds: Sequence[Feed]) -> DataFrame:
+        return local_rows(self._spark, _FEED, list(feeds))
 
     def fields(self, slices: Sequence[Slice]) -> DataFrame:
         """`slot, offset, digest` and `<name>_digest` for each of `FIELDS`: to see in what two records differ."""

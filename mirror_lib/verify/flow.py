@@ -13,6 +13,7 @@ from typing import Collection, Dict, FrozenSet, Iterator, List, Mapping, Optiona
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.rows.check import check_change
@@ -22,16 +23,15 @@ from mirror_lib.rows.remote_names import names_of
 from mirror_lib.spark_end import memory_hint, spark_ended
 from mirror_lib.state.offset_map import downstream_end, downstream_of, last_begun, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import OffsetSyncs, PartitionKey
-from mirror_lib.state.row_passes import REMOTE, SOURCE
+from mirror_lib.state.records import OffsetSyncs, PartitionKey, RangePositions, Stand
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.first_differences import Facing, kinds
+from mirror_lib.verify.origin_comparison import OriginCounts, compare_origins
+from mirror_lib.verify.origins import Judging, OriginCopy, nothing_compared, origin_copy, verdicts
 from mirror_lib.verify.partition_verdict import EXAMINED, Finding, lost_at_the_head, partition_verdict
-from mirror_lib.verify.placed import verify_placed
-from mirror_lib.verify.placed_range import Passes, PlacedCopy, placed_copy
 from mirror_lib.verify.screen import screen
 from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVerdict, TopicVerdict, VerifyReport
 
@@ -97,25 +97,19 @@ def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
 
 
 def what_was_placed(
-    flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, passes: Optional[Passes]
-) -> PlacedCopy:
-    """What is to be compared of a flow that places records anew: nothing where there were no passes. Raises
-    `ClusterError`."""
-    if passes is None:
-        return PlacedCopy((), (), unknown=_unknown(flow, copied, source, target))
-    here = source.offsets([row.place for row in passes.last.of(SOURCE)], flow.isolation_level)
-    there = target.offsets([row.place for row in passes.last.of(REMOTE)], "read_uncommitted")
-    now = {(each.source.name, each.source.topic_id) for each in copied}
-    now |= {(each.remote_topic, each.remote_topic_id) for each in copied}
-    for row in passes.last.rows:
-        offsets, alias = (here, flow.source.alias) if row.side == SOURCE else (there, flow.target.alias)
-        # Nothing can be said of the others without it: their records may have come from there, or gone there.
-        if row.side in (SOURCE, REMOTE) and (row.topic, row.topic_id) in now and row.place not in offsets:
-            place = f"{row.topic}-{row.partition}"
-            raise ClusterError(f"{flow.name}: {alias}: {place} has no leader", "verify again when it has one")
+    flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, known: RangePositions
+) -> OriginCopy:
+    """What is to be compared of a flow that places records anew, by what its ledger says. Raises `ClusterError`."""
+    sources = _present(known.sources, {(each.source.name, each.source.topic_id) for each in copied})
+    remotes = _present(known.remotes, {(each.remote_topic, each.remote_topic_id) for each in copied})
+    here, there = source.offsets(sources, flow.isolation_level), target.offsets(remotes, "read_uncommitted")
+    # Nothing can be said of the others without it: their records may have come from there, or gone there.
+    for alias, places, logs in ((flow.source.alias, sources, here), (flow.target.alias, remotes, there)):
+        for topic, number in (place for place in places if place not in logs):
+            raise ClusterError(f"{flow.name}: {alias}: {topic}-{number} has no leader", "verify again when it has one")
     by_number = flow.change is not None and flow.change.keeps_partitions
     cleaned = compacted(source, [each.source.name for each in copied])
-    found = placed_copy(copied, passes, by_number, here, there)
+    found = origin_copy(copied, known, by_number, here, there)
     begun = found.counts()
     return replace(
         found,
@@ -123,6 +117,10 @@ def what_was_placed(
         compacted=compacted(target, [each.remote_topic for each in copied]),
         thinned={each.remote_topic for each in copied if each.source.name in cleaned},
     )
+
+
+def _present(stands: Mapping[TopicPartition, Stand], topics: Collection[Tuple[str, str]]) -> List[TopicPartition]:
+    return sorted(place for place, stand in stands.items() if (place[0], stand.topic_id) in topics)
 
 
 def _unknown(
@@ -195,24 +193,17 @@ def verify(
     source: Cluster,
     target: Cluster,
     incomplete: Collection[PartitionKey] = frozenset(),
-    passes: Optional[Passes] = None,
     mirror: str = DEFAULT_NAME,
 ) -> VerifyReport:
     """Compare every copied topic record for record over what was copied (`verify.comparison` says why that proves).
 
     `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
-    `passes`: of a flow that places records anew, if it had any; `mirror` is the file's name for itself. May run beside
-    the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end, RefusedError where the flow
-    would make other records the next time.
+    `mirror` is the file's name for itself. May run beside the flow. StateError if the ledger, ClusterError if a cluster
+    cannot be read to the end, RefusedError where the flow keeps partitions and would make other records the next time.
     """
     remote = DigestReader(spark, flow.target, "read_uncommitted")
     if flow.places_anew:
-        placed = what_was_placed(flow, copied, source, target, passes)
-        rows = _made(spark, flow, copied, mirror, placed.counts())
-        made = DigestReader(spark, flow.source, flow.isolation_level, rows)
-        with read_to_the_end(flow.name, spark):
-            verdicts = verify_placed(made, remote, copied, placed, flow.shared_remote_topics, _may_lose_sight(flow))
-        return VerifyReport(flow.name, verdicts)
+        return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
     # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
     # what the remote logs hold below the ends of the sources.
@@ -226,23 +217,63 @@ def verify(
     return VerifyReport(flow.name, topic_verdicts(copied, ranges, partitions, syncs, extra))
 
 
+def _by_origin(
+    spark: SparkSession,
+    flow: ReplicationFlow,
+    ledger: OffsetSyncTable,
+    copied: Sequence[CopiedTopic],
+    clusters: Tuple[Cluster, Cluster],
+    remote: DigestReader,
+    mirror: str,
+) -> Tuple[TopicVerdict, ...]:
+    """The verdicts on a flow that places records anew."""
+    change = flow.change
+    if change is None or not change.provenance:
+        return nothing_compared(copied)
+    copy = what_was_placed(flow, copied, *clusters, ledger.range_positions(flow.name))
+    # Which record a copy is of its origin says, so that origins are not compared.
+    bare = replace(change, provenance=False)
+    made = DigestReader(spark, flow.source, flow.isolation_level, _expected(flow, bare, copied, mirror, copy.counts()))
+    slots, feeds = copy.slots(), copy.feeds()
+    log.info("%s: comparing %d partitions", flow.name, len(slots))
+    counts: Mapping[int, OriginCounts] = {}
+    with read_to_the_end(flow.name, spark):
+        if slots:
+            found = remote.found_hashes(slots, feeds, origin_cluster(mirror, flow.source.alias))
+            counts = compare_origins(made.made_hashes(copy.source_slices(), slots, feeds), found, copy.slot_facts())
+    content = check_change(spark, flow)[1]
+    # Which records there are, `select` has no say in.
+    choice = check_change(spark, replace(flow, change=replace(change, select=None)))[1] if content else ""
+    by = Judging(flow.shared_remote_topics, _may_lose_sight(flow), content or None, choice or None)
+    return verdicts(copied, copy, counts, by)
+
+
 def _made(
     spark: SparkSession,
     flow: ReplicationFlow,
     copied: Sequence[CopiedTopic],
     mirror: str,
-    counts: Optional[Mapping[str, int]] = None,
 ) -> Optional[Made]:
-    """What the flow makes of its source's records, where remote topics had `counts` of partitions, or have them now.
-    RefusedError where it would make others of them the next time."""
+    """What the flow makes of its source's records. RefusedError where it would make others of them the next time."""
     change = flow.change
     if change is None:
         return None
     repeatable, reason = check_change(spark, flow)
     if not repeatable:
         raise RefusedError(f"{flow.name}: what it made of records cannot be made again to compare it: {reason}")
+    return _expected(flow, change, copied, mirror)
+
+
+def _expected(
+    flow: ReplicationFlow,
+    change: RecordChange,
+    copied: Sequence[CopiedTopic],
+    mirror: str,
+    counts: Mapping[str, int] = {},
+) -> Made:
+    """What `change` makes of records, where remote topics had `counts` of partitions, or have them now."""
     now = names_of(flow, copied)
-    names = replace(now, partitions={**now.partitions, **(counts or {})})
+    names = replace(now, partitions={**now.partitions, **counts})
     ids = {topic.source.name: topic.source.topic_id for topic in copied}
     provenance = Provenance(origin_cluster(mirror, flow.source.alias), ids)
     return lambda rows: expected(rows, change, names, provenance)

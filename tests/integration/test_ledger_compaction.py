@@ -5,27 +5,24 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
-from mirror_lib.state.compaction import Choice, LedgerCompaction
+from mirror_lib.state.compaction import Choice, LedgerCompaction, merged_ranges
 from mirror_lib.state.ledger_stream import CHANGES, LedgerStream
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
-from mirror_lib.state.pass_thinning import PassThinning
-from mirror_lib.state.records import LedgerRow, PartitionKey, Position
-from mirror_lib.state.row_passes import ELSEWHERE, REMOTE, ROW_PASSES, SOURCE, PassRow, RowPass, RowPassTable
+from mirror_lib.state.records import LedgerRow, PartitionKey, Position, RangePositions, Stand, TopicPair
 from mirror_lib.state.tables import KEPT_COMMITS, StateTable
-from mirror_lib.translate.placed_history import PassHistory
 from tests.lab.crash import driver
 from tests.lab.one_flow import until
-from tests.unit.test_placed_groups import merged
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
@@ -283,62 +280,78 @@ def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_mer
     assert ledger.rows().count() == 200
 
 
-# With this pass the remote topic has a partition more.
-GROWN = 11
+def placed(number: int) -> List[LedgerRow]:
+    """What micro-batch n of a flow that places records anew writes down: ten records of each of two source partitions
+    into one remote partition and one into another; partition 1 of the source has none of them from the third on."""
+    rows: List[LedgerRow] = []
+    for source in (0, 1):
+        for remote in (0, 1) if number < 2 or not source else (-1,):
+            there = (0, 0) if remote < 0 else (20 * number, 20 * number + 20)
+            own = LedgerRow("orders", "all", source, "s", "r", 10 * number, there[0], 5 if remote >= 0 else 0, remote)
+            rows.append(replace(own, upstream_until=10 * number + 10, downstream_until=there[1]))
+    return rows
 
 
-def pass_over(number: int) -> RowPass:
-    """Pass 7 + n copies n records of one partition or the other, into the remote ones, three later on."""
-    at = [sum(each for each in range(number) if each % 2 == n) for n in (0, 1)]
-    grown = [at[n] + (number if number % 2 == n else 0) for n in (0, 1)]
-    sources = [PassRow(SOURCE, "orders", "s", n, at[n], grown[n]) for n in (0, 1)]
-    remotes = [PassRow(REMOTE, "all", "r", n, sum(at) // 2 + n) for n in (0, 1)]
-    if number >= GROWN:
-        remotes.append(PassRow(REMOTE, "all", "r", 2, number - GROWN))
-    others = [PassRow(ELSEWHERE, "", "", 0, 20)] if number == 30 else []
-    return RowPass(7 + number, (*sources, *remotes, *others))
+def test_ranges_are_kept_beside_exact_runs_which_no_reader_of_those_sees(ledger: Ledger) -> None:
+    begun = LedgerRow("orders", "all", 0, "s", "r", 0, 0, 0, -1, 0, 0)
+    anchor = replace(begun, partition=-1, downstream_offset=7, downstream_until=7)
+    anchors = [replace(anchor, remote_partition=n) for n in (0, 1)]
+    assert ledger.table.range_positions(FLOW) == RangePositions()
+    ledger.append(begun, replace(begun, partition=1), *anchors)
+    first = ledger.table.range_positions(FLOW)
+    assert first.sources == {("orders", n): Stand("s", 0) for n in (0, 1)}
+    assert first.remotes == {("all", n): Stand("r", 7, 7) for n in (0, 1)}
+    for number in range(4):
+        ledger.append(*placed(number), row(0, 10 * number, 10 * number, 10))
+    # Another driver says some of it again, and less.
+    ledger.append(*placed(1))
+    ledger.append(replace(anchors[0], remote_partition=2))
+    found = ledger.table.range_positions(FLOW)
+    assert found.sources == {("orders", n): Stand("s", 40) for n in (0, 1)}
+    assert found.remotes == {
+        ("all", 0): Stand("r", 80), ("all", 1): Stand("r", 80), ("all", 2): Stand("r", 7, 7)
+    }  # fmt: skip
+    assert (set(found.pairs), set(found.grown)) == ({TopicPair("orders", "s", "all", "r")}, {"all"})
+    told = list(ledger.table.ranges(FLOW))
+    assert len(told) == 5 + 4 + 4 + 3 + 3 + 4 and set(placed(3)) <= set(told)
+    assert ledger.table.positions(FLOW) == {key(0): Position(40, 40)}
+    assert list(ledger.table.triples(FLOW)) == [key(0)]
+    assert ledger.table.range_positions(OTHER) == RangePositions()
 
 
-def history_of(passes: Iterable[RowPass]) -> List[object]:
-    """All that a translation hears of them."""
-    history = PassHistory()
-    assert all(history.add(each) for each in passes)
-    ends = {("orders", n): history.end(("orders", n)) for n in (0, 1)}
-    heard: List[object] = [history.last, history.complete, history.remotes, ends]
-    heard += [history.read(at, offset) for at, end in ends.items() for offset in range(0, end, 5)]
-    heard += [history.read_remote(at, offset) for at in history.remotes for offset in range(0, 900, 5)]
-    return [*heard, *(history.stood(at, number) for at in history.remotes for number in range(0, history.last, 3))]
-
-
-@pytest.mark.long
-def test_old_passes_become_few_beside_a_driver_that_goes_on_and_translations_hear_no_less(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    state, passes = str(tmp_path / "state"), [pass_over(number) for number in range(41)]
-    table, stored = RowPassTable(spark, state), StateTable(spark, state, ROW_PASSES)
-    for some in (passes[:20], passes[20:39], [passes[39]]):
-        rows = [(each.number, row) for each in some for row in each.rows]
-        stored.append([(FLOW, number, *astuple(row), "run") for number, row in rows], {})
-    table.add(OTHER, passes[3], run_id="other")
-    assert history_of(table.since(FLOW, -1)) == history_of(passes[:40])
-    thinning, tidied = PassThinning(spark, state, FLOW, whole=8, share=2), []
-    beside = threading.Thread(target=lambda: tidied.append(thinning.tidy(2)))
-    beside.start()
-    table.add(FLOW, passes[40], run_id="mine")
-    beside.join(60)
-    assert tidied == [True]
-
-    # Some of what was known is one by now: less is told apart of what is old, and no more than by these rules.
-    left = merged(passes[:40], 8, 2)
-    assert len(left) < 25
-    assert history_of(table.since(FLOW, -1)) == history_of([*left, passes[40]]) != history_of(passes)
-    # Where a remote topic grew is told as exactly as before.
-    at = next(number for number, row in table.firsts(FLOW) if row.place == ("all", 2))
-    grown = table.numbered(FLOW, [at])[at]
-    assert {(row.place, row.from_offset) for row in grown.rows if row.side == REMOTE} == {
-        (row.place, row.from_offset) for row in passes[GROWN].rows if row.side == REMOTE
-    }
-    assert [each.number for each in table.since(FLOW, 45)] == [46, 47]
-    latest, theirs = table.latest(FLOW), table.latest(OTHER)
-    assert latest is not None and theirs is not None
-    assert (sorted(map(astuple, latest.rows)), theirs.number) == (sorted(map(astuple, passes[40].rows)), 10)
+def test_old_ranges_become_few_and_span_what_they_take_the_place_of(ledger: Ledger) -> None:
+    for number in range(40):
+        ledger.append(*placed(number))
+    before, told = ledger.table.range_positions(FLOW), list(ledger.table.ranges(FLOW))
+    rows = ledger.rows().where("upstream_until is not null").drop("at")
+    # As if a minute lay between two micro-batches.
+    aged = rows.withColumn("committed_at", F.expr("timestamp_micros(60000000L * (upstream_offset div 10))"))
+    names = list(LedgerRow.__dataclass_fields__)
+    few = [LedgerRow(*each) for each in merged_ranges(aged, kept=8, share=4).select(*names).collect()]
+    recent = [each for each in told if each.upstream_offset >= 320]
+    assert set(recent) <= set(few) and len(few) < 0.6 * len(told)
+    pairs = {(each.partition, each.remote_partition) for each in told}
+    assert {(each.partition, each.remote_partition) for each in few} == pairs
+    for pair in pairs:
+        own = [each for each in few if (each.partition, each.remote_partition) == pair]
+        of_before = [each for each in told if (each.partition, each.remote_partition) == pair]
+        assert sum(each.record_count for each in own) == sum(each.record_count for each in of_before)
+        for each in of_before:
+            assert any(
+                one.upstream_offset <= each.upstream_offset
+                and (one.upstream_until or 0) >= (each.upstream_until or 0)
+                and one.downstream_offset <= each.downstream_offset
+                and (one.downstream_until or 0) >= (each.downstream_until or 0)
+                for one in own
+            )
+        # The older a range is, the wider, and no wider than a share of its age.
+        widths = [((one.upstream_until or 0) - one.upstream_offset, 390 - one.upstream_offset) for one in own]
+        assert all(width <= age / 4 + 10 for width, age in widths) and max(widths)[0] >= 20
+    # What a flow goes on from is the same behind a compaction.
+    ledger.append(row(0, 0, 0, 10))
+    ledger.append(row(0, 10, 10, 10))
+    ledger.merge()
+    assert ledger.table.range_positions(FLOW) == before
+    assert sorted(map(astuple, ledger.table.ranges(FLOW)), key=str) == sorted(map(astuple, told), key=str)
+    assert ledger.table.positions(FLOW) == {key(0): Position(20, 20)}
+    assert ledger.rows().where("upstream_until is null").count() == 1

@@ -184,7 +184,7 @@ def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before
     assert [(a.remote_topic, a.remote_partition, a.translated) for a in answers] == [
         (*each.there, each.translation.new_offset) for each in there
     ]
-    # It was in the second pass, and reads no more than that again: its records, and a marker behind old ones each.
+    # It was in the second run, and reads no more than that again: its records, and a marker behind old ones each.
     assert 0 < sum(each.translation.reread or 0 for each in there) <= 300 + 2 * REMOTE_PARTITIONS
     flow.fill(100)
     assert flow.run(spark).error is None
@@ -207,7 +207,7 @@ def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before
     again = sum(each.translation.reread or 0 for each in [*there, *home])
     assert sum(rest.values()) - sum((every - read - found).values()) <= again
 
-    # A job that goes on keeps the group in step, though such a flow has no rows in the ledger.
+    # A job that goes on keeps the group in step.
     flow.settings.update({"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": 1})
     flow.trigger = "1 second"
     config, at = load(str(flow.config)), positions(flow.source, group, flow.topic, flow.partitions)

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from mirror_lib.state import ledger_stream
 from mirror_lib.state.compaction import LedgerCompaction
 from mirror_lib.state.ledger_stream import LedgerStream
-from mirror_lib.state.offset_syncs import OffsetSyncTable
+from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.state.tables import StateTable
 from mirror_lib.translate.flow import FlowTranslation
 from mirror_lib.translate.query import start_once
 from tests.lab.brokers import KafkaBroker, clusters
@@ -333,7 +334,7 @@ def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
 def test_one_pass_looks_at_every_group_where_the_ledger_has_nothing_new_or_nothing_at_all(lab: JobLab) -> None:
     at(lab, lab.name, 10)
     assert lab.pass_once().verdicts == {"untranslatable": 1}  # no ledger
-    LedgerStream(lab.spark, str(lab.directory / "state")).make()
+    StateTable(lab.spark, str(lab.directory / "state"), OFFSET_SYNCS).make()
     assert lab.pass_once().verdicts == {"untranslatable": 1}  # no row, so no micro-batch
     lab.copy()
     assert lab.pass_once().committed == 1

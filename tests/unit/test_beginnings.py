@@ -11,12 +11,12 @@ from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.replicate.starts import Start
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.rows.beginnings import beginnings, refuse_new_remote_topics
-from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
+from mirror_lib.state.records import RangePositions, Stand, TopicPair
 
 ZERO, ONE, TWO = ("orders", 0), ("orders", 1), ("orders", 2)
 # Partition 0 was copied up to offset 50.
-COPIED = {ZERO: PassRow(SOURCE, "orders", "s1", 0, 20, 50)}
-LAST = RowPass(4, (COPIED[ZERO], PassRow(REMOTE, "keyed", "r1", 0, 10)))
+COPIED = {ZERO: Stand("s1", 50)}
+KNOWN = RangePositions(COPIED, {("keyed", 0): Stand("r1", 10)}, frozenset([TopicPair("orders", "s1", "keyed", "r1")]))
 
 
 def partitions(*numbers: int, topic_id: str = "s1", remote: str = "keyed") -> List[CopiedPartition]:
@@ -27,13 +27,12 @@ def begun(
     logs: Dict[TopicPartition, Tuple[int, int]],
     starts: Optional[Dict[TopicPartition, Start]] = None,
     latest: bool = False,
-    rows: Optional[Dict[TopicPartition, PassRow]] = None,
+    stands: Optional[Dict[TopicPartition, Stand]] = None,
     topic_id: str = "s1",
 ) -> Dict[TopicPartition, int]:
-    stands = {} if rows is None else {place: row.until_offset or 0 for place, row in rows.items()}
     copied = {each.source: each for each in partitions(0, 1, 2, topic_id=topic_id)}
     given = {place: OffsetRange(*log) for place, log in logs.items()}
-    return beginnings(rows or {}, stands, copied, given, starts or {}, latest)
+    return beginnings(stands or {}, copied, given, starts or {}, latest)
 
 
 def test_partition_that_was_never_copied_begins_at_its_logs_start_or_at_its_end() -> None:
@@ -53,13 +52,13 @@ def test_partition_whose_remote_topic_is_another_one_by_now_begins_at_its_start(
 
 def test_partition_that_was_copied_goes_on_where_it_ended_whatever_else_is_said() -> None:
     starts = {ZERO: Start(7, "group g")}
-    assert begun({ZERO: (0, 60), ONE: (3, 4)}, starts, latest=True, rows=COPIED) == {ZERO: 50, ONE: 4}
-    assert begun({ONE: (3, 4)}, rows=COPIED) == {ONE: 3}
+    assert begun({ZERO: (0, 60), ONE: (3, 4)}, starts, latest=True, stands=COPIED) == {ZERO: 50, ONE: 4}
+    assert begun({ONE: (3, 4)}, stands=COPIED) == {ONE: 3}
 
 
 @pytest.mark.parametrize("log", [(50, 50), (50, 60), (0, 50)])
 def test_log_that_begins_or_ends_where_the_copy_does_is_gone_on_with(log: Tuple[int, int]) -> None:
-    assert begun({ZERO: log}, rows=COPIED) == {ZERO: 50}
+    assert begun({ZERO: log}, stands=COPIED) == {ZERO: 50}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_log_that_begins_or_ends_where_the_copy_does_is_gone_on_with(log: Tuple[
 )
 def test_source_that_lost_what_comes_next_is_refused(log: Tuple[int, int], topic_id: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
-        begun({ZERO: log}, rows=COPIED, topic_id=topic_id)
+        begun({ZERO: log}, stands=COPIED, topic_id=topic_id)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +88,17 @@ def test_start_that_the_log_does_not_have_is_refused(start: Start, words: str) -
 
 def test_remote_topic_that_a_copied_source_gets_later_is_refused() -> None:
     with pytest.raises(RefusedError, match="other is a new remote topic of orders, and would lack what was copied"):
-        refuse_new_remote_topics(LAST, [*partitions(0), *partitions(0, remote="other")])
+        refuse_new_remote_topics(KNOWN, [*partitions(0), *partitions(0, remote="other")])
 
 
-@pytest.mark.parametrize("last", [None, RowPass(0, ()), LAST])
-def test_remote_topic_of_before_and_one_of_a_source_that_was_never_copied_are_taken(last: Optional[RowPass]) -> None:
+@pytest.mark.parametrize("known", [RangePositions(), KNOWN])
+def test_remote_topic_of_before_and_one_of_a_source_that_was_never_copied_are_taken(known: RangePositions) -> None:
     other = CopiedPartition("payments", "other", 0, "s2", "r2", 1000)
-    refuse_new_remote_topics(last, [*partitions(0), other])
+    refuse_new_remote_topics(known, [*partitions(0), other])
+
+
+def test_remote_topic_that_another_source_has_filled_is_new_to_one_that_was_copied_elsewhere() -> None:
+    pairs = frozenset([*KNOWN.pairs, TopicPair("payments", "s2", "other", "r2")])
+    known = RangePositions({**COPIED, ("payments", 0): Stand("s2", 3)}, KNOWN.remotes, pairs)
+    with pytest.raises(RefusedError, match="other is a new remote topic of orders"):
+        refuse_new_remote_topics(known, [*partitions(0), *partitions(0, remote="other")])

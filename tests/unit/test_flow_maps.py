@@ -36,12 +36,6 @@ def test_partition_that_was_unknown_is_known_with_its_first_row() -> None:
     assert sorted(key.source_topic_id for key in maps.items()) == ["old", "u1"]
 
 
-def test_flow_that_places_records_anew_has_no_maps_even_if_it_once_kept_partitions() -> None:
-    maps = FlowMaps({KEY: array("q", [0, 50, 100])}, places_anew=True)
-    assert "places records anew" in str(maps.of(KEY))
-    assert not maps.items()
-
-
 def test_row_of_a_partition_that_is_not_known_may_be_a_take_overs() -> None:
     maps = FlowMaps({KEY: array("q", [0, 50, 100])})
     new = row(80, 20, 5, partition=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Sequence
 
 import pytest
 
@@ -10,9 +10,8 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.rows.one_way import pairs_of, refuse_other_way
-from mirror_lib.state.records import PartitionKey
-from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass
+from mirror_lib.rows.one_way import pairs_of, refuse_other_way, refuse_passes
+from mirror_lib.state.records import PartitionKey, RangePositions, TopicPair
 
 PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 SELECTED = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(select="*"))
@@ -21,19 +20,20 @@ TOGETHER = ReplicationFlow(
     ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(rename=((".*", ("A.orders", "all")),))
 )
 KEPT = [PartitionKey("s1", "r1", "orders", 0)]
-PASS = RowPass(3, (PassRow(SOURCE, "orders", "s1", 0, 0, 9), PassRow(REMOTE, "A.orders", "r1", 0, 5)))
+NOTHING = RangePositions()
+PLACED = RangePositions(pairs=frozenset([TopicPair("orders", "s1", "A.orders", "r1")]))
 
 
 def start(
     flow: ReplicationFlow,
     kept: Sequence[PartitionKey] = (),
-    last: Optional[RowPass] = None,
+    ranges: RangePositions = NOTHING,
     source_id: str = "s1",
     remote_id: str = "r1",
 ) -> None:
     source = {"orders": TopicDescription("orders", source_id, 2)}
     target = {"A.orders": TopicDescription("A.orders", remote_id, 2)}
-    refuse_other_way(flow, pairs_of(flow, [flow], source, target), kept, last)
+    refuse_other_way(flow, pairs_of(flow, [flow], source, target), kept, ranges)
 
 
 @pytest.mark.parametrize("flow", [KEYED, TOGETHER])
@@ -48,17 +48,25 @@ def test_topic_that_was_placed_anew_does_not_keep_its_partitions(
     flow: ReplicationFlow, kept: Sequence[PartitionKey]
 ) -> None:
     with pytest.raises(RefusedError, match="with records placed anew, and would be copied there again"):
-        start(flow, kept, PASS)
+        start(flow, kept, PLACED)
 
 
 @pytest.mark.parametrize("ids", [("s2", "r1"), ("s1", "r2")], ids=["source created anew", "remote created anew"])
 def test_topic_that_is_another_one_by_now_may_be_copied_either_way(ids: Sequence[str]) -> None:
-    start(KEYED, KEPT, None, *ids)
-    start(PLAIN, [], PASS, *ids)
+    start(KEYED, KEPT, RangePositions(), *ids)
+    start(PLAIN, [], PLACED, *ids)
 
 
 def test_topic_goes_on_as_it_began_and_one_whose_remote_topic_is_not_there_begins_in_any_way() -> None:
     start(PLAIN, KEPT)
-    start(KEYED, [], PASS)
-    start(KEYED, KEPT, PASS)
+    start(KEYED, [], PLACED)
+    start(KEYED, KEPT, PLACED)
     assert pairs_of(KEYED, [KEYED], {"orders": TopicDescription("orders", "s1", 2)}, {}) == []
+
+
+def test_flow_whose_progress_an_earlier_release_kept_elsewhere_is_refused_until_the_ledger_has_ranges_of_it() -> None:
+    with pytest.raises(RefusedError, match="row_passes") as refused:
+        refuse_passes(KEYED, True, RangePositions())
+    assert "another `name` and `state`, and the flow an empty remote topic" in str(refused.value)
+    refuse_passes(KEYED, False, RangePositions())
+    refuse_passes(KEYED, True, PLACED)

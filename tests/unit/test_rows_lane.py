@@ -52,25 +52,25 @@ def found(log: Sequence[LogBatch], task: LaneTask = TASK, provenance: Provenance
 
 def test_records_behind_the_position_are_told_by_their_origins() -> None:
     log = [marker(100), copies(101, 10, 12), copies(103, 13), marker(104)]
-    assert found(log) == Written({SOURCE: 13}, [(10, 101), (12, 102), (13, 103)], 105)
+    assert found(log) == Written({SOURCE: 13}, [(10, 101), (12, 102), (13, 103)], 105, {SOURCE: 3})
 
 
 def test_log_that_holds_nothing_behind_the_position_holds_nothing() -> None:
-    assert found([]) == Written({}, [], 100)
-    assert found([marker(100)]) == Written({}, [], 101)
+    assert found([]) == Written({}, [], 100, {})
+    assert found([marker(100)]) == Written({}, [], 101, {})
 
 
 def test_records_before_the_position_are_the_ledgers() -> None:
     """A fetch gives whole batches, so also what lies before the offset that was asked for; even another writer's."""
     log = [batch_of(97, [Rec(b"of somebody"), copy(8), copy(9), copy(10), copy(11)])]
-    assert found(log) == Written({SOURCE: 11}, [(10, 100), (11, 101)], 102)
+    assert found(log) == Written({SOURCE: 11}, [(10, 100), (11, 101)], 102, {SOURCE: 2})
     with pytest.raises(RefusedError):
         found(log, replace(TASK, downstream_offset=97))
 
 
 def test_each_source_partition_has_its_own_highest_origin_where_several_come_together() -> None:
     log = [copies(100, 10, 11), copies(102, 55, partition=1), copies(103, 12), copies(104, 56, 57, partition=1)]
-    assert found(log, PLACED) == Written({SOURCE: 12, OTHER: 57}, [], 106)
+    assert found(log, PLACED) == Written({SOURCE: 12, OTHER: 57}, [], 106, {SOURCE: 3, OTHER: 3})
 
 
 @given(st.lists(st.tuples(st.sampled_from([SOURCE, OTHER]), st.integers(0, 99)), max_size=30))
@@ -103,7 +103,7 @@ def test_record_of_somebody_else_is_refused_by_its_place(record: Rec, words: str
 @pytest.mark.parametrize(("record", "words"), OF_OTHERS)
 def test_record_of_somebody_else_is_passed_over_where_others_may_write(record: Rec, words: str) -> None:
     log = [copies(100, 10), batch_of(101, [record]), copies(102, 11)]
-    assert found(log, replace(TASK, shared=True)) == Written({SOURCE: 11}, [(10, 100), (11, 102)], 103)
+    assert found(log, replace(TASK, shared=True)) == Written({SOURCE: 11}, [(10, 100), (11, 102)], 103, {SOURCE: 2})
 
 
 @pytest.mark.parametrize(("there", "now"), [("", "Qx7f2kLmNo"), ("Qx7f2k", ""), ("", "")])

@@ -1,0 +1,341 @@
+"""Proof by origins for flows that place records anew. In: what the ledger says was copied, both logs. Out: verdicts.
+
+Each remote partition must hold what the change is made to place there, each record once and with its content, and those
+of one source partition in its order; so those of one key, too, which are in one source partition. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.rows.origin import ID_LENGTH
+from mirror_lib.state.records import RangePositions, Stand
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.verify.digests import Feed, Slice
+from mirror_lib.verify.origin_comparison import NOTHING, ChangedRecord, OriginCounts, SlotFacts, Told
+from mirror_lib.verify.verdicts import (
+    CHANGED,
+    DIFFERS,
+    DOUBLED,
+    EQUAL,
+    EXPIRED,
+    FOREIGN,
+    LOST,
+    NOT_COMPARED,
+    SWAPPED,
+    WRONG_PARTITION,
+    Difference,
+    PartitionVerdict,
+    TopicVerdict,
+    by_the_rule,
+)
+
+NOT_BEGUN = "nothing of it was copied yet: not compared"
+ANOTHER_TOPIC = "what was copied went to another topic that had this name: not compared"
+UNKNOWN = "the ledger knows of no record in it, and it holds some: not compared"
+NO_ORIGINS = "provenance is off, so nothing says which record of the source a copy is of: not compared"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A remote partition: `log` is what can be read from where the flow began; `expired` offsets of it are gone."""
+
+    slot: int
+    topic: str
+    partition: int
+    log: OffsetRange
+    expired: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source partition, as one of those that are copied into one remote topic."""
+
+    number: int
+    remote_topic: str
+    topic: str
+    topic_id: str
+    partition: int
+    log: OffsetRange
+    expired: int
+
+
+@dataclass(frozen=True)
+class OriginCopy:
+    """Remote partitions by slot and source partitions by number. `grown`: remote topics whose keys have moved.
+    `compacted`: remote topics that are; `thinned`: those that have a source that is. `others`: remote topics by whose
+    name the ledger knows another topic. `unknown`: those of which it knows nothing, while they and a source of theirs
+    hold records."""
+
+    remotes: Tuple[Remote, ...] = ()
+    sources: Tuple[Source, ...] = ()
+    grown: Collection[str] = ()
+    compacted: Collection[str] = ()
+    thinned: Collection[str] = ()
+    others: Collection[str] = ()
+    unknown: Collection[str] = ()
+
+    def counts(self) -> Mapping[str, int]:
+        """Over how many partitions of each remote topic records were spread."""
+        found: Dict[str, int] = {}
+        for each in self.remotes:
+            found[each.topic] = found.get(each.topic, 0) + 1
+        return found
+
+    def slots(self) -> List[Slice]:
+        """What to read of the remote logs."""
+        return [Slice(each.slot, each.topic, each.partition, each.log.log_start, each.log.end) for each in self.remotes]
+
+    def source_slices(self) -> List[Slice]:
+        """What to read of the source: each partition once, however many remote topics it is copied to."""
+        once = {(each.topic, each.partition): each for each in self.sources}.values()
+        return [Slice(each.number, each.topic, each.partition, each.log.log_start, each.log.end) for each in once]
+
+    def feeds(self) -> List[Feed]:
+        """Which source partition goes to which remote topic."""
+        return [
+            Feed(
+                each.number,
+                *(each.remote_topic, each.topic, each.partition),
+                *(each.log.log_start, each.log.end, each.topic_id[:ID_LENGTH]),
+            )
+            for each in self.sources
+        ]
+
+    def slot_facts(self) -> List[SlotFacts]:
+        """What the comparison is to know of each remote partition."""
+        expired = {each.topic for each in self.remotes if each.expired}
+        return [
+            SlotFacts(
+                each.slot,
+                each.expired > 0,
+                each.topic not in self.grown,
+                each.topic in self.grown and each.topic in expired,
+            )
+            for each in self.remotes
+        ]
+
+
+def origin_copy(
+    copied: Sequence[CopiedTopic],
+    known: RangePositions,
+    by_number: bool,
+    source: Mapping[TopicPartition, OffsetRange],
+    remote: Mapping[TopicPartition, OffsetRange],
+) -> OriginCopy:
+    """What to compare of the topics `copied`, whose present ids count. `by_number`: records keep the number of their
+    partition, so they do not move when a topic grows. `source` and `remote` are the logs as they are now."""
+    remotes: List[Remote] = []
+    for name, topic_id in dict.fromkeys((each.remote_topic, each.remote_topic_id) for each in copied):
+        for (_, number), stand in _own(known.remotes, name, topic_id):
+            log = remote.get((name, number))
+            # To its present end: what lies behind what the ledger has is of later records, or should not be there.
+            until = stand.offset if log is None else max(stand.offset, log.end)
+            remotes.append(Remote(len(remotes), name, number, *_readable(stand.begin, until, log)))
+    sources: List[Source] = []
+    for each in copied:
+        name = each.source.name
+        for (_, number), stand in _own(known.sources, name, each.source.topic_id):
+            log, expired = _readable(stand.begin, stand.offset, source.get((name, number)))
+            at = (len(sources), each.remote_topic, name, each.source.topic_id, number)
+            sources.append(Source(*at, log, expired))
+    others = {topic for topic, _ in known.remotes} - {each.topic for each in remotes}
+    return OriginCopy(tuple(remotes), tuple(sources), frozenset() if by_number else known.grown, others=others)
+
+
+def _own(stands: Mapping[TopicPartition, Stand], topic: str, topic_id: str) -> List[Tuple[TopicPartition, Stand]]:
+    return [(place, each) for place, each in sorted(stands.items()) if (place[0], each.topic_id) == (topic, topic_id)]
+
+
+def _readable(begin: int, end: int, log: Optional[OffsetRange]) -> Tuple[OffsetRange, int]:
+    """What of `[begin, end)` a log holds, and how many offsets of it are gone. All of it where there is no log."""
+    first = end if log is None else min(end, max(begin, log.log_start))
+    until = end if log is None else max(first, min(end, log.end))
+    return OffsetRange(first, until), first - begin
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What can be judged by. `shared`: remote topics have other writers, too; `changed`: the flow drops records or
+    makes others of them. `content_unsure`: why content is not the same each time that the flow makes it, a phrase;
+    `choice_unsure`: the same of which records it makes."""
+
+    shared: bool = False
+    changed: bool = False
+    content_unsure: Optional[str] = None
+    choice_unsure: Optional[str] = None
+
+
+def verdicts(
+    copied: Sequence[CopiedTopic], copy: OriginCopy, counts: Mapping[int, OriginCounts], by: Judging = Judging()
+) -> Tuple[TopicVerdict, ...]:
+    """One verdict for each remote topic, with the names of all topics that are copied into it."""
+    judge = _Judge(copy, by)
+    return _by_remote(copied, lambda topic: judge.partitions(topic, counts))
+
+
+def nothing_compared(copied: Sequence[CopiedTopic]) -> Tuple[TopicVerdict, ...]:
+    """The same where records have no origins."""
+
+    def of(topic: CopiedTopic) -> Tuple[PartitionVerdict, ...]:
+        numbers = range(topic.remote_partitions)
+        return tuple(PartitionVerdict(n, 0, 0, NOT_COMPARED, None, () if n else (NO_ORIGINS,)) for n in numbers)
+
+    return _by_remote(copied, of)
+
+
+def _by_remote(
+    copied: Sequence[CopiedTopic], partitions: Callable[[CopiedTopic], Tuple[PartitionVerdict, ...]]
+) -> Tuple[TopicVerdict, ...]:
+    by_remote: Dict[str, List[CopiedTopic]] = {}
+    for topic in copied:
+        by_remote.setdefault(topic.remote_topic, []).append(topic)
+    return tuple(
+        TopicVerdict(", ".join(each.source.name for each in topics), name, partitions(topics[0]))
+        for name, topics in by_remote.items()
+    )
+
+
+class _First(NamedTuple):
+    """What is told of a partition that differs: the first of the worst."""
+
+    kind: str
+    upstream: Optional[int]
+    downstream: Optional[int]
+    detail: str
+
+
+class _Judge:
+    """Names what was found, with the places that slots and numbers stand for."""
+
+    def __init__(self, copy: OriginCopy, by: Judging) -> None:
+        self._copy = copy
+        self._by = by
+
+    def partitions(self, topic: CopiedTopic, counts: Mapping[int, OriginCounts]) -> Tuple[PartitionVerdict, ...]:
+        """The verdicts on the partitions of the remote topic of `topic`."""
+        name = topic.remote_topic
+        gone = sum(each.expired for each in self._copy.sources if each.remote_topic == name)
+        own = [each for each in self._copy.remotes if each.topic == name]
+        if not own:
+            verdict, why = self._of_none(name)
+            return tuple(PartitionVerdict(n, 0, 0, verdict, None, (why,)) for n in range(topic.remote_partitions))
+        return tuple(self._verdict(each, counts.get(each.slot, NOTHING), gone) for each in own)
+
+    def _of_none(self, name: str) -> Tuple[str, str]:
+        if name in self._copy.others:
+            return NOT_COMPARED, ANOTHER_TOPIC
+        # In a shared topic they may be another writer's.
+        return (NOT_COMPARED, UNKNOWN) if name in self._copy.unknown and not self._by.shared else (EQUAL, NOT_BEGUN)
+
+    def _verdict(self, remote: Remote, found: OriginCounts, gone: int) -> PartitionVerdict:
+        difference = self._difference(remote, self._judged(remote, found))
+        nothing_left = (gone or remote.expired) and not found.records
+        # A compacted log may lack them all, and nothing says that it may.
+        unseen = NOT_COMPARED if found.missing and not found.records else EQUAL
+        verdict = DIFFERS if difference else EXPIRED if nothing_left else unseen
+        told = self._unknown(remote, found, gone)
+        return PartitionVerdict(remote.partition, found.records, found.bytes, verdict, difference, told)
+
+    def _judged(self, remote: Remote, found: OriginCounts) -> OriginCounts:
+        """`found` without what an exact copy may have as well."""
+        unsure = self._by.choice_unsure is not None
+        if unsure or remote.topic in self._copy.compacted:
+            found = replace(found, missing=0, first_missing=None)
+        if unsure or remote.topic in self._copy.thinned:
+            found = replace(found, not_made=0, first_not_made=None)
+        if self._by.shared:
+            found = replace(found, foreign=0, first_foreign=None)
+        if self._by.content_unsure is not None:
+            found = replace(found, changed=0, first_changed=None)
+        return found
+
+    def _difference(self, remote: Remote, found: OriginCounts) -> Optional[Difference]:
+        first = (
+            self._missing(remote, found.first_missing)
+            or self._too_much(DOUBLED, f"{_name(remote)} holds the record more often than once", found.first_doubled)
+            or self._elsewhere(remote, found.first_elsewhere)
+            or self._swapped(remote, found.first_swapped)
+            or self._changed(found.first_changed)
+            or self._too_much(
+                FOREIGN, f"{_name(remote)} holds a record that the flow does not make", found.first_not_made
+            )
+        )
+        if first is not None and self._by.changed:
+            kind, detail = by_the_rule(first.kind, first.detail)
+            first = first._replace(kind=kind, detail=detail)
+        why = f"{_name(remote)} holds a record without an origin of this flow"
+        first = first or self._too_much(FOREIGN, why, found.first_foreign)
+        if first is None:
+            return None
+        places = found.missing + found.doubled + found.elsewhere + found.swapped + found.changed
+        places += found.not_made + found.foreign
+        return Difference(remote.partition, first.kind, first.upstream, first.downstream, places, first.detail)
+
+    def _missing(self, remote: Remote, record: Optional[Told]) -> Optional[_First]:
+        if record is None:
+            return None
+        has = f"{self._source(record.origin)} has the record, and {_name(remote)} does not hold it"
+        if record.other is None:
+            return _First(LOST, record.upstream, None, has)
+        return _First(WRONG_PARTITION, record.upstream, None, f"{has}, {self._slot(record.other)} does")
+
+    def _too_much(self, kind: str, detail: str, record: Optional[Told]) -> Optional[_First]:
+        return None if record is None else _First(kind, record.upstream, record.downstream, detail)
+
+    def _elsewhere(self, remote: Remote, record: Optional[Told]) -> Optional[_First]:
+        if record is None or record.other is None:
+            return None
+        detail = f"{_name(remote)} holds a record that belongs to {self._slot(record.other)}"
+        return _First(WRONG_PARTITION, record.upstream, record.downstream, detail)
+
+    def _swapped(self, remote: Remote, record: Optional[Told]) -> Optional[_First]:
+        if record is None:
+            return None
+        holds = f"{_name(remote)} holds the record of {self._source(record.origin)}"
+        return _First(SWAPPED, record.upstream, record.downstream, f"{holds} ahead of one that comes before it there")
+
+    def _changed(self, record: Optional[ChangedRecord]) -> Optional[_First]:
+        if record is None:
+            return None
+        detail = f"the copy of the record of {self._source(record.origin)} is in its place, its content is not the same"
+        return _First(f"{CHANGED} {record.fields}", record.upstream, record.downstream, detail)
+
+    def _slot(self, slot: int) -> str:
+        return _name(self._copy.remotes[slot])
+
+    def _source(self, number: Optional[int]) -> str:
+        return "the source" if number is None else _name(self._copy.sources[number])
+
+    def _unknown(self, remote: Remote, found: OriginCounts, gone: int) -> Tuple[str, ...]:
+        by, copy = self._by, self._copy
+        said: Dict[str, int] = {
+            "{} offsets of its sources expired and cannot be compared": gone,
+            "{} offsets of the remote log expired and cannot be compared": remote.expired,
+            "{} records of the source may have expired on the remote log: not compared": found.gone,
+            "{} records are of source offsets before those that can be compared": found.before,
+            "{} records are of later source offsets than the ledger has: not compared": found.behind,
+            "{} records of other writers lie in between: not compared": found.foreign if by.shared else 0,
+            "{} records are of topics that the flow does not copy now: not compared": found.other,
+            "{} records are missing; compaction of the remote log may have taken them: not compared": (
+                found.missing if remote.topic in copy.compacted else 0
+            ),
+            "{} records are there beyond what a compacted source still has: not compared": (
+                found.not_made if remote.topic in copy.thinned else 0
+            ),
+            "the remote topic grew, so that keys moved: records are looked for in all of its partitions": (
+                remote.topic in copy.grown
+            ),
+        }
+        told = [sentence.format(count) for sentence, count in said.items() if count]
+        if by.content_unsure is not None:
+            told.append(f"what the flow makes of a record is not the same each time: not compared: {by.content_unsure}")
+        if by.choice_unsure is not None:
+            told.append(f"which records the flow makes is not the same each time: not compared: {by.choice_unsure}")
+        return tuple(told)
+
+
+def _name(each: Union[Remote, Source]) -> str:
+    return f"{each.topic}-{each.partition}"

@@ -33,6 +33,11 @@ def of_unlisted(copied: CopiedPartition) -> PartitionReport:
     return _report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}")
 
 
+def refusal_of(copied: CopiedPartition, reason: str) -> PartitionReport:
+    """The report of a partition that is not to go on before somebody has looked."""
+    return _report(copied, reason, refused=True)
+
+
 def _report(copied: CopiedPartition, reason: str, refused: bool = False) -> PartitionReport:
     return PartitionReport(
         topic=copied.topic,

@@ -1,5 +1,4 @@
-"""A flow's `where`, `select`, `transform` and so on: rows of Spark's source in, rows to be written out. Nothing is read.
-"""
+"""A flow's `where`, `select` and `transform`: rows of Spark's source in, rows to be written out. Nothing is read."""
 
 from __future__ import annotations
 

@@ -8,19 +8,28 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 from pyspark.sql import DataFrame
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.replicate.journal import BatchRef
+from mirror_lib.replicate.journal import BatchRef, position_row
 from mirror_lib.replicate.lanes import PartitionReport, TaskReport, nothing_copied
+from mirror_lib.replicate.loss import CONTINUE_HINT, left_the_log
 from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, outcome_of, snapshot_of
 from mirror_lib.replicate.positions import Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.second_look import looked_again
 from mirror_lib.replicate.source_progress import SourceProgress
-from mirror_lib.replicate.stopped import StoppedPartitions
+from mirror_lib.replicate.stopped import StoppedPartitions, refusal_of
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import Given, RowMirror
 from mirror_lib.rows.writer import RowsReport
-from mirror_lib.state.records import LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey
+from mirror_lib.state.records import (
+    DATA_LOST,
+    Incident,
+    LedgerRuns,
+    LetterPlace,
+    OffsetSyncs,
+    PartitionKey,
+    Position,
+)
 
 
 class KeptMirror(RowMirror):
@@ -53,7 +62,7 @@ class KeptMirror(RowMirror):
 
     def not_copied(self) -> Sequence[str]:
         """What `--until` names and the flow does not copy, as `topic-partition`."""
-        copied = [each.source for each in self._topics.partitions.values()]
+        copied = [each.source for each in self._partitions.values()]
         return [f"{topic}-{partition}" for topic, partition in self._positions.bounds.unknown(copied)]
 
     def behind(self) -> bool:
@@ -64,7 +73,7 @@ class KeptMirror(RowMirror):
     def look(self, passed: bool) -> None:
         """The query has ended, or there was nothing to read: find out whether `--until` is reached, and show where the
         flow stands. `passed` is what `passed()` said before the ends of logs were looked up."""
-        self._reached = self._positions.reached(self._topics.partitions, self._stopped.parts, passed)
+        self._reached = self._positions.reached(self._partitions, self._stopped.parts, passed)
         self._watch([], BatchRef("", -1), 0.0)
 
     def passed(self) -> bool:
@@ -72,13 +81,33 @@ class KeptMirror(RowMirror):
         return self._positions.bounds.passed()
 
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
-        partitions = self._topics.partitions
+        partitions = self._partitions
         ranges = self._positions.ranges(partitions, batch)
         self._progress.begun(partitions, ranges)
         self._stopped.begin(partitions, ranges)
-        going = (each for each in ranges if each.refused is None and each.key not in self._stopped.parts)
-        self._going = {each.source: each for each in going}
+        going = [each for each in ranges if each.refused is None and each.key not in self._stopped.parts]
+        self._pass_over_losses([each for each in going if each.log_start > each.start.upstream_offset], batch)
+        self._going = {each.source: each for each in going if each.key not in self._stopped.parts}
         return {source: self._positions.at(each.key).upstream_offset for source, each in self._going.items()}
+
+    def _pass_over_losses(self, lost: Sequence[Range], batch: BatchRef) -> None:
+        """Of partitions whose log on the source begins behind where their copy ends: what an interrupted attempt wrote
+        of that is found by its origins all the same."""
+        passes = self.flow.on_data_loss == "continue"
+        for each in lost:
+            at, reason = each.start, left_the_log(each.source, each.start.upstream_offset, each.log_start)
+            copied = self._partitions[each.key]
+            if not passes:
+                self._stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}"))
+                continue
+            # The incident first: a crash in between tells of it twice, and never moves past records without a word.
+            self._journal.note([Incident(DATA_LOST, *each.source, at.upstream_offset, each.log_start, reason)], batch)
+            behind = Position(each.log_start, at.downstream_offset)
+            self._journal.append([position_row(copied, behind)], batch)
+            self._positions.move(each.key, behind)
+
+    def _left_out(self) -> bool:
+        return self._stopped.some_may_go_on()
 
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
         found: Dict[TopicPartition, Tuple[int, int]] = {}
@@ -94,7 +123,8 @@ class KeptMirror(RowMirror):
         lanes: List[LaneTask] = []
         for source in ranges:
             key = self._going[source].key
-            copied = self._topics.partitions[key]
+            # What a remote topic takes may have been looked up since.
+            copied = self._topics.partitions.get(key, self._partitions[key])
             lanes.append(
                 LaneTask(
                     copied.remote,
@@ -119,7 +149,7 @@ class KeptMirror(RowMirror):
         return rows.coalesce(self._rates.tasks(self.flow.tasks_max))
 
     def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
-        partitions = self._topics.partitions
+        partitions = self._partitions
         reports = looked_again(self.flow.name, self._topics, self._reports(found, ranges, seconds))
         outcome = outcome_of(reports, partitions, self._positions, self._rejections)
         skipped = [each for report in found for each in report.incidents]
@@ -147,7 +177,7 @@ class KeptMirror(RowMirror):
         found: List[LedgerRuns] = []
         for lane in letters:
             if lane.source is not None and lane.syncs:
-                copied = self._topics.partitions[self._going[lane.source].key]
+                copied = self._partitions[self._going[lane.source].key]
                 dead = replace(copied, remote_topic=lane.remote[0], remote_topic_id=self._dead_topic_id())
                 runs = dead.ledger_runs(OffsetSyncs(*lane.source, lane.syncs))
                 found.append(replace(runs, remote_partition=lane.remote[1]))
@@ -162,7 +192,7 @@ class KeptMirror(RowMirror):
             if source not in seen:
                 key = self._going[source].key
                 stands = self._positions.at(key).downstream_offset
-                remote = self._topics.partitions[key].remote_topic
+                remote = self._partitions[key].remote_topic
                 silent.append(PartitionReport(source[0], remote, source[1], end, stands, 0, -1))
         return [*reports, replace(nothing_copied(len(reports)), partitions=tuple(silent))]
 

@@ -193,11 +193,11 @@ class Lane:
         reason = f"the log of {name_of(self.remote)} ends at {end}, {stands}"
         self.stop(reason, max(0, self._acknowledged))
 
-    def take_over(self, client: LogClient, producer: Producer, provenance: Optional[Provenance]) -> None:
+    def take_over(self, client: LogClient, provenance: Optional[Provenance]) -> None:
         """Append as `producer`, whose fence is up, behind what the remote log holds. Without `provenance` no record has
         an origin, and nothing is read. Raises `Disconnected`, `ClusterError`."""
         task = self.task
-        self.producer, self._known, self._sequence, self._acknowledged_sequence = producer, True, 0, 0
+        self._known, self._sequence, self._acknowledged_sequence = True, 0, 0
         end = told_ends(client, [self.remote])[self.remote]
         try:
             entries = log_entries(client, self.remote, task.downstream_offset, READ_UNCOMMITTED)

@@ -10,7 +10,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,8 +28,10 @@ from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lane_state import FENCE_LASTS_SECONDS
 from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport
+from mirror_lib.replicate.positions import Partitions
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.starts import SourceCluster
+from mirror_lib.replicate.tailing import LEFT_OUT_SECONDS
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
 from mirror_lib.rows.change import FlowChange, needless, remote_names
@@ -113,7 +115,11 @@ class RowMirror(ABC):
         self._pace = RowPace(flow, self._rates)
         self._held: Dict[LaneKey, HeldLane] = {}
         self._counts: Dict[str, int] = {}
-        self._seen: FrozenSet[object] = frozenset()
+        # Up to where the query has read each source partition.
+        self._read_to: Dict[TopicPartition, int] = {}
+        # Those of the query.
+        self._partitions: Partitions = {}
+        self._begun_at = time.monotonic()
         self._most_offsets = 0
         self._reached = False
         self._cycles = 0
@@ -132,30 +138,41 @@ class RowMirror(ABC):
         """Look at both clusters and decide where each partition goes on; what the flow's query is to read, or `None`
         where no partition can go on. What has to be true before anything is copied is in the ledger afterwards."""
         self._topics.refresh()
-        self._seen = frozenset(self._topics.partitions)
+        self._partitions = self._topics.partitions
+        self._begun_at = time.monotonic()
         self._look_up_counts()
         starts = self._begin(batch)
         if not starts:
             return None
+        self._read_to = dict(starts)
         self._most_offsets = self._pace.offsets({topic for topic, _ in starts})
         return Reading(starts, self._most_offsets)
 
     def outdated(self) -> bool:
         """Whether the query reads something else than it should by now, and is to be begun anew."""
-        if self._pace.resize(self._most_offsets, {each.topic for each in self._topics.partitions.values()}):
+        if self._pace.resize(self._most_offsets, {each.topic for each in self._partitions.values()}):
             return True
-        return frozenset(self._topics.present()) != self._seen
+        if self._left_out() and time.monotonic() - self._begun_at > LEFT_OUT_SECONDS:
+            return True
+        return self._topics.present().keys() != self._partitions.keys()
 
     def copy_rows(self, rows: DataFrame, batch: BatchRef, ends: Mapping[TopicPartition, int]) -> None:
         """Write the rows of a micro-batch, which goes to before these `ends`. Raises `FencedError` when another driver
         took over, `ClusterError` when a cluster stays away, `MirrorError` where a record stops the flow."""
         self._pace.wait(self._stop)
+        read = {source: (self._read_to[source], end) for source, end in ends.items()}
+        self._read_to.update(ends)
         ranges, offsets, started = self._ranges(ends), None, time.monotonic()
+        for (topic, number), (at, _) in ranges.items():
+            if at < read[(topic, number)][0]:
+                # This query has read beyond what is written, as another process had the turn: its rows would be lost.
+                beyond = f"{topic}-{number} was read beyond offset {at}, where its copy ends"
+                raise ClusterError(f"{self.flow.name}: {beyond}", "the next start goes on there")
         deadline = started + PATIENCE_SECONDS
         while ranges and not self._stop.is_set() and self._has_turn():
             offsets = offsets or sum(end - at for at, end in ranges.values())
             began, mono = time.time(), time.monotonic()
-            found = self._stage(rows, ranges, began)
+            found = self._stage(rows, read, ranges, began)
             if self._is_whole(found):
                 self._settle(found, ranges, batch, time.monotonic() - mono)
                 deadline = time.monotonic() + PATIENCE_SECONDS
@@ -165,7 +182,7 @@ class RowMirror(ABC):
             else:
                 time.sleep(RETRY_SECONDS)
                 self._topics.refresh()
-                if frozenset(self._topics.partitions) != self._seen:
+                if self._topics.partitions.keys() != self._partitions.keys():
                     raise ClusterError(f"{self.flow.name}: its topics are others by now")
         if offsets is not None and not self._stop.is_set():
             self._pace.pay(offsets, time.monotonic() - started)
@@ -203,6 +220,10 @@ class RowMirror(ABC):
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]: ...
 
     @abstractmethod
+    def _left_out(self) -> bool:
+        """Whether a partition that the query does not read may go on later."""
+
+    @abstractmethod
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
         """What is left of each source partition to before these ends, where there is anything."""
 
@@ -219,9 +240,9 @@ class RowMirror(ABC):
     def _has_turn(self) -> bool:
         return self._group is None or self._group.has_turn()
 
-    def _stage(self, rows: DataFrame, ranges: Ranges, began: float) -> List[RowsReport]:
-        plan = self._plan(ranges, began)
-        copied = [(each.topic, each.remote_topic) for each in self._topics.partitions.values()]
+    def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
+        plan = self._plan(read, ranges, began)
+        copied = [(each.topic, each.remote_topic) for each in self._partitions.values()]
         names = remote_names(sorted(set(copied)), self._counts)
         changed = self._made(self._pace.counted(rows, {topic for topic, _ in ranges}), names)
         plan = replace(plan, only_topic=next(iter(names.topics)) if len(names.topics) == 1 else "")
@@ -236,8 +257,8 @@ class RowMirror(ABC):
         self._remember(found, began)
         return found
 
-    def _plan(self, ranges: Ranges, began: float) -> RowsPlan:
-        flow, ids = self.flow, {each.topic: each.source_topic_id for each in self._topics.partitions.values()}
+    def _plan(self, read: Ranges, ranges: Ranges, began: float) -> RowsPlan:
+        flow, ids = self.flow, {each.topic: each.source_topic_id for each in self._partitions.values()}
         lanes: Dict[LaneKey, LaneTask] = {}
         for lane in self._lanes(ranges):
             held = self._held.get((lane.remote, lane.source))
@@ -248,6 +269,7 @@ class RowMirror(ABC):
         return RowsPlan(
             flow=flow.name,
             provenance=provenance,
+            read=read,
             ranges=ranges,
             lanes=lanes,
             source_alias=flow.source.alias,
@@ -305,7 +327,7 @@ class RowMirror(ABC):
     def _look_up_counts(self) -> None:
         """How many partitions remote topics have. Raises `ClusterError` where one is not there."""
         there, dead = self._target.topics(), self._change.dead_letter_topic
-        names = {each.remote_topic for each in self._topics.partitions.values()}
+        names = {each.remote_topic for each in self._partitions.values()}
         for name in names | ({dead} if dead is not None and names else set()):
             if name not in there:
                 raise ClusterError(f"{self.flow.name}: there is no topic {name} on {self.flow.target.alias}")

@@ -70,7 +70,7 @@ class PlacedMirror(RowMirror):
 
     def stopped(self) -> Sequence[PartitionReport]:
         """Those of which the source told nothing at the last look. What else stops a partition ends the flow."""
-        unlisted = {each.source: each for each in self._topics.partitions.values() if each.source in self._untold}
+        unlisted = {each.source: each for each in self._partitions.values() if each.source in self._untold}
         return [of_unlisted(each) for each in unlisted.values()]
 
     def not_copied(self) -> Sequence[str]:
@@ -88,8 +88,8 @@ class PlacedMirror(RowMirror):
 
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
         copied = self._copied()
-        partitions = {each.source: each for each in self._topics.partitions.values()}
-        refuse_new_remote_topics(self._last, list(self._topics.partitions.values()))
+        partitions = {each.source: each for each in self._partitions.values()}
+        refuse_new_remote_topics(self._last, list(self._partitions.values()))
         new = [each for source, each in partitions.items() if source not in self._stands]
         starts = self._starts.of(new)
         waiting = self._starts.untold(new, starts)
@@ -119,7 +119,7 @@ class PlacedMirror(RowMirror):
         """The remote partitions that the table does not know, as they stand: what others wrote to a shared one is not
         looked at. Raises `ClusterError`, and `RefusedError` where a remote topic is another one by now."""
         there, flow = self._target.topics(), self.flow
-        names = {each.remote_topic for each in self._topics.partitions.values()}
+        names = {each.remote_topic for each in self._partitions.values()}
         before = {row.topic: row.topic_id for row in self._remote_rows.values()}
         for name in names:
             if before.get(name, there[name].topic_id) != there[name].topic_id:
@@ -139,6 +139,9 @@ class PlacedMirror(RowMirror):
             for (topic, number), log in ((place, told[place]) for place in new)
         ]
 
+    def _left_out(self) -> bool:
+        return bool(self._untold)
+
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
         bounds = self._bounds.of(self._copied())
         found: Dict[TopicPartition, Tuple[int, int]] = {}
@@ -150,7 +153,7 @@ class PlacedMirror(RowMirror):
 
     def _lanes(self, ranges: Ranges) -> List[LaneTask]:
         limits, shared = self._topics.limits, self.flow.shared_remote_topics
-        names = {each.remote_topic for each in self._topics.partitions.values()}
+        names = {each.remote_topic for each in self._partitions.values()}
         lanes = [
             LaneTask(place, None, self._transactional_id(place), at, limits[place[0]], shared=shared)
             for place, at in self._at.items()
@@ -229,7 +232,7 @@ class PlacedMirror(RowMirror):
         """Write down up to where the dead letter topic's partitions need not be read back any more."""
         rows: List[LedgerRow] = []
         source = next(iter(ranges))
-        copied = next(each for each in self._topics.partitions.values() if each.source == source)
+        copied = next(each for each in self._partitions.values() if each.source == source)
         for lane in (lane for lane in lanes if self._is_dead(lane.remote)):
             topic, number = lane.remote
             self._letters_at[number] = lane.downstream
@@ -246,14 +249,14 @@ class PlacedMirror(RowMirror):
             self._group.offer(told)
 
     def _copied(self) -> List[TopicPartition]:
-        return sorted({each.source for each in self._topics.partitions.values()})
+        return sorted({each.source for each in self._partitions.values()})
 
     def _left(self) -> Dict[TopicPartition, int]:
         return {source: max(0, end - self._stands.get(source, end)) for source, end in self._ends.items()}
 
     def _part(self, remote: TopicPartition, records: int, nbytes: int, seconds: float) -> PartitionReport:
         """What the table at a run's end counts, under the source topics of a remote topic."""
-        topics = sorted({each.topic for each in self._topics.partitions.values() if each.remote_topic == remote[0]})
+        topics = sorted({each.topic for each in self._partitions.values() if each.remote_topic == remote[0]})
         more = len(topics) - NAMES_TOLD
         name = ", ".join(topics[:NAMES_TOLD] or [remote[0]]) + (f" and {more} more" if more > 0 else "")
         taken = seconds if records else 0.0

@@ -33,6 +33,10 @@ QUEUE_BYTES = 8 * 1024 * 1024
 # How long to wait for an answer before what is in flight is given up, and looked for by whoever fences next.
 PATIENCE_SECONDS = 30.0
 MOST_FAILED = 10
+NO_SUCH_ORIGIN = (
+    "the flow gives a record of it, which is not in this micro-batch; `transform` must leave topic, partition and "
+    "offset as they are"
+)
 NO_SUCH_PLACE = "the flow gives it a place that is not one of the flow's, where it would be lost"
 
 # A remote partition, and the source partition where only its rows go by the lane.
@@ -43,14 +47,16 @@ LaneKey = Tuple[Partition, Optional[Partition]]
 class RowsPlan:
     """What every task of a stage is told.
 
-    `ranges`: what of each source partition is to be written; rows outside are left out. `lanes` are all that rows may
-    need. Rows without a remote partition go to `only_remote` of their source partition, those without a topic are of
-    `only_topic`. Without `provenance` records get no origin, and what is done again is written again. `skips`: a row
-    that failed and has no place is left out. `source_ids` are those of the source's topics, as far as they have any.
+    `read` is the micro-batch, and `ranges` what of it is to be written; its other rows are left out. `lanes` are all
+    that rows may need. Rows without a remote partition go to `only_remote` of their source partition, those without a
+    topic are of `only_topic`. Without `provenance` records get no origin, and what is done again is written again.
+    `skips`: a row that failed and has no place is left out. `source_ids` are those of the source's topics, as far as
+    they have any.
     """
 
     flow: str
     provenance: Optional[Provenance]
+    read: Ranges
     ranges: Ranges
     lanes: Mapping[LaneKey, LaneTask]
     source_alias: str
@@ -146,8 +152,14 @@ class RowWriter:
 
     def _take(self, stretch: Stretch) -> None:
         source, plan = stretch.source, self._plan
+        begin, end = plan.read.get(source, (0, 0))
+        told = [at for at, _ in stretch.failures]
+        told += [stretch.rows.first, stretch.rows.last] if len(stretch.rows) else []
+        strange = [at for at in told if not begin <= at < end]
+        if strange:
+            self._failed.append((source, strange[0], NO_SUCH_ORIGIN))
+            return
         if source not in plan.ranges:
-            self._failed.append((source, stretch.rows.first if len(stretch.rows) else -1, NO_SUCH_PLACE))
             return
         remote = stretch.remote or plan.only_remote.get(source)
         key = next((each for each in ((remote, source), (remote, None)) if each in plan.lanes), None)
@@ -170,15 +182,15 @@ class RowWriter:
 
     def _lane(self, key: LaneKey) -> Lane:
         if key not in self._open:
-            self._open[key] = lane = self._opened(self._plan.lanes[key])
+            # Known before it is fenced: whatever breaks then, its driver is told which producer it came to.
+            self._open[key] = lane = Lane(self._plan.lanes[key], self._plan.ranges, self._plan.skips)
             self._by_remote.setdefault(lane.remote, []).append(lane)
+            self._begin(lane)
         return self._open[key]
 
-    def _opened(self, task: LaneTask) -> Lane:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        ends = self._connected(deadline)
-        lane = Lane(task, self._plan.ranges, self._plan.skips)
-        end = ends.get(task.remote)
+    def _begin(self, lane: Lane) -> None:
+        task, deadline = lane.task, time.monotonic() + PATIENCE_SECONDS
+        end = self._connected(deadline).get(task.remote)
         if end is None:
             raise Disconnected(f"{self._client.alias}: {name_of(task.remote)} does not tell the end of its log")
         if end < task.downstream_offset:  # before a fence, whose marker would fill the place of what was lost
@@ -186,8 +198,8 @@ class RowWriter:
         elif task.producer is not None and task.sequence is not None and not self._retried:
             lane.go_on(end)
         else:
-            lane.take_over(self._client, self._fenced(task, deadline), self._plan.provenance)
-        return lane
+            lane.producer = self._fenced(task, deadline)
+            lane.take_over(self._client, self._plan.provenance)
 
     def _fenced(self, task: LaneTask, deadline: float) -> Producer:
         """A new producer of the lane, after which no earlier one can append. Only who has the lane by his driver's word
@@ -243,8 +255,11 @@ class RowWriter:
         try:
             renewed = refresh(self._client, held, time.monotonic() + PATIENCE_SECONDS)
             ends = log_ends(self._client, [lane.remote for lane in aged.values()])
-        except (AnswerLost, Disconnected) as error:
+        except Disconnected as error:
             log.warning("%s task %d: %s; the next one looks", self._plan.flow, self._number, error)
+            if isinstance(error, AnswerLost):  # nobody knows which producer the lane came to
+                for lane in aged.values():
+                    lane.producer = None
         for name, lane in aged.items():
             lane.marked(renewed.get(name), ends.get(lane.remote))
 

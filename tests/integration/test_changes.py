@@ -10,12 +10,13 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from mirror_lib.rows.changed import CHANGED_DDL, ERROR_HEADER, KAFKA_ROWS_DDL, PROVENANCE, changed, no_rows
-from mirror_lib.rows.check import is_deterministic
-from mirror_lib.rows.murmur2 import placed
-from mirror_lib.rows.remote_names import RemoteNames
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ConfigError
+from mirror_lib.rows.changed import CHANGED_DDL, ERROR_HEADER, KAFKA_ROWS_DDL, changed, no_rows
+from mirror_lib.rows.check import check_change, placement_fault
+from mirror_lib.rows.murmur2 import placed
+from mirror_lib.rows.remote_names import RemoteNames
 from tests.lab.brokers import KafkaBroker
 from tests.lab.java_producer import produce_by_java
 from tests.lab.readers import read_topic
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("compiled_statements", "casts_that_fail")
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NOON_MS = int(NOON.timestamp() * 1000)
 HEADERS: List[Tuple[str, Optional[bytes]]] = [("n", b"1"), ("n", None)]
-NAMES = RemoteNames("A", {"orders": ("A.orders",), "audit": ("A.audit",)}, {"A.orders": 4, "A.audit": 3, "dead": 2})
+NAMES = RemoteNames({"orders": ("A.orders",), "audit": ("A.audit",)}, {"A.orders": 4, "A.audit": 3, "dead": 2})
 Record = Dict[str, Any]
 
 
@@ -115,24 +116,18 @@ def test_a_record_that_fails_is_told_alone_and_the_others_go_on(spark: SparkSess
     assert (bad["remote_topic"], bad["remote_partition"], bad["key"], bad["value"]) == (None, None, b"k", b"x")
 
 
-def test_a_dead_letter_is_the_record_as_it_came_with_its_origin_and_the_reason(spark: SparkSession) -> None:
+def test_a_dead_letter_is_the_record_as_it_came_with_the_reason(spark: SparkSession) -> None:
     change = RecordChange(where="cast(cast(value as string) as int) > 5", dead_letter_topic="dead")
     found = outcome(spark, change, record(1, b"9"), record(2, b"x", b"k", headers=HEADERS), record(3, b"1"))
     assert values(found) == [(1, b"9"), (2, b"x")]
     dead = found[1]
     assert (dead["remote_topic"], dead["remote_partition"], dead["key"]) == ("dead", 1, b"k")
-    origin = [(name, value) for name, value in zip(PROVENANCE, (b"A", b"orders", b"3", b"2"))]
-    assert dead["headers"] == [*HEADERS, *origin, (ERROR_HEADER, dead["failure"].encode())]
+    assert dead["headers"] == [*HEADERS, (ERROR_HEADER, dead["failure"].encode())]
     assert dead["failure"] == "where cannot be computed: cast(cast(value as string) as int) > 5"
 
 
-def test_provenance_comes_behind_the_records_own_headers(spark: SparkSession) -> None:
-    (row,) = outcome(spark, RecordChange(provenance_headers=True), record(5, b"v", headers=HEADERS))
-    assert row["headers"] == [*HEADERS, *zip(PROVENANCE, (b"A", b"orders", b"3", b"5"))]
-
-
 def test_one_topic_goes_to_several_and_a_select_may_choose(spark: SparkSession) -> None:
-    names = RemoteNames("A", {"orders": ("eu", "all")}, {"eu": 4, "all": 8, "dead": 1})
+    names = RemoteNames({"orders": ("eu", "all")}, {"eu": 4, "all": 8, "dead": 1})
     found = outcome(spark, RecordChange(), record(1, b"v"), record(2, b"w"), names=names)
     places = [(row["source_offset"], row["remote_topic"]) for row in found]
     assert places == [(1, "eu"), (1, "all"), (2, "eu"), (2, "all")]
@@ -222,6 +217,10 @@ def nothing(rows):
 
 def upper(rows):
     return rows.withColumn("value", F.udf(lambda value: bytes(value).upper(), "binary")("value"))
+
+def random(rows):
+    other = F.udf(lambda value: value, "binary").asNondeterministic()
+    return rows.withColumn("value", other("value"))
 '''
 
 
@@ -303,7 +302,7 @@ def test_what_cannot_be_meant_is_refused(spark: SparkSession, change: RecordChan
     [
         (RecordChange(), None),
         (RecordChange(where="key is not null", select="*, sha2(value, 256) as value", partitioner=KEY), None),
-        (RecordChange(where="pmod(xxhash64(key), 10) = 0", provenance_headers=True, dead_letter_topic="dead"), None),
+        (RecordChange(where="pmod(xxhash64(key), 10) = 0", dead_letter_topic="dead"), None),
         (RecordChange(where="rand() < 0.1"), "rand() gives another value each time it is asked"),
         (RecordChange(where="rand(42) < 0.1"), "use a hash of the key, as in pmod(xxhash64(key), 10) = 0"),
         (RecordChange(select="*, uuid() as key"), "uuid() gives another value each time it is asked"),
@@ -311,20 +310,46 @@ def test_what_cannot_be_meant_is_refused(spark: SparkSession, change: RecordChan
         (RecordChange(where="timestamp > now() - interval 1 day"), "now() is another time each time it is asked"),
         (RecordChange(where="to_date(timestamp) = current_date()"), "current_date() is another day tomorrow"),
         (RecordChange(where="unix_timestamp() > 0"), "current_timestamp() is another time"),
-        (RecordChange(select="*, reflect('java.util.UUID', 'randomUUID') as key"), "a Java method may give another"),
-        (RecordChange(transform="house_of_changes:upper"), "is a function that Spark cannot look into"),
-        (RecordChange(transform="house_of_changes:upper", deterministic=True), None),
-        (RecordChange(transform="house_of_changes:upper", where="rand() < 1", deterministic=True), "rand() gives"),
-        (RecordChange(deterministic=False), "transform.deterministic is false"),
+        (RecordChange(transform="house_of_changes:upper"), None),
+        (RecordChange(transform="house_of_changes:upper", where="rand() < 1"), "rand() gives"),
+        (RecordChange(transform="house_of_changes:random"), "is declared non-deterministic"),
     ],
 )
 def test_what_cannot_be_repeated_is_known_with_its_reason(
     spark: SparkSession, rules: Dict[str, str], change: RecordChange, reason: Optional[str]
 ) -> None:
-    given = RecordChange(**{**vars(change), "places": rules})
-    certain, why = is_deterministic(changed(no_rows(spark), given, NAMES), given.deterministic)
+    certain, why = check_change(spark, flow_of(change, rules))
     assert certain is (reason is None)
     assert why.count(reason or "") >= 1 and bool(why) is not certain
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (RecordChange(partitioner=KEY), None),
+        (RecordChange(select="*, uuid() as key"), None),
+        (RecordChange(select="*, cast(rand() as string) as value", partitioner=KEY), None),
+        (RecordChange(select="*, sha2(value, 256) as key", partitioner=KEY), None),
+        (RecordChange(select="*, uuid() as key", partitioner=KEY), "uuid() gives another value"),
+        (RecordChange(select="*, concat('k', rand()) as key", partitioner=3), "rand() gives another value"),
+        (RecordChange(select="*, if(rand() < 0.5, 'A.orders', 'x') as remote_topic"), "rand() gives another value"),
+        (RecordChange(transform="house_of_changes:random"), None),
+        (RecordChange(transform="house_of_changes:random", partitioner=KEY), "is declared non-deterministic"),
+        (RecordChange(transform="house_of_changes:upper", partitioner=KEY), None),
+    ],
+)
+def test_place_that_may_be_another_the_next_time_is_refused_with_its_reason(
+    spark: SparkSession, rules: Dict[str, str], change: RecordChange, reason: Optional[str]
+) -> None:
+    told = placement_fault(spark, flow_of(change, rules))
+    assert (told is None) is (reason is None)
+    assert reason is None or reason in str(told)
+
+
+def flow_of(change: RecordChange, rules: Dict[str, str]) -> ReplicationFlow:
+    given = RecordChange(**{**vars(change), "places": rules})
+    source, target = (ClusterConfig(alias, {"bootstrap.servers": "none:1"}) for alias in "AB")
+    return ReplicationFlow(source, target, change=given)
 
 
 def test_all_steps_are_one_stage_without_a_shuffle(spark: SparkSession) -> None:

@@ -83,7 +83,7 @@ def test_function_that_raises_on_an_executor_is_told_by_what_it_raised(
     flow: OneFlow, spark: SparkSession, placing: bool
 ) -> None:
     (flow.directory / "house_of_failures.py").write_text(HOUSE)
-    flow.settings.update({"transform": "house_of_failures:customers", "transform.deterministic": "true"})
+    flow.settings["transform"] = "house_of_failures:customers"
     if placing:
         flow.settings["partitioner"] = "key"
     told = "source->target: LookupError: no such customer (the executors' logs have the trace)"

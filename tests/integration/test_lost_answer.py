@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, Callable, Iterator, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 import pytest
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.errors import FencedError
 from mirror_lib.log.batch import Producer
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Network
+from mirror_lib.log.connection import Future, LogClient, Network
 from mirror_lib.log.fence import fence, init_producer
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
-from mirror_lib.log.tail import glances
-from mirror_lib.records.ready import made_ready, marked_again
-from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, lane_of
+from mirror_lib.rows.writer import RowWriter
 from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.one_flow import OneFlow
+from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LANE = "lane of one"
 # No broker has this id: what is sent to it gets no answer.
@@ -99,21 +103,21 @@ def test_lane_that_was_taken_over_is_told_so(
         refresh(client, [lane], soon())
 
 
-def pass_of_rows(target: KafkaBroker, topic: str) -> TaskPlan:
-    """One into the first partition of an empty topic."""
-    task = PartitionTask(topic, topic, 0, 0, 0, 0, None, 1_000_000)
-    lanes, options = {lane_of(topic, 0): topic}, {"bootstrap_servers": target.bootstrap}
-    return TaskPlan(0, "A->B", lanes, {}, (task,), "A", "B", {}, options, confirmed_at=time.time())
-
-
-def test_pass_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
-    target: KafkaBroker, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+def test_task_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
+    target: KafkaBroker,
+    source_cluster: KafkaBroker,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topic = target.create_topic(topic_name("lost"), 1)
-    lane, plan = lane_of(topic, 0), pass_of_rows(target, topic)
-    (task,) = plan.tasks
-    ready = made_ready(plan).plan
-    whole = PartitionReport(topic, topic, 0, 1, ready.tasks[0].downstream_offset, 0, 1)
+    flow = OneFlow(source_cluster, target, topic_name("lost"), tmp_path, settings={"engine": "records"})
+    flow.fill(60)
+    flow.create_remote_topic()
+    plan = replace(plan_of(flow, 20), epoch_kept_seconds=1e12)
+    first = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
+    # Its records are old, so that it fences again behind them; that answer is lost.
+    plan = replace(next_plan(plan, lanes_of([first]), 40), epoch_kept_seconds=3600.0)
 
     def cut(*given: Any) -> Cut:
         client = Cut(*given)
@@ -121,27 +125,12 @@ def test_pass_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
         return client
 
     with monkeypatch.context() as patched:
-        patched.setattr("mirror_lib.records.ready.LogClient", cut)
-        marked = marked_again(ready, [whole], [(topic, 0)])
-    behind = replace(task, downstream_offset=marked.reports[0].downstream_offset, sequence=marked.reports[0].sequence)
-    goes_on = made_ready(replace(plan, producers=marked.producers, tasks=(behind,)))
-    assert goes_on.plan.producers[lane].epoch > ready.producers[lane].epoch
-
-
-def test_line_that_breaks_behind_a_fence_is_no_takeover(
-    target: KafkaBroker, topic_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = target.create_topic(topic_name("broken"), 1)
-    lane, plan = lane_of(topic, 0), pass_of_rows(target, topic)
-    held_by_the_driver = made_ready(plan).plan.producers
-    breaks = [Disconnected("the line is cut")]
-
-    def looked_behind(*given: Any) -> Any:
-        if breaks:
-            raise breaks.pop()
-        return glances(*given)
-
-    monkeypatch.setattr("mirror_lib.records.ready.glances", looked_behind)
-    goes_on = made_ready(replace(plan, producers=held_by_the_driver))
-    assert not breaks
-    assert goes_on.plan.producers[lane].epoch > held_by_the_driver[lane].epoch
+        patched.setattr("mirror_lib.rows.writer.LogClient", cut)
+        second = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
+    lanes = lanes_of([second])
+    assert not second.fenced
+    assert [(lane.producer, lane.sequence) for lane in lanes] == [(None, None)] * 3
+    plan = next_plan(plan, lanes, 60)
+    third = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
+    assert not (third.fenced or third.broken)
+    assert flow.differences() == []

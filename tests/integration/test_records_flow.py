@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Tuple
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import Producer
 
 from mirror_lib.cli import main
+from mirror_lib.errors import RefusedError
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.one_flow import OneFlow
-from tests.lab.readers import LogRecord, read_topic
+from tests.lab.readers import LogRecord, origin_of, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,8 @@ def letters_of(flow: OneFlow) -> List[LogRecord]:
 
 
 def origins(letters: List[LogRecord]) -> List[Tuple[str, str]]:
-    return sorted((_header(each, "partition"), _header(each, "offset")) for each in letters)
+    told = [(origin_of(each) or "").split("/") for each in letters]
+    return sorted((partition, offset) for _, _, partition, offset, _ in told)
 
 
 def without_value(flow: OneFlow) -> List[Tuple[str, str]]:
@@ -62,31 +64,60 @@ def test_run_whose_worker_is_killed_goes_on_and_its_copy_is_exact(spark: SparkSe
     flow.fill(200)
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
+    assert flow.false_origins() == []
 
 
-def test_rows_that_differ_each_time_are_doubled_by_a_kill_and_that_is_told(spark: SparkSession, flow: OneFlow) -> None:
+def test_values_that_differ_each_time_are_copied_once_whatever_is_killed(spark: SparkSession, flow: OneFlow) -> None:
     flow.settings["select"] = "\"*, coalesce(cast(cast(rand() as string) as binary), value) as value\""
     crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
     assert run_mirror(flow.config, crash=crash) == -9
+    assert flow.copies() == RECORDS * flow.partitions
     assert flow.run(spark).error is None
-    assert flow.copies() > RECORDS * flow.partitions
-    rows = spark.read.format("delta").load(str(flow.state / "incidents")).collect()
-    assert {row["kind"] for row in rows} == {"copied again"}
+    assert flow.copies() == RECORDS * flow.partitions
+    assert flow.false_origins() == []
+
+
+def test_without_provenance_a_kill_doubles_records(spark: SparkSession, flow: OneFlow) -> None:
+    """The negative control of the test above."""
+    flow.settings["provenance"] = "off"
+    crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
+    assert run_mirror(flow.config, crash=crash) == -9
+    assert flow.run(spark).error is None
+    assert flow.copies() == 2 * RECORDS * flow.partitions
+
+
+def test_place_that_differs_each_time_is_refused(spark: SparkSession, flow: OneFlow) -> None:
+    flow.settings.update({"partitioner": "key", "select": "\"*, cast(rand() as string) as key\""})
+    error = flow.run(spark).error
+    assert isinstance(error, RefusedError) and "rand()" in str(error)
+    assert flow.copies() == 0
+
+
+def test_remote_topic_with_records_of_somebody_else_is_refused(spark: SparkSession, flow: OneFlow) -> None:
+    flow.create_remote_topic()
+    producer = Producer({"bootstrap.servers": flow.target.bootstrap, "log_level": 0})
+    producer.produce(flow.remote_topic, b"by hand", partition=0)
+    assert producer.flush(30) == 0
+    error = flow.run(spark).error
+    assert isinstance(error, RefusedError) and "mirror.origin" in str(error)
+    assert flow.copies() == 1 + RECORDS * (flow.partitions - 1)
 
 
 def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession, burying: OneFlow) -> None:
-    flow, dead = burying, burying.target.create_topic(f"{burying.topic}-dead", 2)
-    crash = CrashPoint("mirror_lib.records.dead_letters:DeadLetters.append", "after", 1, flow.directory / "died")
+    flow = burying
+    flow.target.create_topic(f"{burying.topic}-dead", 2, retention_ms="-1")
+    crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
     assert run_mirror(flow.config, crash=crash) == -9
-    # What partition 2 brings belongs elsewhere from now on.
-    admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
-    admin.create_partitions([NewPartitions(dead, 3)])[dead].result(30)
+    assert origins(letters_of(flow)) == without_value(flow)
     assert flow.run(spark).error is None
-    original, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
-    assert {n: list(log.values()) for n, log in remote.items()} == _those(original, with_value=True)
+    assert {n: list(log.values()) for n, log in flow.remote().items()} == _those(flow.original(), with_value=True)
     letters = letters_of(flow)
     assert origins(letters) == without_value(flow)
-    assert all(each.value is None for each in letters)
+    assert all(each.value is None and each.headers[-2][0] == "mirror.error" for each in letters)
+    # What is in the ledger is not read again: neither is it by a run that finds more of them.
+    flow.fill(50)
+    assert flow.run(spark).error is None
+    assert origins(letters_of(flow)) == without_value(flow)
 
 
 def test_bad_record_at_an_offset_of_a_topic_that_was_created_anew_is_a_dead_letter_too(
@@ -125,7 +156,7 @@ def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_t
     flow.fill(100)
     assert flow.run(spark).error is None
     every = [record for log in flow.original().values() for record in log.values()]
-    copies = [record for log in read_topic(flow.target, flow.remote_topic).values() for record in log.values()]
+    copies = [record for log in flow.remote().values() for record in log.values()]
     assert set(copies) == set(every)
 
 
@@ -145,7 +176,3 @@ def test_verify_tells_what_was_left_out_because_it_could_not_be_changed(
 
 def _those(logs: Dict[int, Dict[int, LogRecord]], with_value: bool) -> Dict[int, List[LogRecord]]:
     return {n: [each for each in log.values() if (each.value is not None) == with_value] for n, log in logs.items()}
-
-
-def _header(record: LogRecord, name: str) -> str:
-    return (dict(record.headers)[f"mirror.source.{name}"] or b"").decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Callable, List
 
 import pytest
@@ -102,21 +101,21 @@ def test_remote_topic_with_fewer_partitions_is_grown(lab: FlowLab) -> None:
     assert lab.differences("orders") == []
 
 
-def test_remote_topic_that_keeps_partitions_grows_with_its_source_where_other_counts_would_go_by_keys(
+def test_topic_whose_remote_topic_has_another_count_is_left_out_where_that_is_asked(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab.settings["partition.counts.differ"] = "key"
+    lab.settings["partition.counts.differ"] = "refuse"
     lab.create("orders", 2)
-    lab.write("orders", values(30), 1)
-    lab.copy()
-    lab.grow("orders", 4)
-    lab.write("orders", values(20, "new partition"), 3)
+    lab.create("others", 2)
+    lab.target.create_topic(lab.remote("orders"), 3)
+    for topic in ("orders", "others"):
+        lab.write(topic, values(30), 1)
+    outcome = lab.run()
+    assert "partitioner: key" in str(outcome.error)
     assert main(["plan", str(lab.config)]) == 0
-    planned = capsys.readouterr().out
-    assert re.search(r"~ .*2 -> 4 +grow", planned) and "by their keys" not in planned
-    lab.copy()
-    assert lab.remote_values("orders", 3) == values(20, "new partition")
-    assert lab.differences("orders") == []
+    assert "partitioner: key" in capsys.readouterr().out
+    assert lab.remote_values("orders") == []
+    assert lab.differences("others") == []
 
 
 def test_source_topic_created_anew_is_refused_with_a_sentence_or_appended_where_asked(lab: FlowLab) -> None:

@@ -17,11 +17,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from mirror_lib.rows.murmur2 import placed
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.rows.murmur2 import placed
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.state.row_passes import REMOTE, SOURCE, PassRow, RowPass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
@@ -15,7 +16,7 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import QUIET
-from tests.lab.readers import Log, differences, lies, read_topic
+from tests.lab.readers import Log, differences, lies, origin_of, read_topic, without_origins
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.progress import ProgressSnapshot
 
+# Settings by which a flow changes records.
+CHANGES = {"engine", "where", "select", "transform", "rename", "partitioner", "dead.letter.topic"}
 NOON = 1_700_000_000_000
 # Small record batches, so that a lane has many moments to be killed at; large enough to be copied as they are.
 RECORDS_PER_BATCH = 40
@@ -144,7 +147,30 @@ class OneFlow:
 
     def differences(self) -> List[str]:
         """How the remote log differs from what was committed on the source."""
-        return differences(self.original(), read_topic(self.target, self.remote_topic))
+        return differences(self.original(), self.remote())
+
+    def remote(self) -> Dict[int, Log]:
+        """The remote log; of a flow that changes records without the header that says where a record came from."""
+        logs = read_topic(self.target, self.remote_topic)
+        return without_origins(logs) if self.gives_origins else logs
+
+    @property
+    def gives_origins(self) -> bool:
+        """Whether it is a flow that changes records, which says of each where it came from."""
+        return bool(CHANGES & self.settings.keys()) and self.settings.get("provenance") != "off"
+
+    def false_origins(self) -> List[str]:
+        """Origins on the remote log that are not those of the source's records, once each and in order."""
+        topic_id, source = self.source_topic_id()[:6], self.original()
+        found: List[str] = []
+        wanted = {
+            f"{self.topic}:source/{self.topic}/{number}/{offset}/{topic_id}"
+            for number, log in source.items()
+            for offset in log
+        }
+        told = [origin_of(each) for log in read_topic(self.target, self.remote_topic).values() for each in log.values()]
+        found += [f"{each} twice" for each, count in Counter(told).items() if count > 1]
+        return found + [f"{each} is none" for each in told if each not in wanted]
 
     def original(self) -> Dict[int, Log]:
         """What was committed on the source, which must be all that was written: else the broker lost it, not we."""
@@ -159,7 +185,7 @@ class OneFlow:
 
     def assert_exact(self, spark: SparkSession) -> None:
         """The source's committed records once each, in order, unchanged; and a ledger that tells the truth of all."""
-        source, remote = self.original(), read_topic(self.target, self.remote_topic)
+        source, remote = self.original(), self.remote()
         assert differences(source, remote) == []
         rows = self.ledger(spark)
         assert lies(rows, source, remote) == []

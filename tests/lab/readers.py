@@ -97,6 +97,23 @@ def record_of(message: Message) -> LogRecord:
     )
 
 
+def origin_of(record: LogRecord) -> Optional[str]:
+    """What the record's last header says of where it came from, where that is `mirror.origin`."""
+    name, value = record.headers[-1] if record.headers else ("", None)
+    return (value or b"").decode() if name == "mirror.origin" else None
+
+
+def without_origins(logs: Mapping[int, Log]) -> Dict[int, Log]:
+    """Copies of a flow that changes records, without the header that it adds to each."""
+    for number, log in logs.items():
+        for offset, record in log.items():
+            assert origin_of(record) is not None, f"partition {number} at offset {offset}: no mirror.origin"
+    return {
+        number: {offset: record._replace(headers=record.headers[:-1]) for offset, record in log.items()}
+        for number, log in logs.items()
+    }
+
+
 def differences(source: Mapping[int, Log], remote: Mapping[int, Log]) -> List[str]:
     """How the remote log differs from the source's, a sentence each, at most five; empty if it is an exact copy."""
     found: List[str] = []

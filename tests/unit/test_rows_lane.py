@@ -146,7 +146,8 @@ class Driven:
         monkeypatch.setattr("mirror_lib.rows.lane.told_ends", lambda client, remotes: {REMOTE: log.end})
         monkeypatch.setattr("mirror_lib.rows.lane.log_entries", lambda *given: log)
         client: Any = None
-        self.lane.take_over(client, PRODUCER, provenance)
+        self.lane.producer = PRODUCER
+        self.lane.take_over(client, provenance)
         return self
 
     def go_on(self, end: int = 100) -> Driven:

@@ -1,0 +1,320 @@
+"""Tasks that write rows, on real brokers and without a ledger: what lies on the remote logs after whatever happens."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Sequence, Union
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from mirror_lib.log.connection import Disconnected
+from mirror_lib.log.offsets import log_ends
+from mirror_lib.rows.lane import LaneTask
+from mirror_lib.rows.stage import append_rows
+from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport, RowWriter
+from tests.lab.arrow_rows import with_columns
+from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow
+from tests.lab.readers import lies, origin_of, read_topic
+from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of, syncs_of, with_lanes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDS = 300
+# What the first 100 records of each partition are, as far as Spark can tell.
+EARLY = "offset < 100"
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("rows"), tmp_path, settings={"engine": "records"})
+    flow.fill(RECORDS)
+    flow.create_remote_topic()
+    return flow
+
+
+def attempt(
+    flow: OneFlow, spark: SparkSession, plan: RowsPlan, retried: bool = False, at_once: int = 50, **change: str
+) -> RowsReport:
+    """One attempt of one task at the rows of a plan."""
+    return RowWriter(plan, 0, retried).run(arrow_of(rows_of(flow, spark, plan, **change), at_once))
+
+
+def stopped(report: RowsReport) -> List[str]:
+    return [lane.stopped for lane in report.lanes if lane.stopped is not None]
+
+
+def test_stages_behind_one_another_leave_an_exact_copy_and_fence_once(flow: OneFlow, spark: SparkSession) -> None:
+    plan = plan_of(flow, RECORDS, epoch_kept_seconds=1e12)
+    first = lanes_of(append_rows(rows_of(flow, spark, plan).coalesce(2), plan))
+    assert sum(lane.records for lane in first) == 3 * RECORDS
+    flow.fill(100)
+    later = next_plan(plan, first, flow.written)
+    second = lanes_of(append_rows(rows_of(flow, spark, later).coalesce(2), later))
+    assert [(lane.records, lane.position) for lane in second] == [(100, flow.written)] * 3
+    assert [one.producer for one in first] == [other.producer for other in second]
+    assert flow.differences() == [] and flow.false_origins() == []
+    assert lies(syncs_of([*first, *second]), flow.original(), flow.remote()) == []
+
+
+@pytest.mark.parametrize("retried", [False, True], ids=["another driver", "another attempt"])
+def test_what_an_interrupted_attempt_wrote_is_found_and_not_written_again(
+    flow: OneFlow, spark: SparkSession, retried: bool
+) -> None:
+    plan = plan_of(flow, RECORDS)
+    attempt(flow, spark, plan, where=EARLY)
+    lanes = lanes_of([attempt(flow, spark, plan, retried)])
+    assert [(lane.recovered, lane.records) for lane in lanes] == [(100, 200)] * 3
+    assert flow.differences() == [] and flow.false_origins() == []
+    assert lies(syncs_of(lanes), flow.original(), flow.remote()) == []
+
+
+def test_without_origins_what_an_interrupted_attempt_wrote_is_written_again(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    """The negative control of the test above."""
+    plan = plan_of(flow, RECORDS, provenance=None)
+    attempt(flow, spark, plan, where=EARLY)
+    attempt(flow, spark, plan)
+    assert flow.copies() == 3 * (RECORDS + 100)
+
+
+def test_micro_batches_that_end_before_what_was_left_go_on_with_it(flow: OneFlow, spark: SparkSession) -> None:
+    attempt(flow, spark, plan_of(flow, RECORDS), where=EARLY)
+    plan = plan_of(flow, 40)
+    first = lanes_of([attempt(flow, spark, plan)])
+    assert [(lane.position, lane.recovered, lane.records, lane.ahead) for lane in first] == [(40, 40, 0, True)] * 3
+    assert [lane.sequence for lane in first] == [None] * 3
+    second = lanes_of([attempt(flow, spark, next_plan(plan, first, RECORDS))])
+    assert [(lane.recovered, lane.records) for lane in second] == [(60, 200)] * 3
+    assert flow.differences() == [] and flow.false_origins() == []
+    assert lies(syncs_of([*first, *second]), flow.original(), flow.remote()) == []
+
+
+def test_values_that_are_others_the_next_time_are_written_once(flow: OneFlow, spark: SparkSession) -> None:
+    plan = plan_of(flow, RECORDS)
+    attempt(flow, spark, plan, where=EARLY)
+    lanes = lanes_of([attempt(flow, spark, plan, value="concat('x', offset)")])
+    assert [(lane.recovered, lane.records) for lane in lanes] == [(100, 200)] * 3
+    assert flow.copies() == 3 * RECORDS and flow.false_origins() == []
+
+
+def test_rows_that_are_left_out_are_gaps(flow: OneFlow, spark: SparkSession) -> None:
+    lanes = lanes_of([attempt(flow, spark, plan_of(flow, RECORDS), where="offset % 3 = 1")])
+    assert [(lane.records, lane.position) for lane in lanes] == [(RECORDS // 3, RECORDS)] * 3
+    kept = {n: [record for at, record in log.items() if at % 3 == 1] for n, log in flow.original().items()}
+    assert {n: list(log.values()) for n, log in flow.remote().items()} == kept
+    assert lies(syncs_of(lanes), flow.original(), flow.remote()) == []
+
+
+def test_row_that_fails_stops_its_partition_there_or_is_left_out(flow: OneFlow, spark: SparkSession) -> None:
+    change = "if(partition = 1 and offset = 70, 'no number', null)"
+    plan = plan_of(flow, RECORDS)
+    report = attempt(flow, spark, plan, failure=change)
+    lanes = lanes_of([report])
+    assert [lane.position for lane in lanes] == [RECORDS, 70, RECORDS]
+    assert stopped(report) == [f"{flow.topic}-1 at offset 70: no number"]
+    assert [lane.remote[1] for lane in lanes if lane.fails] == [1]
+    later = replace(next_plan(plan, lanes[1:2], RECORDS), skips=True)
+    again = attempt(flow, spark, later, failure=change)
+    (lane,) = [each for each in again.lanes if each.remote[1] == 1]
+    told = [(each.kind, each.from_offset, each.until_offset) for each in lane.incidents]
+    assert (lane.stopped, lane.records, told) == (None, RECORDS - 71, [("offsets skipped", 70, 71)])
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_task_whose_driver_was_overtaken_is_refused(flow: OneFlow, spark: SparkSession, exactly_once: bool) -> None:
+    plan = plan_of(flow, RECORDS, exactly_once)
+    rows = arrow_of(rows_of(flow, spark, plan, where="partition = 0"))
+
+    def given() -> Iterator[pa.RecordBatch]:
+        yield from rows[:1]
+        assert not stopped(attempt(flow, spark, plan))
+        yield from rows[1:]
+
+    zombie = RowWriter(plan, 0, False).run(given())
+    # Without the fence both write.
+    assert zombie.fenced == exactly_once
+    assert (flow.differences() == []) == exactly_once
+
+
+@pytest.mark.parametrize(("name", "by"), [("source_offset", 1000), ("source_partition", 7)])
+def test_rows_that_say_another_origin_than_theirs_are_told_and_not_lost(
+    flow: OneFlow, spark: SparkSession, name: str, by: int
+) -> None:
+    plan = plan_of(flow, RECORDS)
+    (rows,) = arrow_of(rows_of(flow, spark, plan, where="partition = 0"), RECORDS)
+    other = [cell + by for cell in rows.column(name).to_pylist()]
+    report = RowWriter(plan, 0, False).run([changed_cells(rows, **{name: other})])
+    (told,) = report.failed
+    assert told[0][0] == flow.topic and not report.lanes
+    assert flow.copies() == 0
+
+
+def test_rows_of_a_topic_that_was_created_anew_are_written_only_where_topics_have_no_ids(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    plan = plan_of(flow, RECORDS, source_ids={flow.topic: flow.source_topic_id()})
+    flow.create_source_anew(RECORDS)
+    assert attempt(flow, spark, plan).broken
+    assert flow.copies() == 0
+    assert not attempt(flow, spark, replace(plan, source_ids={})).broken
+    assert flow.copies() == 3 * RECORDS
+
+
+def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_new_one(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    shared = with_lanes(plan_of(flow, RECORDS), shared=True)
+    attempt(flow, spark, shared)
+    flow.create_source_anew(RECORDS)
+    lanes = lanes_of([attempt(flow, spark, with_lanes(plan_of(flow, RECORDS), shared=True))])
+    assert [(lane.recovered, lane.records) for lane in lanes] == [(0, RECORDS)] * 3
+    alone = attempt(flow, spark, plan_of(flow, RECORDS))
+    assert len(stopped(alone)) == 3 and all(lane.refused for lane in alone.lanes)
+
+
+def test_others_may_write_between_where_the_remote_topic_is_shared(flow: OneFlow, spark: SparkSession) -> None:
+    shared = with_lanes(plan_of(flow, RECORDS), shared=True)
+    attempt(flow, spark, shared, where=EARLY)
+    producer = Producer({"bootstrap.servers": flow.target.bootstrap, "log_level": 0})
+    producer.produce(flow.remote_topic, b"theirs", partition=0)
+    assert producer.flush(30) == 0
+    lanes = lanes_of([attempt(flow, spark, shared)])
+    assert [(lane.recovered, lane.records) for lane in lanes] == [(100, 200)] * 3
+    logs = read_topic(flow.target, flow.remote_topic)
+    ours = [record for log in logs.values() for record in log.values() if origin_of(record) is not None]
+    assert len(ours) == 3 * RECORDS and sum(map(len, logs.values())) == 3 * RECORDS + 1
+
+
+def test_records_of_all_sizes_are_copied(flow: OneFlow, spark: SparkSession) -> None:
+    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
+    trace: Dict[str, Union[str, bytes, None]] = {"n": None, "trace": os.urandom(900_000)}
+    for partition in range(flow.partitions):
+        producer.produce(flow.topic, b"", b"0", partition, headers=trace)
+        producer.produce(flow.topic, os.urandom(900_000), b"1", partition)
+    assert producer.flush(30) == 0
+    flow.written += 2
+    flow.fill(100)
+    plan = plan_of(flow, flow.written)
+    lanes = lanes_of(append_rows(rows_of(flow, spark, plan).coalesce(2), plan))
+    assert sum(lane.records for lane in lanes) == 3 * flow.written
+    assert flow.differences() == [] and flow.false_origins() == []
+
+
+def test_record_that_is_too_large_for_its_remote_topic_stops_behind_those_before_it(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    plan = with_lanes(plan_of(flow, RECORDS), max_message_bytes=1_000)
+    lanes = lanes_of([attempt(flow, spark, plan, value="if(offset = 33, repeat('x', 2000), value)")])
+    assert [(lane.position, lane.rejected_from, lane.rejected_until) for lane in lanes] == [(33, 33, 34)] * 3
+    assert flow.copies() == 3 * 33
+
+
+def test_attempt_that_finds_what_another_one_of_it_appended_leaves_it_to_the_next(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    plan = plan_of(flow, 50)
+    plan = next_plan(plan, lanes_of([attempt(flow, spark, plan)]), RECORDS)
+    rows = arrow_of(rows_of(flow, spark, plan))
+    # Spark begins a stage anew where it has lost what a task of the one before gave it: that one appended something.
+    assert sum(lane.records for lane in RowWriter(plan, 0, False).run(rows[:2]).lanes) == 100
+    assert RowWriter(plan, 0, False).run(rows).broken
+    lanes = lanes_of([attempt(flow, spark, with_lanes(plan, sequence=None))])
+    assert not any(lane.stopped for lane in lanes)
+    assert flow.differences() == [] and flow.false_origins() == []
+
+
+def test_second_row_of_a_record_is_refused_also_where_it_comes_later(flow: OneFlow, spark: SparkSession) -> None:
+    plan = plan_of(flow, RECORDS)
+    rows = arrow_of(rows_of(flow, spark, plan, where="partition = 0"))
+    report = RowWriter(plan, 0, False).run([rows[0], rows[0].slice(49), *rows[1:]])
+    (told,) = stopped(report)
+    assert f"{flow.topic}-0 at offset 49: the flow gives more than one record of it" in told
+    assert report.lanes[0].refused
+
+
+def test_line_that_breaks_behind_a_fence_is_no_takeover(
+    flow: OneFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(flow, 50)
+    plan = with_lanes(next_plan(plan, lanes_of([attempt(flow, spark, plan)]), RECORDS), sequence=None)
+    breaks = [Disconnected("the line is cut")]
+
+    def told_ends(*given: Any) -> Any:
+        if breaks:
+            raise breaks.pop()
+        return log_ends(*given)
+
+    monkeypatch.setattr("mirror_lib.rows.lane.told_ends", told_ends)
+    broken = attempt(flow, spark, plan)
+    assert broken.broken and not broken.fenced
+    known = {(lane.remote, lane.source): lane.producer for lane in broken.lanes}
+    lanes = {key: replace(lane, producer=known.get(key, lane.producer)) for key, lane in plan.lanes.items()}
+    whole = attempt(flow, spark, replace(plan, lanes=lanes))
+    assert not (whole.broken or whole.fenced)
+    assert flow.differences() == []
+
+
+def test_lane_is_fenced_again_behind_old_records_and_goes_on(flow: OneFlow, spark: SparkSession) -> None:
+    plan = plan_of(flow, 50)
+    first = lanes_of([attempt(flow, spark, plan)])
+    young = lanes_of([attempt(flow, spark, replace(next_plan(plan, first, 100), epoch_kept_seconds=1e12))])
+    old = lanes_of([attempt(flow, spark, next_plan(plan, young, 150))])
+    # The records are of 2023: a marker with the present time keeps the lane's epoch known.
+    assert [lane.downstream for lane in young] == [one.downstream + 50 for one in first]
+    assert [lane.downstream for lane in old] == [one.downstream + 51 for one in young]
+    last = lanes_of([attempt(flow, spark, next_plan(plan, old, RECORDS))])
+    assert [lane.records for lane in last] == [150] * 3
+    assert flow.differences() == []
+
+
+def test_remote_log_that_lost_its_tail_is_told_before_anything_is_appended(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    lost = with_lanes(plan_of(flow, RECORDS), downstream_offset=7)
+    report = attempt(flow, spark, lost)
+    assert [(lane.lost_tail, lane.position) for lane in report.lanes] == [(True, 0)] * 3
+    assert flow.copies() == 0
+
+
+def test_dead_letters_of_several_partitions_lie_in_one_once_each(
+    flow: OneFlow, spark: SparkSession, topic_name: Callable[[str], str]
+) -> None:
+    dead = (flow.target.create_topic(topic_name("dead"), 1, retention_ms="-1"), 0)
+    plan = plan_of(flow, RECORDS)
+    letters: Dict[LaneKey, LaneTask] = {
+        (dead, source): LaneTask(dead, source, f"{flow.topic}.dead.{source[1]}", 0, 1_000_000, shared=True)
+        for source in plan.ranges
+    }
+    plan = replace(plan, lanes={**plan.lanes, **letters})
+    bad = "if(offset % 10 = 3, 'no number', null)"
+    for _ in range(2):
+        rows = arrow_of(rows_of(flow, spark, plan, failure=bad))
+        placed = [in_dead_letters(each, dead[0]) for each in rows]
+        report = RowWriter(plan, 0, False).run(placed)
+        assert not (report.broken or report.failed or stopped(report))
+    told = [origin_of(each) or "" for each in read_topic(flow.target, dead[0])[0].values()]
+    wanted = [(n, at) for n in range(3) for at in range(3, RECORDS, 10)]
+    assert sorted((int(each.split("/")[2]), int(each.split("/")[3])) for each in told) == wanted
+    good = {n: [r for at, r in log.items() if at % 10 != 3] for n, log in flow.original().items()}
+    assert {n: list(log.values()) for n, log in flow.remote().items()} == good
+
+
+def in_dead_letters(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    bad = [failure is not None for failure in rows.column("failure").to_pylist()]
+    topics = [topic if each else name for each, name in zip(bad, rows.column("remote_topic").to_pylist())]
+    numbers = [0 if each else number for each, number in zip(bad, rows.column("remote_partition").to_pylist())]
+    return changed_cells(rows, remote_topic=topics, remote_partition=numbers)
+
+
+def changed_cells(rows: pa.RecordBatch, **columns: Sequence[Any]) -> pa.RecordBatch:
+    given = {name: pa.array(cells, rows.schema.field(name).type) for name, cells in columns.items()}
+    return with_columns(rows, **given)

@@ -16,7 +16,9 @@ from mirror_lib.state.tables import StateTable, own_session
 CHANGES = {"skipChangeCommits": "true", "ignoreChanges": "true"}
 # All files in one micro-batch: a part of the rows would translate wrongly.
 WHOLE = {**CHANGES, "maxFilesPerTrigger": str(2**31 - 1)}
-LEDGER_ROW = tuple(LedgerRow.__dataclass_fields__)
+# A table of an older release has no such column, and rows that have something there are not of copies.
+DEAD_LETTERS = "remote_partition"
+LEDGER_ROW = tuple(name for name in LedgerRow.__dataclass_fields__ if name != DEAD_LETTERS)
 
 
 class LedgerStream:
@@ -36,7 +38,7 @@ class LedgerStream:
         self._table.make()
 
     def added(self, flow: str) -> DataFrame:
-        """A streaming DataFrame of the flow's rows, in the columns of `LedgerRow`, from now on. It must exist.
+        """A streaming DataFrame of the flow's rows, in the columns LEDGER_ROW, from now on. It must exist.
 
         The stream reports no deleted rows, so its reader must read the whole table now and then. With Delta 2.3 it
         repeats the rows that a compaction or a deletion rewrote, merged as they are then.
@@ -51,6 +53,8 @@ class LedgerStream:
 
     def _rows(self, flow: str, options: Mapping[str, str]) -> DataFrame:
         rows = self._spark.readStream.format("delta").options(**options).load(self.path)
+        if DEAD_LETTERS in rows.columns:
+            rows = rows.where(F.col(DEAD_LETTERS).isNull())
         return rows.where(F.col("flow") == flow).select(*LEDGER_ROW)
 
     @staticmethod

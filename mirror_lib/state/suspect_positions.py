@@ -56,7 +56,8 @@ class SuspectPositions:
         table = self._ledger.rows()
         if table is None:
             return []
-        rows = table.where(F.col("flow") == flow)
+        # A dead letter's row is a place in another topic, where one record does not follow the other.
+        rows = table.where((F.col("flow") == flow) & F.col("remote_partition").isNull())
         names = [*PARTITION_KEY, "upstream_offset", "downstream_offset"]
         position = rows.where("record_count = 0").select(*names).distinct().alias("p")
         other = rows.select(*names, "record_count").alias("o")

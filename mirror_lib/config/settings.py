@@ -108,8 +108,10 @@ def _filter(name: str) -> Kind:
 
 def _counts_differ(value: Value) -> str:
     if one(value).lower() == "key":
-        raise ValueError("has no key any more: copy those topics by a file of its own with partitioner: key; it must be "
-                         "keep or refuse")  # fmt: skip
+        raise ValueError(
+            "must be keep or refuse; to place records by their keys, copy those topics by a file of its own with "
+            "partitioner: key"
+        )
     return str(choice(KEEP, REFUSE).parse(value))
 
 
@@ -198,9 +200,10 @@ SETTINGS: Tuple[Setting, ...] = (
             "Python 3.9 on a name such as `Europe/Berlin`", "copy_window_timezone"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),
-    Setting(COUNTS_DIFFER, Kind("keep or refuse", _counts_differ), KEEP, "Where a remote topic has another number of partitions than its "
-            "source: `keep` keeps a record's partition, and grows a remote topic that has too few; `refuse` does not "
-            "copy the topic. To place its records by their keys, copy it by a file of its own with `partitioner: key`",
+    Setting(COUNTS_DIFFER, Kind("keep or refuse", _counts_differ), KEEP, "Where a remote topic has another number of "
+            "partitions than its source: `keep` keeps a record's partition, and grows a remote topic that has too few; "
+            "`refuse` does not copy the topic. To place its records by their keys, copy it by a file of its own with "
+            "`partitioner: key`",
             "counts_differ"),
     Setting(ENGINE, choice(BATCHES, RECORDS), BATCHES, "`batches` copies whole record batches as they are; `records` "
             "takes each record through Spark's rows", note="where one of the keys down to `dead.letter.topic` changes "

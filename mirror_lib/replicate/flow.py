@@ -324,7 +324,7 @@ class FlowMirror:
         self._journal.note(outcome.incidents, batch)
         beside = beside and outcome.plain and not self._progress.waits_for_ledger()
         self._journal.append(outcome.rows, batch, outcome.runs, beside=beside)
-        self._progress.moved(partitions, outcome.known)
+        self._progress.moved(partitions, outcome.moves)
 
     def _advance(self, outcome: PassOutcome) -> None:
         for key, position in outcome.moves.items():

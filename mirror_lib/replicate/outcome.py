@@ -23,14 +23,13 @@ BySource = Mapping[Tuple[str, int], CopiedPartition]
 
 @dataclass(frozen=True)
 class PassOutcome:
-    """`moves` are the positions that changed, `known` those of them that the ledger has once it has `runs` and `rows`;
-    `parts` the reports of its partitions by their keys."""
+    """`moves` are the positions that changed, which the ledger has once it has `runs` and `rows`; `parts` the reports
+    of its partitions by their keys."""
 
     reports: Sequence[TaskReport]
     runs: Sequence[LedgerRuns]
     rows: Sequence[LedgerRow]
     moves: Mapping[PartitionKey, Position]
-    known: Mapping[PartitionKey, Position]
     incidents: Sequence[Incident]
     parts: Mapping[PartitionKey, PartitionReport]
 
@@ -80,9 +79,7 @@ def outcome_of(
             moves[key] = position
         incidents += rejections.incidents(key, part)
     runs = _ledger_runs(reports, by_source)
-    # Rows that were passed on the word of what is left are looked at again by the next life.
-    known = {key: at for key, at in moves.items() if not parts[key].left}
-    return PassOutcome(reports, runs, _position_rows(known, runs, partitions), moves, known, incidents, parts)
+    return PassOutcome(reports, runs, _position_rows(moves, runs, partitions), moves, incidents, parts)
 
 
 def end_if_lost(flow: str, outcome: PassOutcome) -> None:

@@ -157,7 +157,7 @@ class KeptMirror(RowMirror):
         letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
         beside = outcome.plain and not self._progress.waits_for_ledger()
         self._journal.append(outcome.rows, batch, [*outcome.runs, *self._letter_runs(letters)], beside=beside)
-        self._progress.moved(partitions, outcome.known)
+        self._progress.moved(partitions, outcome.moves)
         self._advance(outcome, letters)
         self._watch(reports, batch, seconds)
         end_if_lost(self.flow.name, outcome)

@@ -82,17 +82,6 @@ def test_what_a_task_told_and_tells_again_at_its_end_is_one_row_and_its_last_pos
     assert sum(each.records for each in outcome.reports) == 2
 
 
-def test_rows_that_were_passed_while_something_is_left_on_the_remote_log_are_not_passed_in_the_ledger() -> None:
-    copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
-    partitions, told = {each.key: each for each in copied}, report()
-    left = replace(told, partitions=tuple(replace(part, position=30, left=True) for part in told.partitions))
-    outcome = outcome_of([left], partitions, cast(Positions, AtTheStart()), Rejections("fail"))
-    assert outcome.moves == {copied[0].key: Position(30, 10), copied[1].key: Position(30, 20)}
-    assert [(each.key, each.flat) for each in outcome.runs] == [(copied[0].key, SYNCS.flat)] and not outcome.rows
-    # Nor does the source's group learn them.
-    assert outcome.known == {}
-
-
 class AtTheStart:
     def at(self, key: PartitionKey) -> Position:
         return Position(0, 0)

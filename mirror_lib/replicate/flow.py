@@ -19,7 +19,7 @@ from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.job_names import named
-from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
@@ -61,7 +61,7 @@ UNHEARD = (
     "task slots"
 )
 
-Watcher = Callable[[ProgressSnapshot], None]
+Watcher = Callable[[FlowMetrics], None]
 
 
 class FlowMirror:

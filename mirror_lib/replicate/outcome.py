@@ -10,7 +10,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.progress import ProgressSnapshot, farthest_back
+from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replicate.journal import position_row
 from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
 from mirror_lib.replicate.positions import Partitions, Positions
@@ -103,14 +103,14 @@ def snapshot_of(
     seconds: float,
     stopped: int,
     held: Optional[str] = None,
-) -> ProgressSnapshot:
+) -> FlowMetrics:
     """What is shown of a pass that took `seconds`: `left` upstream offsets are to come of each source partition, so
     many partitions have `stopped`, and `held` says what held it back. `behind_seconds` is the age of the last record
     copied of the partition that is farthest back among those with more to copy."""
     parts = [part for report in reports for part in report.partitions]
     times = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
     to_come = sum(left.values())
-    return ProgressSnapshot(
+    return FlowMetrics(
         flow=flow,
         batch_id=batch_id,
         records=sum(report.records for report in reports),

@@ -8,8 +8,8 @@ from typing import Dict
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import FlowMetrics, farthest_back
+from mirror_lib.replicate.flow_state import snapshot_of
 from mirror_lib.replicate.lanes import PartitionReport, nothing_copied
-from mirror_lib.replicate.outcome import snapshot_of
 from mirror_lib.replicate.ranges import KnownEnds, Range
 from mirror_lib.state.records import PartitionKey, Position
 

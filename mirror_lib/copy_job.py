@@ -301,7 +301,7 @@ class FlowRun(FlowLife):
                 mirror.look(passed)
             if ends and self._until is None and (whole >= 2 or not going):
                 break  # twice, as what came while the first one ran belongs to the copy
-            if ends and self._until is not None and (mirror.reached() or mirror.not_copied()):
+            if ends and self._until is not None and not mirror.behind() and (mirror.reached() or mirror.not_copied()):
                 break
             if not going:
                 self._stop.wait(LOOK_SECONDS)

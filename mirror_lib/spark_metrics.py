@@ -11,17 +11,16 @@ from typing import Any, Callable, Dict, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import cause_of
-from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.metrics import COUNTED, CURRENT, FlowMetrics, gauges
 
 log = logging.getLogger(__name__)
 
 # Their unit is in the name; a gauge is a whole number.
-COUNTED = ("records", "bytes", "recovered")
-CURRENT = ("behind_records", "behind_seconds", "stopped", "commit_waits_seconds")
+_COUNTED, _CURRENT = gauges(COUNTED), gauges(CURRENT)
 
 
-def gauges_for(spark: SparkSession, flows: Sequence[str]) -> Callable[[ProgressSnapshot], None]:
-    """What shows snapshots of these flows in Spark's metrics. A Spark whose private parts differ has no gauges: a
+def gauges_for(spark: SparkSession, flows: Sequence[str]) -> Callable[[FlowMetrics], None]:
+    """What shows the metrics of these flows in Spark's metrics. A Spark whose private parts differ has no gauges: a
     warning names the reason, and the copy is unaffected."""
     try:
         return FlowGauges(spark, flows).show
@@ -38,7 +37,7 @@ class FlowGauges:
         registered = java.java.util.HashMap()
         self._gauges: Dict[str, Dict[str, Any]] = {}
         for flow in flows:
-            own = {name: java.org.apache.spark.util.LongAccumulator() for name in COUNTED + CURRENT}
+            own = {name: java.org.apache.spark.util.LongAccumulator() for name in _COUNTED + _CURRENT}
             self._gauges[flow] = own
             for name, gauge in own.items():
                 registered.put(f"mirror.{flow.replace('->', '-')}.{name}", gauge)
@@ -47,16 +46,16 @@ class FlowGauges:
         source = getattr(getattr(java.org.apache.spark.metrics.source, "LongAccumulatorSource$"), "MODULE$")
         source.register(context, java.org.apache.spark.api.python.PythonUtils.toScalaMap(registered))
 
-    def show(self, snapshot: ProgressSnapshot) -> None:
+    def show(self, snapshot: FlowMetrics) -> None:
         """Add what was copied, and set what is current."""
         gauges = self._gauges[snapshot.flow]
-        for name in COUNTED:
+        for name in _COUNTED:
             gauges[name].add(int(getattr(snapshot, name)))
         for name, value in current(snapshot).items():
             gauges[name].reset()
             gauges[name].add(value)
 
 
-def current(snapshot: ProgressSnapshot) -> Mapping[str, int]:
+def current(snapshot: FlowMetrics) -> Mapping[str, int]:
     """What replaces the value before it. A lag in seconds that is unknown, as where nothing is behind, is 0. Pure."""
-    return {name: round(getattr(snapshot, name) or 0) for name in CURRENT}
+    return {name: round(getattr(snapshot, name) or 0) for name in _CURRENT}

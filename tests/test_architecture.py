@@ -33,7 +33,7 @@ WITHOUT_SPARK = (
 )
 # What makes Spark's expressions of a user's change, and reads nothing.
 CHANGING = ("catalyst", "changed", "expected", "plan_shape", "remote_names", "select_list", "sentences", "transform")
-# The verifier proves what the copying code did, so it reads by a path of its own. What a user's change comes to is asked
+# The verifier proves what the copying code did, so it reads by a path of its own. What a change comes to is asked
 # of the same expressions on both sides.
 NEVER = (
     ("verify", "log"),

@@ -15,7 +15,7 @@ from mirror_lib import cli
 from mirror_lib.commands.parser import EXIT_CODES
 from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
-from mirror_lib.progress import ProgressSnapshot, status_line
+from mirror_lib.metrics import FlowMetrics, status_line
 from mirror_lib.state.incidents import INCIDENTS
 from mirror_lib.state.records import INCIDENT_KINDS
 from tests.lab.two_clusters import EXAMPLE, NAMES, file_for, wanted_ports
@@ -215,7 +215,7 @@ def test_clusters_to_try_things_on_at_other_ports_come_with_a_file_that_finds_th
 
 
 def test_readme_shows_the_status_line_that_is_printed() -> None:
-    snapshot = ProgressSnapshot(
+    snapshot = FlowMetrics(
         flow="primary->backup",
         batch_id=7,
         records=48_210,

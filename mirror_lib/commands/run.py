@@ -15,8 +15,9 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ConfigError, MirrorError
+from mirror_lib.metrics import FlowMetrics, is_news, metrics_json, status_line
 from mirror_lib.preview.terms import COPIES_NOTHING, terms
-from mirror_lib.progress import ProgressSnapshot, duration, is_news, snapshot_json, status_line
+from mirror_lib.progress import duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,9 +85,9 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         tables = TopicAclTable(spark, config.state), runs
         gauge = gauges_for(spark, [flow.name for flow in flows])
-        shown = watcher(arguments.json, status_line, snapshot_json, is_news)
+        shown = watcher(arguments.json, status_line, metrics_json, is_news)
 
-        def progress(snapshot: ProgressSnapshot) -> None:
+        def progress(snapshot: FlowMetrics) -> None:
             shown(snapshot)
             gauge(snapshot)
 

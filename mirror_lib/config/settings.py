@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
+from mirror_lib.config.entries import Value
 from mirror_lib.config.model import (
     CONFIG_PROPERTIES_EXCLUDE,
     DEFAULT_CONFIG_FILTER,
@@ -45,6 +46,7 @@ from mirror_lib.config.values import (
     TRIGGER,
     Kind,
     choice,
+    one,
     replaceable_class,
     whole_number,
 )
@@ -102,6 +104,15 @@ _POLICIES = {
 
 def _filter(name: str) -> Kind:
     return replaceable_class({name: name, _MIRROR + name: name})
+
+
+def _counts_differ(value: Value) -> str:
+    if one(value).lower() == "key":
+        raise ValueError(
+            "must be keep or refuse; to place records by their keys, copy those topics by a file of its own with "
+            "partitioner: key"
+        )
+    return str(choice(KEEP, REFUSE).parse(value))
 
 
 _PYTHON = "a class of your own is written in Python, see Custom classes"
@@ -189,9 +200,10 @@ SETTINGS: Tuple[Setting, ...] = (
             "Python 3.9 on a name such as `Europe/Berlin`", "copy_window_timezone"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers than this flow",
             "shared_remote_topics"),
-    Setting(COUNTS_DIFFER, choice(KEEP, REFUSE), KEEP, "Where a remote topic has another number of partitions than its "
-            "source: `keep` keeps a record's partition, and grows a remote topic that has too few; `refuse` does not "
-            "copy the topic. To place its records by their keys, copy it by a file of its own with `partitioner: key`",
+    Setting(COUNTS_DIFFER, Kind("keep or refuse", _counts_differ), KEEP, "Where a remote topic has another number of "
+            "partitions than its source: `keep` keeps a record's partition, and grows a remote topic that has too few; "
+            "`refuse` does not copy the topic. To place its records by their keys, copy it by a file of its own with "
+            "`partitioner: key`",
             "counts_differ"),
     Setting(ENGINE, choice(BATCHES, RECORDS), BATCHES, "`batches` copies whole record batches as they are; `records` "
             "takes each record through Spark's rows", note="where one of the keys down to `dead.letter.topic` changes "

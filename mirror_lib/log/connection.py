@@ -169,10 +169,6 @@ class LogClient:
         """Node id of the partition's leader, as of the last `refresh_leaders`."""
         return self._leaders.get(partition)
 
-    def partitions_of(self, topic: str) -> List[int]:
-        """Its partitions that had a leader at the last `refresh_leaders`."""
-        return sorted(number for name, number in self._leaders if name == topic)
-
     def is_another(self, topic: str, topic_id: str) -> bool:
         """Whether `topic` had another id at the last `refresh_leaders`; False where either is not known."""
         return bool(topic_id and topic in self._topic_ids) and topic_id != printed_id(self._topic_ids[topic])

@@ -45,10 +45,6 @@ class Awaited:
         elif key is not None:
             self._offsets[key] = offset
 
-    def add_whatever(self, offset: int, key: Optional[bytes]) -> None:
-        """One has to come, whatever the record is; without a key none ever does."""
-        self._offsets[key] = offset
-
     def came(self, record: Record) -> None:
         """A later record was seen."""
         key = key_of(record.body)[0] if self._offsets else None

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -19,25 +19,21 @@ from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.job_names import named
-from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow_rates import FlowRates
+from mirror_lib.replicate.flow_state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.lane_ids import LaneIds
-from mirror_lib.replicate.lane_state import LaneState
-from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
-from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, judged_by_topics, outcome_of, snapshot_of, unsure
+from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport
 from mirror_lib.replicate.positions import Partitions, Positions
 from mirror_lib.replicate.ranges import KnownEnds, Range
-from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.reporting import COMPLETE_SECONDS, Listener
 from mirror_lib.replicate.second_look import looked_again
-from mirror_lib.replicate.shares import LaneShares
 from mirror_lib.replicate.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replicate.stage import listening, most_slots, run_tasks, task_slots
 from mirror_lib.replicate.stall import TailLimit, refuse_stalled
 from mirror_lib.replicate.starts import SourceCluster
-from mirror_lib.replicate.stopped import StoppedPartitions
 from mirror_lib.replicate.tailing import (
     LEFT_OUT_SECONDS,
     BatchClock,
@@ -48,7 +44,6 @@ from mirror_lib.replicate.tailing import (
     tail_tasks,
     tailed,
 )
-from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
 
@@ -61,7 +56,7 @@ UNHEARD = (
     "task slots"
 )
 
-Watcher = Callable[[ProgressSnapshot], None]
+Watcher = Callable[[FlowMetrics], None]
 
 
 class FlowMirror:
@@ -96,13 +91,10 @@ class FlowMirror:
         self._topics = TopicWatch(flow, config.flows, source, target)
         self._topics.refresh()
         self._positions = Positions(flow, source, target, journal, until)
+        self._state = FlowState(flow, self._positions)
         self._reached = False
         self._progress = SourceProgress(group)
-        self._lanes: Dict[int, LaneState] = {}
-        self._shares = LaneShares()
         self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
-        self._stopped = StoppedPartitions(flow.name)
-        self._rejections = Rejections(flow.on_error)
         self._known_ends = KnownEnds()
         self._rates = FlowRates(flow)
         self._limit = TailLimit()
@@ -124,7 +116,7 @@ class FlowMirror:
 
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that cannot go on, as of the last batch."""
-        return list(self._stopped.parts.values())
+        return list(self._state.stopped.parts.values())
 
     def not_copied(self) -> Sequence[str]:
         """What `--until` names and the flow does not copy, as `topic-partition`."""
@@ -156,16 +148,16 @@ class FlowMirror:
             return
         clock = BatchClock(tail)
         while not self._ends(clock):
-            if tailed(ranges, self._stopped.parts, self._positions.ahead):
+            if tailed(ranges, self._state.stopped.parts, self._positions.ahead):
                 tasks = tail_tasks(most_slots(spark), tail.flows, self.flow.tasks_max)
                 tasks = self._limit.of(tasks, time.monotonic())
                 if not tasks:
                     self._journal.written()  # the trigger brings what comes
                     break
                 self._tail(spark, partitions, ranges, batch, clock, tasks)
-            elif self._stopped.some_may_go_on():
+            elif self._state.stopped.some_may_go_on():
                 self._journal.written()
-                self._stopped.wait(lambda: self._ends(clock))
+                self._state.stopped.wait(lambda: self._ends(clock))
             else:
                 break
             if not self._ends(clock):
@@ -179,11 +171,11 @@ class FlowMirror:
         partitions = self._topics.refresh()
         ranges = self._positions.ranges(partitions, batch)
         self._progress.begun(partitions, ranges)
-        self._stopped.begin(partitions, ranges)
+        self._state.stopped.begin(partitions, ranges)
         idle_passes = passes = 0
         while not self._stop.is_set():
             left = map(self._positions.ahead, ranges)
-            todo = [each for each in left if each.behind and each.key not in self._stopped.parts]
+            todo = [each for each in left if each.behind and each.key not in self._state.stopped.parts]
             if not todo:
                 break
             passes += 1
@@ -192,7 +184,7 @@ class FlowMirror:
             if idle_passes >= STUCK_PASSES:
                 raise ClusterError(f"{self.flow.name}: no progress in {idle_passes} passes", "see the executors' logs")
         if not self._stop.is_set():
-            self._reached = self._positions.reached(partitions, self._stopped.parts, passed)
+            self._reached = self._positions.reached(partitions, self._state.stopped.parts, passed)
         if not passes:
             self._watch([], {}, batch, 0.0)
         return partitions, ranges
@@ -203,14 +195,13 @@ class FlowMirror:
         flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
         with named(spark, self._job_name("copy")):
             reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
-        outcome = outcome_of(reports, partitions, self._positions, self._rejections)
-        self._write_down(outcome, partitions, batch, beside=self._beside)
-        self._remember(outcome, reports, began)
-        going = [self._positions.ahead(each) for each in todo if each.key not in self._stopped.parts]
+        commit = self._state.apply(reports, partitions, reports, began)
+        self._commit(commit, partitions, batch, beside=self._beside)
+        going = [self._positions.ahead(each) for each in todo if each.key not in self._state.stopped.parts]
         self._watch(reports, {each.source: each.behind for each in going}, batch, time.monotonic() - started)
-        end_if_lost(self.flow.name, outcome)
+        end_if_lost(self.flow.name, commit)
         # Who had to wait is not stuck.
-        return bool(outcome.runs or outcome.moves) or any(report.was_held for report in reports)
+        return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
 
     def _tail(
         self,
@@ -227,11 +218,11 @@ class FlowMirror:
         Its tasks report while they go on, so the ledger is little behind the remote logs. A crash may leave it further
         back: reconciling covers any distance.
         """
-        began, todo = time.time(), tailed(ranges, self._stopped.parts, self._positions.ahead)
+        began, todo = time.time(), tailed(ranges, self._state.stopped.parts, self._positions.ahead)
         self._known_ends = KnownEnds(ranges)
         flow, commits = replace(self.flow, tasks_max=tasks), Every(clock.tail.commit_seconds)
         slots = task_slots(spark)
-        until = time.monotonic() + LEFT_OUT_SECONDS if self._stopped.some_may_go_on() else math.inf
+        until = time.monotonic() + LEFT_OUT_SECONDS if self._state.stopped.some_may_go_on() else math.inf
         with listening(spark, self.flow.name, clock.tail, self.flow.report_port) as listener:
 
             def turn() -> None:
@@ -262,12 +253,11 @@ class FlowMirror:
             self._warn_of_reports(listener, len(plans))
             self._rates.learn(heard)
         last = judged_by_topics(self._learned(told), partitions, self._topics.present())
-        outcome = outcome_of([*heard, *last], partitions, self._positions, self._rejections)
-        self._write_down(outcome, partitions, batch, beside=True)  # Spark's batch ends, and the next one begins
-        self._remember(outcome, last, began)
-        self._tailed(outcome, batch, clock)
-        self._let_go(plans, last, partitions)
-        end_if_lost(self.flow.name, outcome)
+        commit = self._state.apply([*heard, *last], partitions, last, began)
+        self._commit(commit, partitions, batch, beside=True)  # Spark's batch ends, and the next one begins
+        self._tailed(commit, batch, clock)
+        self._state.let_go(plans, last, partitions)
+        end_if_lost(self.flow.name, commit)
 
     def _job_name(self, what: str) -> str:
         self._cycles += 1
@@ -285,70 +275,40 @@ class FlowMirror:
         """Write down what tasks that go on have told; False where they are too few, for the driver to catch up."""
         self._ids.learn(reports)
         self._rates.learn(reports)
-        outcome = outcome_of(reports, partitions, self._positions, self._rejections)
-        self._write_down(outcome, partitions, batch)
-        self._advance(outcome)
-        records, left = self._tailed(outcome, batch, clock)
+        commit = self._state.apply(reports, partitions)
+        self._commit(commit, partitions, batch)
+        records, left = self._tailed(commit, batch, clock)
         return not (falls_behind(tasks, self.flow.tasks_max, records, left) or self._rates.badly_shared())
 
-    def _tailed(self, outcome: PassOutcome, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
+    def _tailed(self, commit: Commit, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
         """Tell of what was tailed; how much it was, and how much more had come by then where something was reported."""
-        records, parts = sum(report.records for report in outcome.reports), outcome.parts.values()
-        left = self._known_ends.left(parts, self._stopped.parts, self._positions.ahead)
-        self._watch(outcome.reports, left, batch, clock.copied(records))
+        records, parts = sum(report.records for report in commit.reports), commit.parts.values()
+        left = self._known_ends.left(parts, self._state.stopped.parts, self._positions.ahead)
+        self._watch(commit.reports, left, batch, clock.copied(records))
         return records, sum(max(0, part.source_end - part.position) for part in parts)
-
-    def _let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
-        """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
-        lanes, sources = unsure(plans, reports)
-        for lane in lanes:
-            self._lanes.pop(lane, None)
-        self._positions.doubt(key for key, each in partitions.items() if each.source in sources)
 
     def _plans(
         self, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
     ) -> List[TaskPlan]:
-        lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
-        plans = plan_tasks(self._name, flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
-        return self._rates.told(self._ids.told(plans), self._shares.bytes_of)
+        plans = self._state.plans(self._name, flow, partitions, todo, began)
+        return self._rates.told(self._ids.told(plans), self._state.bytes_of)
 
     def _learned(self, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
         self._ids.learn(reports)
         self._rates.learn(reports)
         return looked_again(self.flow.name, self._topics, reports)
 
-    def _write_down(
-        self, outcome: PassOutcome, partitions: Partitions, batch: BatchRef, *, beside: bool = False
-    ) -> None:
+    def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, beside: bool = False) -> None:
         # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
-        self._journal.note(outcome.incidents, batch)
-        beside = beside and outcome.plain and not self._progress.waits_for_ledger()
-        self._journal.append(outcome.rows, batch, outcome.runs, beside=beside)
-        self._progress.moved(partitions, outcome.known)
-
-    def _advance(self, outcome: PassOutcome) -> None:
-        for key, position in outcome.moves.items():
-            self._positions.move(key, position)
-        self._totals.add(part for report in outcome.reports for part in report.partitions)
-
-    def _remember(self, outcome: PassOutcome, last: Sequence[TaskReport], began: float) -> None:
-        """What lanes hand over stands in the last reports of their tasks alone."""
-        self._advance(outcome)
-        for report in last:
-            parts: Dict[int, List[PartitionReport]] = {}
-            for part in report.partitions:
-                parts.setdefault(lane_of(part.remote_topic, part.partition), []).append(part)
-            for lane, own in parts.items():
-                self._lanes[lane] = self._lanes.get(lane, LaneState()).after(report.producers.get(lane), own, began)
-        self._shares.learn(outcome.parts.values())
-        self._positions.trust(key for key, part in outcome.parts.items() if part.sequence is not None)
-        for key, part in outcome.parts.items():
-            if part.stopped is not None and not self._rejections.goes_on(key, part):
-                self._stopped.stop(key, part)
+        self._journal.note(commit.incidents, batch)
+        beside = beside and commit.plain and not self._progress.waits_for_ledger()
+        self._journal.append(commit.rows, batch, commit.runs, beside=beside)
+        self._progress.moved(partitions, commit.moves)
+        self._totals.add(part for report in commit.reports for part in report.partitions)
 
     def _watch(
         self, reports: Sequence[TaskReport], left: Mapping[TopicPartition, int], batch: BatchRef, seconds: float
     ) -> None:
         held = self._rates.word(reports, seconds)
-        stopped = len(self._stopped.parts)
+        stopped = len(self._state.stopped.parts)
         self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, stopped, held))

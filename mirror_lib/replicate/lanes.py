@@ -158,8 +158,7 @@ class PartitionReport:
 
     `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
     `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one, None where it is
-    not known. `source_end` is the end of the source's log as the last answer gave it, -1 without one. With `left` the
-    remote log holds what was not compared yet: the ledger keeps to the last record that was, as the next life has to.
+    not known. `source_end` is the end of the source's log as the last answer gave it, -1 without one.
     `seconds` is from the first fetch to the last acknowledgement. `fails`: it stopped at a record of which the flow's
     change can make none.
     """
@@ -181,7 +180,6 @@ class PartitionReport:
     rejected_from: Optional[int] = None
     rejected_until: int = -1
     incidents: Tuple[Incident, ...] = ()
-    left: bool = False
     fails: bool = False
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from mirror_lib.errors import StalledError
-from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.metrics import FlowMetrics
 
 # A commit takes 0.3 s, and some seconds alongside a compaction. After so long the tail ends its tasks, and leaves one
 # slot more to others for a while.
@@ -54,12 +54,12 @@ class CommitWatch:
     `watcher` gets the flow's snapshots through `show`, so that what is shown of a wait keeps what was known before.
     """
 
-    def __init__(self, flow: str, watcher: Callable[[ProgressSnapshot], None]) -> None:
+    def __init__(self, flow: str, watcher: Callable[[FlowMetrics], None]) -> None:
         self._watcher = watcher
         self._last = _nothing_copied(flow)
         self._told_at: Optional[float] = None
 
-    def show(self, snapshot: ProgressSnapshot) -> None:
+    def show(self, snapshot: FlowMetrics) -> None:
         """Pass a snapshot of the flow on to the watcher."""
         self._last = snapshot
         self._watcher(snapshot)
@@ -76,7 +76,7 @@ class CommitWatch:
         refuse_stalled(self._last.flow, waited)
 
 
-def stalled_snapshot(last: ProgressSnapshot, waited: float) -> ProgressSnapshot:
+def stalled_snapshot(last: FlowMetrics, waited: float) -> FlowMetrics:
     """What is shown while the ledger's commit has waited so many seconds for Spark, after `last` was shown. Pure."""
     return replace(
         _nothing_copied(last.flow),
@@ -88,8 +88,8 @@ def stalled_snapshot(last: ProgressSnapshot, waited: float) -> ProgressSnapshot:
     )
 
 
-def _nothing_copied(flow: str) -> ProgressSnapshot:
-    return ProgressSnapshot(
+def _nothing_copied(flow: str) -> FlowMetrics:
+    return FlowMetrics(
         flow=flow,
         batch_id=-1,
         records=0,

@@ -8,16 +8,15 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 from pyspark.sql import DataFrame
 
 from mirror_lib.facts import TopicPartition
+from mirror_lib.replicate.flow_state import FlowState, end_if_lost, snapshot_of
 from mirror_lib.replicate.journal import BatchRef, position_row
 from mirror_lib.replicate.lanes import PartitionReport, TaskReport, nothing_copied
 from mirror_lib.replicate.loss import CONTINUE_HINT, left_the_log
-from mirror_lib.replicate.outcome import PassOutcome, end_if_lost, outcome_of, snapshot_of
 from mirror_lib.replicate.positions import Positions
 from mirror_lib.replicate.ranges import Range
-from mirror_lib.replicate.rejections import Rejections
 from mirror_lib.replicate.second_look import looked_again
 from mirror_lib.replicate.source_progress import SourceProgress
-from mirror_lib.replicate.stopped import StoppedPartitions, refusal_of
+from mirror_lib.replicate.stopped import refusal_of
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import Given, RowMirror
 from mirror_lib.rows.writer import RowsReport
@@ -40,8 +39,7 @@ class KeptMirror(RowMirror):
         flow = self.flow
         self._positions = Positions(flow, self._source, self._target, self._journal, given.until)
         self._progress = SourceProgress(self._group)
-        self._stopped = StoppedPartitions(flow.name)
-        self._rejections = Rejections(flow.on_error)
+        self._state = FlowState(flow, self._positions)
         self._going: Dict[TopicPartition, Range] = {}
         # Where dead letters of each source partition go on, by partition of the dead letter topic.
         self._letters_at: Dict[LetterPlace, int] = {}
@@ -58,7 +56,7 @@ class KeptMirror(RowMirror):
 
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that cannot go on."""
-        return list(self._stopped.parts.values())
+        return list(self._state.stopped.parts.values())
 
     def not_copied(self) -> Sequence[str]:
         """What `--until` names and the flow does not copy, as `topic-partition`."""
@@ -67,13 +65,13 @@ class KeptMirror(RowMirror):
 
     def behind(self) -> bool:
         """Whether the source had more at the last look than is copied by now."""
-        stopped = self._stopped.parts
+        stopped = self._state.stopped.parts
         return any(self._positions.ahead(each).behind for each in self._going.values() if each.key not in stopped)
 
     def look(self, passed: bool) -> None:
         """The query has ended, or there was nothing to read: find out whether `--until` is reached, and show where the
         flow stands. `passed` is what `passed()` said before the ends of logs were looked up."""
-        self._reached = self._positions.reached(self._partitions, self._stopped.parts, passed)
+        self._reached = self._positions.reached(self._partitions, self._state.stopped.parts, passed)
         self._watch([], BatchRef("", -1), 0.0)
 
     def passed(self) -> bool:
@@ -84,10 +82,10 @@ class KeptMirror(RowMirror):
         partitions = self._partitions
         ranges = self._positions.ranges(partitions, batch)
         self._progress.begun(partitions, ranges)
-        self._stopped.begin(partitions, ranges)
-        going = [each for each in ranges if each.refused is None and each.key not in self._stopped.parts]
+        self._state.stopped.begin(partitions, ranges)
+        going = [each for each in ranges if each.refused is None and each.key not in self._state.stopped.parts]
         self._pass_over_losses([each for each in going if each.log_start > each.start.upstream_offset], batch)
-        self._going = {each.source: each for each in going if each.key not in self._stopped.parts}
+        self._going = {each.source: each for each in going if each.key not in self._state.stopped.parts}
         return {source: self._positions.at(each.key).upstream_offset for source, each in self._going.items()}
 
     def _pass_over_losses(self, lost: Sequence[Range], batch: BatchRef) -> None:
@@ -98,7 +96,7 @@ class KeptMirror(RowMirror):
             at, reason = each.start, left_the_log(each.source, each.start.upstream_offset, each.log_start)
             copied = self._partitions[each.key]
             if not passes:
-                self._stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}"))
+                self._state.stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}"))
                 continue
             # The incident first: a crash in between tells of it twice, and never moves past records without a word.
             self._journal.note([Incident(DATA_LOST, *each.source, at.upstream_offset, each.log_start, reason)], batch)
@@ -107,12 +105,12 @@ class KeptMirror(RowMirror):
             self._positions.move(each.key, behind)
 
     def _left_out(self) -> bool:
-        return self._stopped.some_may_go_on()
+        return self._state.stopped.some_may_go_on()
 
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
         found: Dict[TopicPartition, Tuple[int, int]] = {}
         for source, each in self._going.items():
-            if source in ends and each.key not in self._stopped.parts:
+            if source in ends and each.key not in self._state.stopped.parts:
                 end = ends[source] if each.bound is None else min(ends[source], each.bound)
                 at = self._positions.at(each.key).upstream_offset
                 if at < end:
@@ -133,7 +131,7 @@ class KeptMirror(RowMirror):
                     self._positions.at(key).downstream_offset,
                     copied.max_message_bytes,
                     shared=self.flow.shared_remote_topics,
-                    isolate_until=self._rejections.isolate_until(key),
+                    isolate_until=self._state.isolate_until(key),
                 )
             )
             dead = self._change.dead_letter_topic
@@ -151,27 +149,20 @@ class KeptMirror(RowMirror):
     def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
         partitions = self._partitions
         reports = looked_again(self.flow.name, self._topics, self._reports(found, ranges, seconds))
-        outcome = outcome_of(reports, partitions, self._positions, self._rejections)
+        commit = self._state.apply(reports, partitions, reports)
         skipped = [each for report in found for each in report.incidents]
-        self._journal.note([*outcome.incidents, *skipped], batch)
+        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
+        self._journal.note([*commit.incidents, *skipped], batch)
         letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
-        beside = outcome.plain and not self._progress.waits_for_ledger()
-        self._journal.append(outcome.rows, batch, [*outcome.runs, *self._letter_runs(letters)], beside=beside)
-        self._progress.moved(partitions, outcome.known)
-        self._advance(outcome, letters)
-        self._watch(reports, batch, seconds)
-        end_if_lost(self.flow.name, outcome)
-
-    def _advance(self, outcome: PassOutcome, letters: Sequence[LaneReport]) -> None:
-        for key, position in outcome.moves.items():
-            self._positions.move(key, position)
+        beside = commit.plain and not self._progress.waits_for_ledger()
+        self._journal.append(commit.rows, batch, [*commit.runs, *self._letter_runs(letters)], beside=beside)
+        self._progress.moved(partitions, commit.moves)
         for lane in letters:
             if lane.source is not None:
                 self._letters_at[_letter_place(self._going[lane.source].key, lane.remote[1])] = lane.downstream
-        self._totals.add(part for report in outcome.reports for part in report.partitions)
-        for key, part in outcome.parts.items():
-            if part.stopped is not None and not self._rejections.goes_on(key, part):
-                self._stopped.stop(key, part)
+        self._totals.add(part for report in reports for part in report.partitions)
+        self._watch(reports, batch, seconds)
+        end_if_lost(self.flow.name, commit)
 
     def _letter_runs(self, letters: Sequence[LaneReport]) -> List[LedgerRuns]:
         found: List[LedgerRuns] = []
@@ -210,11 +201,11 @@ class KeptMirror(RowMirror):
         )
 
     def _watch(self, reports: Sequence[TaskReport], batch: BatchRef, seconds: float) -> None:
-        going = (self._positions.ahead(each) for each in self._going.values() if each.key not in self._stopped.parts)
+        stopped = self._state.stopped.parts
+        going = (self._positions.ahead(each) for each in self._going.values() if each.key not in stopped)
         left = {each.source: each.behind for each in going}
         held = self._pace.word(seconds)
-        stopped = len(self._stopped.parts)
-        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, stopped, held))
+        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held))
 
 
 def _letter_place(key: PartitionKey, number: int) -> LetterPlace:

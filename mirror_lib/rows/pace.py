@@ -86,8 +86,10 @@ class RowPace:
 
     def pay(self, offsets: int, seconds: float) -> None:
         """The action has ended well: take what it read from the account."""
-        if seconds > self._seconds * RESIZE:
-            self._most = max(FEWEST_OFFSETS, int(offsets / seconds * self._seconds))
+        slow, quick = seconds > self._seconds * RESIZE, seconds * RESIZE < self._seconds
+        if slow or (quick and offsets * 2 >= self._most):
+            wanted = int(offsets / max(seconds, 0.1) * self._seconds)
+            self._most = max(FEWEST_OFFSETS, min(wanted, MOST_OFFSETS))
         if self._observed is None:
             self._last = offsets
             return

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, TopicPartition
-from mirror_lib.progress import ProgressSnapshot, farthest_back
+from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replicate.journal import BatchRef
 from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.positions import Bounds, source_logs
@@ -270,7 +270,7 @@ class PlacedMirror(RowMirror):
         left = self._left()
         to_come = sum(left.values())
         lanes = [lane for report in found for lane in report.lanes if not self._is_dead(lane.remote)]
-        snapshot = ProgressSnapshot(
+        snapshot = FlowMetrics(
             flow=self.flow.name,
             batch_id=batch.batch_id,
             records=sum(lane.records for lane in lanes),

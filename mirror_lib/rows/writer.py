@@ -194,7 +194,7 @@ class RowWriter:
         if end is None:
             raise Disconnected(f"{self._client.alias}: {name_of(task.remote)} does not tell the end of its log")
         if end < task.downstream_offset:  # before a fence, whose marker would fill the place of what was lost
-            lane.lose_tail(end)
+            lane.ends_early(end)
         elif task.producer is not None and task.sequence is not None and not self._retried:
             lane.go_on(end)
         else:

@@ -7,7 +7,7 @@ from typing import Mapping, Sequence, Tuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.state.offset_syncs import OFFSET_SYNCS
+from mirror_lib.state.offset_syncs import IS_RANGE, OFFSET_SYNCS
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.state.tables import StateTable, own_session
 
@@ -32,7 +32,7 @@ class LedgerStream:
         return self._table.rows(made_elsewhere=True) is not None
 
     def added(self, flow: str) -> DataFrame:
-        """A streaming DataFrame of the flow's rows, in the columns of `LedgerRow`, from now on. It must exist.
+        """A streaming DataFrame of the flow's rows, in the columns LEDGER_ROW, from now on. It must exist.
 
         The stream reports no deleted rows, so its reader must read the whole table now and then. With Delta 2.3 it
         repeats the rows that a compaction or a deletion rewrote, merged as they are then.
@@ -47,7 +47,9 @@ class LedgerStream:
 
     def _rows(self, flow: str, options: Mapping[str, str]) -> DataFrame:
         rows = self._spark.readStream.format("delta").options(**options).load(self.path)
-        return self._table.complete(rows).where(F.col("flow") == flow).select(*LEDGER_ROW)
+        # A dead letter's row is of another topic than the copies.
+        own = self._table.complete(rows).where(f"remote_partition is null or {IS_RANGE}")
+        return own.where(F.col("flow") == flow).select(*LEDGER_ROW)
 
     @staticmethod
     def types() -> Sequence[Tuple[str, str]]:

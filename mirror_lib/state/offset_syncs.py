@@ -79,6 +79,7 @@ OFFSET_SYNCS = TableSchema(
 ROWS_IN_A_PLAN = 5_000
 # Rows of flows that place records anew.
 IS_RANGE = "upstream_until is not null"
+_IS_EXACT = "remote_partition is null"
 _PAIR = ("source_topic", "source_topic_id", "remote_topic", "remote_topic_id")
 _UPSTREAM_END = "upstream_offset + record_count"
 _DOWNSTREAM_END = "downstream_offset + record_count"
@@ -217,7 +218,7 @@ class OffsetSyncTable:
     def triples_of(self, flow: str, rows: DataFrame) -> Mapping[PartitionKey, Offsets]:
         """The same of `rows`, a micro-batch of the flow's rows."""
         with self._table.explained("read"):
-            return _by_partition(flow, _of(flow, rows), parts_of(self._table.count()))
+            return _by_partition(flow, rows.where(_IS_EXACT), parts_of(self._table.count()))
 
     def range_positions(self, flow: str) -> RangePositions:
         """Where a flow that places records anew stands. Nothing before its first row.
@@ -321,7 +322,7 @@ def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKe
 
 def _of(flow: str, rows: DataFrame) -> DataFrame:
     """The rows of the flow's own copies: dead letters and ranges have a remote partition of their own."""
-    return rows.where((F.col("flow") == flow) & F.col("remote_partition").isNull())
+    return rows.where(F.col("flow") == flow).where(_IS_EXACT)
 
 
 def _with_key(rows: DataFrame) -> DataFrame:

@@ -56,6 +56,7 @@ class SuspectPositions:
         table = self._ledger.rows()
         if table is None:
             return []
+        # Rows of dead letters and ranges are places in other partitions, where one record does not follow the other.
         rows = table.where((F.col("flow") == flow) & F.col("remote_partition").isNull())
         names = [*PARTITION_KEY, "upstream_offset", "downstream_offset"]
         position = rows.where("record_count = 0").select(*names).distinct().alias("p")

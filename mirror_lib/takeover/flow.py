@@ -41,7 +41,6 @@ SETTLE_SECONDS = 2.0
 # Partitions whose leaders move while they are read are read again, so often in all.
 TIMES_MORE, AGAIN_SECONDS = 60, 1.0
 
-KEYED = Verdict(REFUSED, "its records go by their keys; `mirror mm1` goes on with what a MirrorMaker 1 copied so")
 UNLISTED = Verdict(REFUSED, "one of its clusters tells no offsets of it; has it lost its leader?")
 
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -53,7 +52,6 @@ class _Partition:
 
     key: PartitionKey
     remote_topic: str
-    keyed: bool
 
     @property
     def source(self) -> TopicPartition:
@@ -102,8 +100,7 @@ class FlowTakeover:
         in_ledger = self._ledger.positions(self.flow.name)
         partitions = list(self._partitions())
         self._name_uncopied(left, partitions)
-        verdicts = {each.key: KEYED for each in partitions if each.keyed}
-        verdicts.update({each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger})
+        verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger}
         ranges = self._ranges([each for each in partitions if each.key not in verdicts])
         verdicts.update(self._decided(partitions, left, ranges))
         time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
@@ -252,7 +249,7 @@ class FlowTakeover:
 def _of_topic(topic: CopiedTopic, remote_partitions: int) -> Iterator[_Partition]:
     for number in range(min(topic.partitions, remote_partitions)):
         key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, number)
-        yield _Partition(key, topic.remote_topic, topic.keyed_over is not None)
+        yield _Partition(key, topic.remote_topic)
 
 
 def _taken_over(each: PartitionTakeover) -> TakenOver:

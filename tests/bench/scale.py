@@ -28,7 +28,8 @@ from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.columns import aligned
 from mirror_lib.config.loader import load
 from mirror_lib.driver_java import JARS_DIR
-from mirror_lib.progress import ProgressSnapshot, grouped
+from mirror_lib.metrics import FlowMetrics
+from mirror_lib.progress import grouped
 from mirror_lib.replicate.flow import FlowMirror
 from mirror_lib.replicate.journal import BatchRef, Journal
 from mirror_lib.replicate.totals import Totals
@@ -175,7 +176,7 @@ class Driver:
         self.mirror = FlowMirror(whole, flow, journal, source, target, *ends)
         self.start_seconds = time.monotonic() - began
 
-    def _passed(self, snapshot: ProgressSnapshot) -> None:
+    def _passed(self, snapshot: FlowMetrics) -> None:
         self.copy_seconds += snapshot.copy_seconds
 
     def batch(self) -> float:

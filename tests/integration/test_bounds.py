@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from mirror_lib.config.loader import load
 from mirror_lib.config.windows import Window
 from mirror_lib.copy_job import FlowOutcome, run_flows
-from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.metrics import FlowMetrics
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab
 from tests.lab.one_flow import until
@@ -23,7 +23,7 @@ from tests.lab.one_flow import until
 BATCH = {"batch_size": 16_000, "linger_ms": 50}
 LARGEST_BATCH = 20_000
 RATE = 150_000
-Snapshots = List[ProgressSnapshot]
+Snapshots = List[FlowMetrics]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def kilobytes(count: int) -> List[Optional[bytes]]:
     return [b"%06d" % number + b"x" * 994 for number in range(count)]
 
 
-def run(lab: FlowLab, seen: Callable[[ProgressSnapshot], None], stop: threading.Event, **changes: Any) -> FlowOutcome:
+def run(lab: FlowLab, seen: Callable[[FlowMetrics], None], stop: threading.Event, **changes: Any) -> FlowOutcome:
     config = load(str(lab.config))
     flows = [replace(flow, **changes) for flow in config.flows]
     (outcome,) = run_flows(config, flows, lab.spark, seen, stop)
@@ -120,7 +120,7 @@ def test_bound_of_topics_holds_these_and_no_others(lab: FlowLab) -> None:
     seen: Snapshots = []
     stop = threading.Event()
 
-    def end_after_a_pass(snapshot: ProgressSnapshot) -> None:
+    def end_after_a_pass(snapshot: FlowMetrics) -> None:
         seen.append(snapshot)
         stop.set()
 
@@ -144,7 +144,7 @@ def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, se
     rate = 60_000
     lab.write("orders", kilobytes(400), **BATCH)
     lab.settings.update(settings)
-    passes: List[Tuple[float, ProgressSnapshot]] = []
+    passes: List[Tuple[float, FlowMetrics]] = []
     started = time.monotonic()
     outcome = run(lab, lambda snapshot: passes.append((time.monotonic(), snapshot)), threading.Event())
     assert (outcome.error, outcome.records) == (None, 400)

@@ -17,7 +17,7 @@ from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
 from mirror_lib.copy_job import run_flows
 from mirror_lib.errors import RefusedError
-from mirror_lib.progress import ProgressSnapshot
+from mirror_lib.metrics import FlowMetrics
 from mirror_lib.rows.murmur2 import placed
 from mirror_lib.translate.decisions import Decision
 from mirror_lib.translate.flow import FlowTranslation, Selection
@@ -127,7 +127,7 @@ def test_topic_that_was_created_anew_is_refused(spark: SparkSession, flow: OneFl
 
 
 def test_micro_batches_say_how_much_is_left(spark: SparkSession, flow: OneFlow) -> None:
-    seen: List[ProgressSnapshot] = []
+    seen: List[FlowMetrics] = []
     config = load(str(flow.config))
     (outcome,) = run_flows(config, config.flows, spark, seen.append, threading.Event())
     assert outcome.error is None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Callable, Dict, cast
 
 import pytest
 
-from mirror_lib.progress import ProgressSnapshot
-from mirror_lib.spark_metrics import CURRENT, current, gauges_for
+from mirror_lib.metrics import CURRENT, FlowMetrics, gauges
+from mirror_lib.spark_metrics import current, gauges_for
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import OneFlow
 from tests.lab.submitted import submit
@@ -16,7 +16,7 @@ from tests.lab.submitted import submit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SNAPSHOT = ProgressSnapshot("A->B", 1, 5, 50, 1.0, 1.0, 7, None, 0, 2, "copying", commit_waits_seconds=15.6)
+SNAPSHOT = FlowMetrics("A->B", 1, 5, 50, 1.0, 1.0, 7, None, 0, 2, "copying", commit_waits_seconds=15.6)
 CSV = "spark.metrics.conf.driver.sink.csv"
 
 
@@ -59,4 +59,4 @@ def test_spark_that_lacks_the_private_parts_is_warned_of_and_shows_nothing(caplo
 
 
 def test_unknown_lag_is_0_and_others_are_rounded() -> None:
-    assert current(SNAPSHOT) == dict(zip(CURRENT, (7, 0, 2, 16)))
+    assert current(SNAPSHOT) == dict(zip(gauges(CURRENT), (7, 0, 2, 16)))

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from mirror_lib.progress import ProgressSnapshot, grouped, size, status_line
+from mirror_lib.metrics import FlowMetrics, status_line
+from mirror_lib.progress import grouped, size
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
@@ -105,7 +106,7 @@ class Demo:
         for document in self.documents(arguments, "mirror.log"):
             if "batch_id" in document:
                 rate = document.pop("records_per_second", None)
-                snapshot = ProgressSnapshot(**document)
+                snapshot = FlowMetrics(**document)
                 print(f"         {status_line(snapshot)}", flush=True)
                 self.records += snapshot.records
                 self.seconds += snapshot.seconds if rate and snapshot.records else 0.0

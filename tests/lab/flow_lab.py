@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.copy_job import FlowOutcome
-    from mirror_lib.progress import ProgressSnapshot
+    from mirror_lib.metrics import FlowMetrics
 
 # Many labs share two clusters: the heartbeats of one would be copied by the flows of the others.
 QUIET = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false"}
@@ -44,7 +44,7 @@ class FlowLab:
     settings: Dict[str, Any] = field(default_factory=dict)
     trigger: str = "availableNow"
     flows: Sequence[str] = ("source->target",)
-    seen: List[ProgressSnapshot] = field(default_factory=list)
+    seen: List[FlowMetrics] = field(default_factory=list)
     other_names: Dict[str, KafkaBroker] = field(default_factory=dict)
 
     def create(self, stem: str, partitions: int = 1, **configs: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.copy_job import FlowOutcome
-    from mirror_lib.progress import ProgressSnapshot
+    from mirror_lib.metrics import FlowMetrics
 
 # Settings by which a flow changes records.
 CHANGES = {"engine", "where", "select", "transform", "rename", "partitioner", "dead.letter.topic"}
@@ -214,5 +214,5 @@ def _state_of(pid: int) -> Optional[str]:
     return stat.read_text().rpartition(") ")[2].split()[0] if stat.exists() else None
 
 
-def _ignore(snapshot: ProgressSnapshot) -> None:
+def _ignore(snapshot: FlowMetrics) -> None:
     """Nobody watches."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Dict
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.progress import ProgressSnapshot, farthest_back
+from mirror_lib.metrics import FlowMetrics, farthest_back
+from mirror_lib.replicate.flow_state import snapshot_of
 from mirror_lib.replicate.lanes import PartitionReport, nothing_copied
-from mirror_lib.replicate.outcome import snapshot_of
 from mirror_lib.replicate.ranges import KnownEnds, Range
 from mirror_lib.state.records import PartitionKey, Position
 
@@ -35,12 +35,12 @@ def part(source: TopicPartition, last_timestamp: int) -> PartitionReport:
     )
 
 
-def days_behind(snapshot: ProgressSnapshot) -> float:
+def days_behind(snapshot: FlowMetrics) -> float:
     assert snapshot.behind_seconds is not None
     return round(snapshot.behind_seconds / DAY, 1)
 
 
-def of_both(left: Dict[TopicPartition, int]) -> ProgressSnapshot:
+def of_both(left: Dict[TopicPartition, int]) -> FlowMetrics:
     """A pass that copied of both topics, of which one has old records."""
     report = replace(nothing_copied(0), partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, days_ago(0.1))))
     return snapshot_of("A->B", [report], left, 0, 1.0, 0)

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from mirror_lib.progress import ProgressSnapshot, duration, grouped, is_news, size, snapshot_json, status_line
+from mirror_lib.metrics import FlowMetrics, is_news, metrics_json, status_line
+from mirror_lib.progress import duration, grouped, size
 
-COPYING = ProgressSnapshot(
+COPYING = FlowMetrics(
     flow="A->B",
     batch_id=7,
     records=48210,
@@ -24,7 +25,7 @@ COPYING = ProgressSnapshot(
 )
 
 
-def plain(snapshot: ProgressSnapshot) -> str:
+def plain(snapshot: FlowMetrics) -> str:
     """The line with its thin gaps as spaces."""
     return status_line(snapshot).replace("\u202f", " ").replace("\u2009", " ")
 
@@ -70,9 +71,9 @@ def test_line_is_one_line() -> None:
 
 
 def test_json_holds_the_same_numbers_and_the_rate() -> None:
-    document = json.loads(json.dumps(snapshot_json(COPYING)))
+    document = json.loads(json.dumps(metrics_json(COPYING)))
     assert document["records_per_second"] == 20087.5
-    assert ProgressSnapshot(**{k: v for k, v in document.items() if k != "records_per_second"}) == COPYING
+    assert FlowMetrics(**{k: v for k, v in document.items() if k != "records_per_second"}) == COPYING
 
 
 @pytest.mark.parametrize(

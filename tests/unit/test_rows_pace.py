@@ -107,6 +107,17 @@ def test_micro_batch_that_takes_too_long_makes_the_next_ones_smaller() -> None:
     assert paced.offsets() == FEWEST_OFFSETS
 
 
+def test_micro_batches_grow_again_where_full_ones_are_quick() -> None:
+    paced = Paced(batch_max_seconds=10.0)
+    paced.batch(100_000, seconds=100.0)
+    small = paced.offsets()
+    assert small == 10_000
+    paced.batch(small // 10, seconds=0.1)  # it says nothing of a full one
+    assert paced.offsets() == small
+    paced.batch(small, seconds=1.0)
+    assert paced.offsets() == 10 * small and paced.pace.resize(small, [ORDERS])
+
+
 def test_query_is_begun_anew_only_where_its_bound_is_far_from_what_it_should_be() -> None:
     paced = Paced(max_bytes_per_second=RATE)
     paced.batch(10_240, {FLOW: 10_240 * 512})

@@ -8,7 +8,7 @@ from typing import List
 import pytest
 
 from mirror_lib.errors import EXIT_OK, StalledError
-from mirror_lib.progress import ProgressSnapshot, is_news, status_line
+from mirror_lib.metrics import FlowMetrics, is_news, status_line
 from mirror_lib.replicate.reporting import PORTS, Listener
 from mirror_lib.replicate.stall import (
     GIVE_WAY_SECONDS,
@@ -24,7 +24,7 @@ class Commit:
     """One that waits, and what is shown of its flow."""
 
     def __init__(self) -> None:
-        self.shown: List[ProgressSnapshot] = []
+        self.shown: List[FlowMetrics] = []
         self.gave_way = 0
         self.watch = CommitWatch("A->B", self.shown.append)
 
@@ -55,7 +55,7 @@ def test_commit_that_waits_is_shown_and_the_tail_gives_way() -> None:
 
 def test_commit_that_waits_hides_neither_what_is_stopped_nor_what_is_behind() -> None:
     commit = Commit()
-    commit.watch.show(ProgressSnapshot("A->B", 7, 5, 50, 1.0, 1.0, 1204, 90.0, 3, 2, "copying"))
+    commit.watch.show(FlowMetrics("A->B", 7, 5, 50, 1.0, 1.0, 1204, 90.0, 3, 2, "copying"))
     commit.look(GIVE_WAY_SECONDS)
     _, shown = commit.shown
     assert (shown.behind_records, shown.behind_seconds, shown.stopped) == (1204, 90.0, 2)

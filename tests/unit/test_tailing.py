@@ -12,8 +12,8 @@ import pytest
 
 from mirror_lib.errors import StateError
 from mirror_lib.log.batch import Producer
+from mirror_lib.replicate.flow_state import commit_of, judged_by_topics
 from mirror_lib.replicate.lanes import NO_END, PartitionReport, ReportTo, TaskReport
-from mirror_lib.replicate.outcome import judged_by_topics, outcome_of
 from mirror_lib.replicate.positions import Positions
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
@@ -75,22 +75,11 @@ def test_what_a_task_told_and_tells_again_at_its_end_is_one_row_and_its_last_pos
     partitions = {each.key: each for each in copied}
     told = report()
     last = replace(told, partitions=(replace(told.partitions[0], position=12, records=2), told.partitions[1]))
-    outcome = outcome_of([told, last], partitions, cast(Positions, AtTheStart()), Rejections("fail"))
+    outcome = commit_of([told, last], partitions, cast(Positions, AtTheStart()), Rejections("fail"))
     assert outcome.moves == {copied[0].key: Position(12, 10), copied[1].key: Position(20, 20)}
     assert [len(each) for each in outcome.runs] == [1]
     assert [(row.partition, row.record_count) for row in outcome.rows] == [(0, 0), (1, 0)]
     assert sum(each.records for each in outcome.reports) == 2
-
-
-def test_rows_that_were_passed_while_something_is_left_on_the_remote_log_are_not_passed_in_the_ledger() -> None:
-    copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
-    partitions, told = {each.key: each for each in copied}, report()
-    left = replace(told, partitions=tuple(replace(part, position=30, left=True) for part in told.partitions))
-    outcome = outcome_of([left], partitions, cast(Positions, AtTheStart()), Rejections("fail"))
-    assert outcome.moves == {copied[0].key: Position(30, 10), copied[1].key: Position(30, 20)}
-    assert [(each.key, each.flat) for each in outcome.runs] == [(copied[0].key, SYNCS.flat)] and not outcome.rows
-    # Nor does the source's group learn them.
-    assert outcome.known == {}
 
 
 class AtTheStart:

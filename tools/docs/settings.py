@@ -95,11 +95,10 @@ alone. Internal topics are never copied, whatever a class says. `conf/examples/c
 
 ## Flows that change records
 
-Where one of `where`, `select`, `transform`, `rename`, `partitioner`, `provenance.headers` and `dead.letter.topic` is
-set, or `engine: records`, the flow goes through Spark's rows, record by record. Without them it copies whole batches,
-several times as fast and with the source's compression: set none of them where records stay as they are. In whole
-batches a record of 1 KB cost 1.4 µs of CPU, in a tuned MirrorMaker 2 9.5 ([benchmarks.md](benchmarks.md)). Through
-rows:
+Where one of `where`, `select`, `transform`, `rename`, `partitioner` and `dead.letter.topic` is set, or
+`engine: records`, the flow goes through Spark's rows, record by record. Without them it copies whole batches, several
+times as fast and with the source's compression: set none of them where records stay as they are. In whole batches a
+record of 1 KB cost 1.4 µs of CPU, in a tuned MirrorMaker 2 9.5 ([benchmarks.md](benchmarks.md)). Through rows:
 
 | 1 KB, 2 cores | records/s | MirrorMaker 2, tuned | CPU µs a record | MirrorMaker 2 |
 | --- | ---: | ---: | ---: | ---: |
@@ -123,24 +122,47 @@ records out: `contains(value, cast('placed' as binary)) and get_json_object(…)
   on one of several is none on all. A remote topic that is added later to topics that were copied before is refused.
 - Refused before anything is copied, with the line: unknown columns, a `select` that loses a part of the record, and
   what could change order or number of records (sorting, grouping, joins, limits, windows, `explode`).
-- A record on which an expression fails goes to `dead.letter.topic` as it came, with the headers
-  `mirror.source.cluster`, `.topic`, `.partition`, `.offset` and `mirror.error`. Without that topic its partition
-  stops there. `transform` may add a column `failure`: its text, where it is not null, is such a reason. A Python
-  function that raises ends the pass.
-- Exactly once needs expressions that give the same each time. With `rand()`, `uuid()`, `current_timestamp()` and
-  their like, and with Python functions unless `transform.deterministic: true`, the flow is at least once, and `mirror
-  plan` says why.
+- A record on which an expression fails goes to `dead.letter.topic` as it came, with two more headers: `mirror.error`
+  has the reason, `mirror.origin` the place. It lies in the partition of its source, modulo the number of partitions
+  there. Without that topic its partition stops there; with `on.error: skip` the record is left out, with an incident.
+  `transform` may add a column `failure`: its text, where it is not null, is such a reason. A Python function that
+  raises fails the whole micro-batch.
+- Expressions may give other values each time: `rand()`, `uuid()`, `current_timestamp()`, Python functions. Each
+  record is written once, with the value of the attempt that wrote it. Only what places a record must be
+  deterministic: the `key` of a flow with `partitioner: key` or a number, and `remote_topic`. Else the flow is
+  refused.
 - With `partitioner` other than `source`, or such a `rename`, several partitions meet in one: groups of such topics
-  read a part of a pass again ([groups.md](groups.md)), and neither `on.error: skip` nor `on.data.loss:
-  continue` is there. Records without a key go by the partition they came from. `partition.counts.differ: key` does so
-  only for topics whose remote topics have another number of partitions, and has `on.error: skip`; the others are copied
-  as whole batches.
+  read a part of a micro-batch again ([groups.md](groups.md)), and `on.data.loss: continue` is refused. Records
+  without a key go by the partition they came from.
 - A topic goes on as it began: where its records kept their partitions, a `partitioner` or `rename` by which they are
   placed anew is refused, and the other way round, since all of it would be copied again beside its copies.
 - Another `where`, `select` or `transform` counts from where the flow stands; what was copied by the old one stays
   ([operate.md](operate.md), "Change settings").
 - A `transform` is looked for like a custom class, above. Functions of yours that run on executors must be importable
   there (`--py-files`).
+
+### The header mirror.origin
+
+Each record that such a flow writes has one header more, the last: `mirror.origin`. Its value is text,
+`CLUSTER/TOPIC/PARTITION/OFFSET/ID`, as in `A/orders/3/1234/Qx7f2k`. CLUSTER is the alias of the source. If the file
+has a `name` other than `mirror`, that name and `:` come before it, as in `eu:A`. ID is the beginning of the topic's
+id, empty where brokers have none. A copy of a copy has one such header for each hop; the last one is of the last hop.
+
+After a kill a task reads these headers from the ledger's position on, and writes only what comes after the highest
+origin of each source partition. So records are there once, whatever was interrupted. Records of before the first run
+of this release have no origin; that is right where they lie before the ledger's position. A record without an origin
+after that position is refused, unless `shared.remote.topics: true` says that others write there. With
+`provenance: off` the header is left out, and what an interrupted attempt wrote is written again: the flow is at
+least once. `mirror plan` and the start of a run say so.
+
+To read it in a consumer:
+
+| client | expression |
+| --- | --- |
+| kafka-python | `dict(record.headers)["mirror.origin"].decode()` |
+| Java | `new String(record.headers().lastHeader("mirror.origin").value(), StandardCharsets.UTF_8)` |
+| Spark SQL, with `includeHeaders` | \
+`aggregate(headers, cast(null as string), (o, h) -> if(h.key = 'mirror.origin', cast(h.value as string), o))` |
 
 Several copies of one topic, such as the large orders, those of some customers, and all of them masked, are a flow each.
 In one file give the source an alias for each, so that the flows and their remote topics (`large.orders`, `eu.orders`)

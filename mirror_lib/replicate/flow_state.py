@@ -1,6 +1,6 @@
-"""What a pass came to: the reports of its tasks in; rows for the ledger, positions, incidents and what is shown out.
+"""What a driver knows of a flow in one life: where its partitions stand, what its lanes hand over, what has stopped.
 
-Pure, but for what `Rejections` remembers, and the clock that says how far behind a flow is.
+Reports of tasks in, one `Commit` out: what is to be written down. Nothing here has an effect, but for what is logged.
 """
 
 from __future__ import annotations
@@ -8,13 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.progress import ProgressSnapshot, farthest_back
+from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replicate.journal import position_row
-from mirror_lib.replicate.lanes import PartitionReport, TaskPlan, TaskReport, lane_of
+from mirror_lib.replicate.lane_state import LaneState
+from mirror_lib.replicate.lanes import PartitionReport, PartitionTask, TaskPlan, TaskReport, lane_of
 from mirror_lib.replicate.positions import Partitions, Positions
+from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.rejections import Rejections
+from mirror_lib.replicate.shares import LaneShares
+from mirror_lib.replicate.stopped import StoppedPartitions
+from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import DATA_LOST, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
 
@@ -22,15 +28,14 @@ BySource = Mapping[Tuple[str, int], CopiedPartition]
 
 
 @dataclass(frozen=True)
-class PassOutcome:
-    """`moves` are the positions that changed, `known` those of them that the ledger has once it has `runs` and `rows`;
-    `parts` the reports of its partitions by their keys."""
+class Commit:
+    """`moves` are the positions that changed, which the ledger has once it has `runs` and `rows`; `parts` the reports
+    of its partitions by their keys."""
 
     reports: Sequence[TaskReport]
     runs: Sequence[LedgerRuns]
     rows: Sequence[LedgerRow]
     moves: Mapping[PartitionKey, Position]
-    known: Mapping[PartitionKey, Position]
     incidents: Sequence[Incident]
     parts: Mapping[PartitionKey, PartitionReport]
 
@@ -39,6 +44,62 @@ class PassOutcome:
         """Whether all went on, and there is nothing to tell but where to."""
         ended = any(part.stopped is not None for part in self.parts.values())
         return not (ended or self.incidents or any(report.fenced for report in self.reports))
+
+
+class FlowState:
+    """Not thread-safe. `positions` has decided on the partitions whose reports come."""
+
+    def __init__(self, flow: ReplicationFlow, positions: Positions) -> None:
+        self.positions = positions
+        self.stopped = StoppedPartitions(flow.name)
+        self._rejections = Rejections(flow.on_error)
+        self._lanes: Dict[int, LaneState] = {}
+        self._shares = LaneShares()
+
+    def plans(
+        self, mirror: str, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
+    ) -> List[TaskPlan]:
+        """The tasks of a pass over `todo` that `began` then (seconds since 1970); `mirror` is the file's name."""
+        lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
+        return plan_tasks(mirror, flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
+
+    def bytes_of(self, task: PartitionTask) -> int:
+        """About how much there is to copy of a partition."""
+        return self._shares.bytes_of(task)
+
+    def isolate_until(self, key: PartitionKey) -> int:
+        """The upstream offset before which records of a partition go one by one; -1 for none."""
+        return self._rejections.isolate_until(key)
+
+    def apply(
+        self, reports: Sequence[TaskReport], partitions: Partitions, last: Sequence[TaskReport] = (), began: float = 0.0
+    ) -> Commit:
+        """What reports come to, of which the last of a partition counts: known here from now on, and to be written down
+        before anything that builds on it has an effect. `last` are those of tasks that have ended; what they hand over
+        is for a pass behind the one that `began` then."""
+        commit = commit_of(reports, partitions, self.positions, self._rejections)
+        for key, position in commit.moves.items():
+            self.positions.move(key, position)
+        for report in last:
+            parts: Dict[int, List[PartitionReport]] = {}
+            for part in report.partitions:
+                parts.setdefault(lane_of(*part.remote), []).append(part)
+            for lane, own in parts.items():
+                self._lanes[lane] = self._lanes.get(lane, LaneState()).after(report.producers.get(lane), own, began)
+        if last:
+            self._shares.learn(commit.parts.values())
+            self.positions.trust(key for key, part in commit.parts.items() if part.sequence is not None)
+            for key, part in commit.parts.items():
+                if part.stopped is not None and not self._rejections.goes_on(key, part):
+                    self.stopped.stop(key, part)
+        return commit
+
+    def let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
+        """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
+        lanes, sources = unsure(plans, reports)
+        for lane in lanes:
+            self._lanes.pop(lane, None)
+        self.positions.doubt(key for key, each in partitions.items() if each.source in sources)
 
 
 def judged_by_topics(
@@ -65,9 +126,9 @@ def unsure(plans: Sequence[TaskPlan], reports: Sequence[TaskReport]) -> Tuple[Se
     return lanes, {task.source for task in tasks} - {part.source for part in parts if part.sequence is not None}
 
 
-def outcome_of(
+def commit_of(
     reports: Sequence[TaskReport], partitions: Partitions, positions: Positions, rejections: Rejections
-) -> PassOutcome:
+) -> Commit:
     """Judge reports, of which the last of a partition counts; `positions` are those from before them."""
     by_source = {each.source: each for each in partitions.values()}
     parts = {by_source[(part.topic, part.partition)].key: part for report in reports for part in report.partitions}
@@ -80,12 +141,10 @@ def outcome_of(
             moves[key] = position
         incidents += rejections.incidents(key, part)
     runs = _ledger_runs(reports, by_source)
-    # Rows that were passed on the word of what is left are looked at again by the next life.
-    known = {key: at for key, at in moves.items() if not parts[key].left}
-    return PassOutcome(reports, runs, _position_rows(known, runs, partitions), moves, known, incidents, parts)
+    return Commit(reports, runs, _position_rows(moves, runs, partitions), moves, incidents, parts)
 
 
-def end_if_lost(flow: str, outcome: PassOutcome) -> None:
+def end_if_lost(flow: str, outcome: Commit) -> None:
     """Raise what ends the life of `flow`: `ClusterError` where a remote log lost records, `FencedError` where another
     driver took over."""
     lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
@@ -106,14 +165,14 @@ def snapshot_of(
     seconds: float,
     stopped: int,
     held: Optional[str] = None,
-) -> ProgressSnapshot:
+) -> FlowMetrics:
     """What is shown of a pass that took `seconds`: `left` upstream offsets are to come of each source partition, so
     many partitions have `stopped`, and `held` says what held it back. `behind_seconds` is the age of the last record
     copied of the partition that is farthest back among those with more to copy."""
     parts = [part for report in reports for part in report.partitions]
     times = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
     to_come = sum(left.values())
-    return ProgressSnapshot(
+    return FlowMetrics(
         flow=flow,
         batch_id=batch_id,
         records=sum(report.records for report in reports),

@@ -1,0 +1,116 @@
+"""What is measured of a flow while it runs: one frozen value a pass. Status lines, JSON and gauges are made of it, so a
+new metric is a field here, and where it is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field, fields
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from mirror_lib.facts import TopicPartition
+from mirror_lib.progress import counted, duration, grouped, size
+
+COUNTED, CURRENT = "counted", "current"
+
+
+def _told(means: str, gauge: str = "") -> Mapping[str, str]:
+    """Of a metric what it means; `gauge` is COUNTED where Spark's metrics system adds up what passes tell, CURRENT
+    where the last one counts, and empty where it has no gauge."""
+    return {"means": means, "gauge": gauge}
+
+
+@dataclass(frozen=True)
+class FlowMetrics:
+    """One pass of a flow."""
+
+    flow: str = field(metadata=_told("A->B"))
+    batch_id: int = field(metadata=_told("Spark's batch id, -1 outside of a batch"))
+    records: int = field(metadata=_told("records copied", COUNTED))
+    bytes: int = field(metadata=_told("bytes written to the target", COUNTED))
+    seconds: float = field(metadata=_told("how long the pass took"))
+    copy_seconds: float = field(metadata=_told("how long its slowest task took"))
+    behind_records: int = field(metadata=_told("upstream offsets still to go through", CURRENT))
+    behind_seconds: Optional[float] = field(
+        metadata=_told(
+            "age of the last record copied of the partition that is farthest back among those with more to copy, where "
+            "it is known",
+            CURRENT,
+        )
+    )
+    recovered: int = field(metadata=_told("records that an interrupted attempt had written", COUNTED))
+    stopped: int = field(metadata=_told("partitions that cannot go on", CURRENT))
+    waiting: str = field(metadata=_told("what the flow waits for, or what it is doing"))
+    source_throttled_seconds: float = field(default=0.0, metadata=_told("throttled by the source's quotas"))
+    target_throttled_seconds: float = field(default=0.0, metadata=_told("throttled by the target's quotas"))
+    commit_waits_seconds: float = field(
+        default=0.0,
+        metadata=_told(
+            "how long the ledger's commit has waited for Spark, where that is unusual: what is behind is then unknown, "
+            "and `behind_seconds` is at least as long",
+            CURRENT,
+        ),
+    )
+
+    @property
+    def records_per_second(self) -> float:
+        """Records copied a second in this pass."""
+        return self.records / self.seconds if self.seconds > 0 else 0.0
+
+
+def gauges(kind: str) -> Tuple[str, ...]:
+    """The names of the metrics that are gauges of this kind."""
+    return tuple(each.name for each in fields(FlowMetrics) if each.metadata["gauge"] == kind)
+
+
+def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]) -> Optional[float]:
+    """The age in seconds of the last record copied of the partition that is farthest back among those with more to
+    copy, `None` where nothing tells it. Both by source partition: `left` are upstream offsets still to go through,
+    `times` those of the last records copied (ms)."""
+    behind = [times[each] for each, count in left.items() if count and times.get(each, -1) > 0]
+    return max(0.0, time.time() - min(behind) / 1000) if behind else None
+
+
+def status_line(snapshot: FlowMetrics) -> str:
+    """`A->B batch 7 · 48 210 records, 12.3 MB in 2.4 s (20 087/s) · behind 1 204 records, 3.1 s · copying`."""
+    parts = [
+        f"{snapshot.flow} {f'batch {snapshot.batch_id}' if snapshot.batch_id >= 0 else 'own pass'}",
+        f"{counted(snapshot.records, 'record')}, {size(snapshot.bytes)} in {snapshot.seconds:.1f} s "
+        f"({grouped(round(snapshot.records_per_second))}/s)",
+        *_behind(snapshot),
+    ]
+    if snapshot.recovered:
+        parts.append(f"{counted(snapshot.recovered, 'record')} found from an interrupted attempt")
+    for side in ("source", "target"):
+        seconds = snapshot.source_throttled_seconds if side == "source" else snapshot.target_throttled_seconds
+        if seconds:
+            parts.append(f"throttled by the {side}'s quota for {seconds:.1f} s")
+    if snapshot.stopped:
+        parts.append(f"{counted(snapshot.stopped, 'partition')} stopped")
+    return " · ".join([*parts, snapshot.waiting])
+
+
+def is_news(snapshot: FlowMetrics, told: Optional[FlowMetrics]) -> bool:
+    """Whether its line says what `told`, the flow's last one shown, did not: that nothing happens is said once."""
+    return told is None or not (_idle(snapshot) and _idle(told)) or snapshot.waiting != told.waiting
+
+
+def _idle(snapshot: FlowMetrics) -> bool:
+    throttled = snapshot.source_throttled_seconds + snapshot.target_throttled_seconds
+    waits = throttled + snapshot.commit_waits_seconds
+    return not (snapshot.records + snapshot.behind_records + snapshot.recovered + snapshot.stopped + waits)
+
+
+def metrics_json(snapshot: FlowMetrics) -> Dict[str, object]:
+    """The same as a JSON document, with the rate."""
+    return {**asdict(snapshot), "records_per_second": round(snapshot.records_per_second, 1)}
+
+
+def _behind(snapshot: FlowMetrics) -> List[str]:
+    if snapshot.commit_waits_seconds:
+        return [f"the ledger's commit has waited {duration(snapshot.commit_waits_seconds)}"]
+    if not snapshot.behind_records:
+        # What partitions that are stopped do not get, nothing counts.
+        return [] if snapshot.stopped else ["caught up"]
+    age = "" if snapshot.behind_seconds is None else f", {duration(snapshot.behind_seconds)}"
+    return [f"behind {counted(snapshot.behind_records, 'record')}{age}"]

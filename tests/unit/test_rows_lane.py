@@ -311,6 +311,15 @@ def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(mo
     report = lane.report()
     assert (report.source, report.position, report.downstream, report.syncs) == (None, -1, 104, b"")
     assert report.newest == (("orders", 0, NOON + 12), ("orders", 1, NOON + 53))
+    # Found or written, of this micro-batch.
+    assert (report.counts, report.recovered) == ((("orders", 0, 2), ("orders", 1, 2)), 2)
+
+
+def test_records_of_another_micro_batch_do_not_count_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log([copies(100, 8, 9, 10), copies(103, 60, partition=1)])
+    report = Driven(PLACED).take_over(monkeypatch, log).feed(11).drain().report()
+    assert (report.counts, report.ahead) == ((("orders", 0, 2),), True)
+    assert Driven(KNOWN).go_on().feed(10).drain().report().counts == ()
 
 
 def test_log_with_a_foreign_record_is_refused_and_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ LANES = st.builds(
     incidents=st.lists(INCIDENTS, max_size=2).map(tuple),
     syncs=st.binary(max_size=48),
     newest=st.lists(st.tuples(st.text(max_size=5), NUMBERS, NUMBERS), max_size=2).map(tuple),
+    counts=st.lists(st.tuples(st.text(max_size=5), NUMBERS, NUMBERS), max_size=2).map(tuple),
 )
 REPORTS = st.builds(
     RowsReport,

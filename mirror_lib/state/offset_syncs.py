@@ -244,6 +244,24 @@ class OffsetSyncTable:
         pairs = frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in found)
         return RangePositions(sources, remotes, pairs, _grown(found, remotes))
 
+    def spans(self, flow: str) -> RangePositions:
+        """What the exact runs of a flow span, in the same way: partitions have one number on both sides."""
+        rows = self._of_flow(flow)
+        if rows is None:
+            return RangePositions()
+        with self._table.explained("read"):
+            each = rows.groupBy(*PARTITION_KEY, "remote_topic").agg(
+                F.min("upstream_offset").alias("upstream_begin"),
+                F.max(F.expr(_UPSTREAM_END)).alias("upstream_end"),
+                F.min("downstream_offset").alias("downstream_begin"),
+                F.max(F.expr(_DOWNSTREAM_END)).alias("downstream_end"),
+                F.max("committed_at").alias("last_at"),
+            )
+            found = sorted(each.collect(), key=itemgetter("last_at"))
+        sources = _stands(found, ("source_topic", "partition", "source_topic_id"), "upstream")
+        remotes = _stands(found, ("remote_topic", "partition", "remote_topic_id"), "downstream")
+        return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in found))
+
     def ranges(self, flow: str) -> Iterator[LedgerRow]:
         """The range rows of a flow that places records anew, one by one: they may repeat or overlap."""
         rows = self._ranges(flow)

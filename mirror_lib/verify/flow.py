@@ -197,10 +197,12 @@ def verify(
 
     `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
     `mirror` is the file's name for itself. May run beside the flow. StateError if the ledger, ClusterError if a cluster
-    cannot be read to the end, RefusedError where the flow keeps partitions and would make other records the next time.
+    cannot be read to the end, RefusedError where the flow would make other records the next time, and without origins.
     """
     remote = DigestReader(spark, flow.target, "read_uncommitted")
-    if flow.places_anew:
+    change = flow.change
+    has_origins = change is not None and change.provenance
+    if flow.places_anew or (has_origins and not check_change(spark, flow)[0]):
         return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
     # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
@@ -224,14 +226,15 @@ def _by_origin(
     remote: DigestReader,
     mirror: str,
 ) -> Tuple[TopicVerdict, ...]:
-    """The verdicts on a flow that places records anew."""
+    """The verdicts on a flow that places records anew, or whose records are not the same each time."""
     change = flow.change
     if change is None or not change.provenance:
         return nothing_compared(copied)
-    copy = what_was_placed(flow, copied, *clusters, ledger.range_positions(flow.name))
+    known = ledger.range_positions(flow.name) if flow.places_anew else ledger.spans(flow.name)
+    copy = what_was_placed(flow, copied, *clusters, known)
     # Which record a copy is of its origin says, so that origins are not compared.
     bare = replace(change, provenance=False)
-    made = DigestReader(spark, flow.source, flow.isolation_level, _expected(flow, bare, copied, mirror, copy.counts()))
+    made = DigestReader(spark, flow.source, flow.isolation_level, _expected(flow, bare, copied, mirror, copy))
     slots, feeds = copy.slots(), copy.feeds()
     log.info("%s: comparing %d partitions", flow.name, len(slots))
     counts: Mapping[int, OriginCounts] = {}
@@ -267,14 +270,15 @@ def _expected(
     change: RecordChange,
     copied: Sequence[CopiedTopic],
     mirror: str,
-    counts: Mapping[str, int] = {},
+    copy: Optional[OriginCopy] = None,
 ) -> Made:
-    """What `change` makes of records, where remote topics had `counts` of partitions, or have them now."""
+    """What `change` makes of records: with `copy` under their remote places, of which there are as many as there, else
+    under those of the source."""
     now = names_of(flow, copied)
-    names = replace(now, partitions={**now.partitions, **counts})
+    names = replace(now, partitions={**now.partitions, **(copy.counts() if copy is not None else {})})
     ids = {topic.source.name: topic.source.topic_id for topic in copied}
     provenance = Provenance(origin_cluster(mirror, flow.source.alias), ids)
-    return lambda rows: expected(rows, change, names, provenance)
+    return lambda rows: expected(rows, change, names, provenance, copy is not None)
 
 
 def _ranges(

@@ -474,14 +474,16 @@ def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]
     return None if reason is None else f"its partitioner is not deterministic: {reason}"
 
 
-def expected(rows: DataFrame, change: RecordChange, remote: RemoteNames, provenance: Provenance) -> DataFrame:
+def expected(
+    rows: DataFrame, change: RecordChange, remote: RemoteNames, provenance: Provenance, there: bool
+) -> DataFrame:
     """`topic, partition, offset, key, value, headers, timestamp` as Kafka's source has them; dead letters left out.
     `provenance` is what their origins say.
 
-    Topic and partition are the source's, or the remote ones where the flow places records anew; `source_topic`,
-    `source_partition` and the offset are always the source's.
+    Topic and partition are the source's, or with `there` the remote ones; `source_topic`, `source_partition` and the
+    offset are always the source's.
     """
-    side = "remote" if change.places_anew else "source"
+    side = "remote" if there else "source"
     position = (f"{side}_topic as topic", f"{side}_partition as partition", "source_offset as offset")
     made = changed(rows, change, remote).where("failure is null")
     if change.provenance:

@@ -89,8 +89,8 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
     from mirror_lib.preview.engine import engine_note
-    from mirror_lib.rows.check import check_change, placement_fault
     from mirror_lib.rows.flow import why_not_placed
+    from mirror_lib.rows.transform import check_change, placement_fault
     from mirror_lib.state.topic_acls import TopicAclTable
 
     made = TopicAclTable(spark, config.state).made(flow.name) if _deletes(flow) else frozenset()

@@ -123,7 +123,7 @@ def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> Lis
     changing = [flow for flow in flows if flow.change is not None]
     if not changing:
         return []
-    from mirror_lib.rows.check import check_change
+    from mirror_lib.rows.transform import check_change
 
     return [flow.name for flow in changing if not check_change(spark, flow)[0]]
 

@@ -34,12 +34,11 @@ from mirror_lib.replicate.starts import SourceCluster
 from mirror_lib.replicate.tailing import LEFT_OUT_SECONDS
 from mirror_lib.replicate.topics import TopicWatch
 from mirror_lib.replicate.totals import Totals
-from mirror_lib.rows.change import FlowChange, needless, remote_names
-from mirror_lib.rows.check import placement_fault
 from mirror_lib.rows.lane import LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.pace import RowPace
 from mirror_lib.rows.stage import append_rows
+from mirror_lib.rows.transform import FlowChange, needless, placement_fault, remote_names
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
 
 log = logging.getLogger(__name__)

@@ -1,19 +1,203 @@
-"""The user's function `module:function` and the rows of a pass in; the rows that it makes of them out, or a refusal."""
+"""What a flow makes of records: rows of Spark's Kafka source in, the rows to be written, each with its place, out.
+
+Nothing is read: a change that is written wrong is refused before, with its line.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession, utils
 from pyspark.sql import functions as F
 
 from mirror_lib.config.custom_classes import entry_point, said
-from mirror_lib.config.record_change import RecordChange
-from mirror_lib.config.refusals import config_error
-from mirror_lib.rows.catalyst import plan_nodes, replaced
-from mirror_lib.rows.plan_shape import has_functions_of_rows
-from mirror_lib.rows.select_list import HEADERS_TYPE, outputs
-from mirror_lib.rows.sentences import FAILURE, refuse_other_rows
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.record_change import KEY, SOURCE, RecordChange
+from mirror_lib.config.refusals import config_error, nearest
+from mirror_lib.errors import ConfigError
+from mirror_lib.rows.catalyst import SelectItem, guarded, murmur2_column, plan_nodes, replaced, select_items
+from mirror_lib.rows.origin import Provenance, origin_sql
+from mirror_lib.rows.plan_shape import has_functions_of_rows, shape_fault, why_not_repeatable
+from mirror_lib.topics.plan import CopiedTopic
+
+
+@dataclass(frozen=True)
+class RemoteNames:
+    """`topics`: remote topics by source topic; `partitions`: partition counts by remote topic, the dead letter topic's
+    among them."""
+
+    topics: Mapping[str, Tuple[str, ...]]
+    partitions: Mapping[str, int]
+
+    @property
+    def one_each(self) -> bool:
+        """Whether no topic has more than one remote topic."""
+        return all(len(names) <= 1 for names in self.topics.values())
+
+    def as_json(self) -> str:
+        """`{source topic: [{"topic": …, "partitions": …}, …]}`, for Spark to look up in."""
+        return json.dumps({topic: [self._entry(name) for name in names] for topic, names in self.topics.items()})
+
+    def _entry(self, name: str) -> Mapping[str, object]:
+        return {"topic": name, "partitions": self.partitions[name]}
+
+
+def names_of(flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> RemoteNames:
+    """What is known of the flow's copied topics; its dead letter topic counts as one partition, whatever it has."""
+    dead = None if flow.change is None else flow.change.dead_letter_topic
+    counts = {topic.remote_topic: topic.remote_partitions for topic in copied}
+    topics: Dict[str, Tuple[str, ...]] = {}
+    for topic in copied:
+        topics[topic.source.name] = (*topics.get(topic.source.name, ()), topic.remote_topic)
+    return RemoteNames(topics, counts if dead is None else {**counts, dead: 1})
+
+
+_NO_COLUMN = re.compile(r"with name `(?P<new>[^`]+)`(?:\.`[^`]+`)* cannot be resolved|Column '(?P<old>[^']+)' does not")
+_CODE = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+;?")
+
+
+# Spark 3.3 has them there only, and later ones no longer say so to type checkers.
+_SAID = tuple(getattr(utils, name) for name in ("AnalysisException", "ParseException"))
+# The column of our own that says why a record failed. Who writes an expression has no such column.
+FAILURE = "failure"
+
+
+@contextmanager
+def explained(key: str, place: str, columns: Sequence[str]) -> Iterator[None]:
+    """Turn what Spark says of setting `key` into a ConfigError: an unknown column with the nearest of `columns`."""
+    try:
+        yield
+    except _SAID as error:
+        said = str(error).strip().split("\n")[0]
+        missing = _NO_COLUMN.search(said)
+        if missing is None:
+            raise config_error(f"{key} is no Spark SQL: {_CODE.sub('', said).strip()}", place) from None
+        name = missing.group("new") or missing.group("old")
+        advice = _advice(name, [column for column in columns if column != FAILURE])
+        raise config_error(f"{key} asks for the column {name}, which there is not; {advice}", place) from None
+
+
+def _advice(name: str, columns: Sequence[str]) -> str:
+    like = nearest(name, columns)
+    if like:
+        return f"did you mean {like}?"
+    fields = f"a field of a JSON value is get_json_object(cast(value as string), '$.{name}')"
+    return f"there are {', '.join(columns)}; {fields}"
+
+
+def refuse_other_rows(before: DataFrame, after: DataFrame, what: str, place: str) -> None:
+    """Raise ConfigError where `what` makes rows of `before` that are not these, one for one or none, in order."""
+    fault = shape_fault(plan_nodes(before), plan_nodes(after))
+    if fault is not None:
+        raise config_error(f"{what} {fault}", place)
+
+
+REMOTE_TOPIC = "remote_topic"
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+# What a record is made of, and the types that a select may give it in.
+PARTS: Mapping[str, Tuple[str, ...]] = {
+    "key": ("binary", "string", "void"),
+    "value": ("binary", "string", "void"),
+    "headers": (HEADERS_TYPE, "array<struct<key:string,value:string>>", "array<void>", "void"),
+    "timestamp": ("timestamp",),
+    REMOTE_TOPIC: ("string",),
+}
+NEEDED = ("key", "value", "headers", "timestamp")
+# What a record cannot be given, since it says where the record came from.
+ORIGIN = ("topic", "partition", "offset", "timestampType")
+_TYPE_HINTS = {
+    "key": "make it text or bytes, e.g. with to_json() or cast(... as string)",
+    "headers": "it is an array of struct(key, value), with a text and bytes",
+    "timestamp": "it is a timestamp",
+    REMOTE_TOPIC: "it is text",
+}
+
+
+@dataclass(frozen=True)
+class Output:
+    """One part of the record that the select gives: `column` in the part's own type, `text` as it was written."""
+
+    name: str
+    column: Column
+    text: str
+
+    @property
+    def as_it_came(self) -> bool:
+        """Whether it is the column of that name."""
+        return self.text == self.name
+
+
+def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[Output]:
+    """What `change.select` makes of `rows`, all their columns where there is none: every needed part of a record, and
+    REMOTE_TOPIC where it gives one.
+
+    Raises ConfigError for what is no select list, loses a part, or gives what no record has; `again`, as of `changed`.
+    """
+    # Without a select, rows that do not make a record are the transform's doing.
+    given = _Given("select" if change.select else "transform", change)
+    with explained(given.key, given.place, rows.columns):
+        items = select_items(rows.sparkSession, change.select or "*")
+    if not items:
+        raise given.refused("must be a select list alone, without FROM and what follows it")
+    chosen = _by_name(items, rows.columns, given)
+    lost = [name for name in NEEDED if name not in chosen]
+    if lost:
+        advice = "begin it with * to keep what it does not name" if change.select else "keep its columns"
+        raise given.refused(f"loses {' and '.join(lost)}; {advice}")
+    with explained(given.key, given.place, rows.columns):
+        made = rows.select(*(each.column.alias(name) for name, each in chosen.items()))
+    if not again:
+        refuse_other_rows(rows, made, given.key, given.place)
+    types = dict(made.dtypes)
+    return [Output(name, _typed(name, each, types[name], given), each.text) for name, each in chosen.items()]
+
+
+class _Given:
+    """The setting that gives the parts, and its place."""
+
+    def __init__(self, key: str, change: RecordChange) -> None:
+        self.key = key
+        self.place = change.place(key)
+
+    def refused(self, sentence: str) -> ConfigError:
+        """The error that says so of this setting."""
+        return config_error(f"{self.key} {sentence}", self.place)
+
+
+def _by_name(items: Sequence[SelectItem], columns: Sequence[str], given: _Given) -> Dict[str, SelectItem]:
+    """The last item of each name; `*` are all columns, of which only a record's own parts are kept."""
+    chosen: Dict[str, SelectItem] = {}
+    for item in items:
+        if item.name == "*":
+            chosen.update({name: SelectItem(name, F.col(name), name) for name in columns if name in PARTS})
+        elif item.name in PARTS:
+            chosen[item.name] = item
+        elif item.name not in ORIGIN or item.text.strip("`") != item.name:
+            raise given.refused(_not_a_part(item))
+    return chosen
+
+
+def _not_a_part(item: SelectItem) -> str:
+    if not item.name:
+        return f"gives {item.text}, which needs a name: write {item.text} as value, or another part of a record"
+    if item.name in ORIGIN:
+        return f"gives a new {item.name}, which says where a record came from; a remote topic is {REMOTE_TOPIC}"
+    like = nearest(item.name, PARTS)
+    advice = f"did you mean {like}?" if like else f"a record has {', '.join(PARTS)}"
+    return f"gives {item.name}, which no record has; {advice}"
+
+
+def _typed(name: str, item: SelectItem, found: str, given: _Given) -> Column:
+    if found not in PARTS[name]:
+        raise given.refused(f"gives {name} as {found}; {_TYPE_HINTS.get(name, _TYPE_HINTS['key'])}")
+    if name == "headers":
+        return F.coalesce(item.column.cast(HEADERS_TYPE), F.expr(f"cast(array() as {HEADERS_TYPE})"))
+    return item.column if name in ("timestamp", REMOTE_TOPIC) else item.column.cast("binary")
+
 
 _POSITION = ("topic", "partition", "offset")
 
@@ -52,3 +236,261 @@ def _called(rows: DataFrame, name: str, place: str) -> DataFrame:
         sentence = f"loses {' and '.join(lost)}" if lost else f"changes {' and '.join(new)}"
         raise config_error(f"transform: {name} {sentence}, which says where a record came from", place)
     return made
+
+
+CHANGED_DDL = (
+    "source_topic string, source_partition int, source_offset bigint, remote_topic string, remote_partition int, "
+    f"timestamp bigint, key binary, value binary, headers {HEADERS_TYPE}, failure string"
+)
+KAFKA_ROWS_DDL = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    f"headers {HEADERS_TYPE}"
+)
+# The header with the reason of a dead letter.
+ERROR_HEADER = "mirror.error"
+
+_NAMES = "map<string, array<struct<topic: string, partitions: int>>>"
+# Columns of our own on the way. No column of Kafka's or of a user's is likely to have a blank in its name.
+_NEW, _MADE, _NAMED, _TO = "`mirror new`", "`mirror made`", "`mirror named`", "`mirror to`"
+# Why no record can be made of new parts, where that is so. Kafka's own are never so, and Spark runs what stands behind
+# `exists` row by row.
+_UNUSABLE = {
+    "timestamp": f"case when {_MADE}.timestamp is null then 'timestamp is null' end",
+    "headers": f"case when exists({_MADE}.headers, header -> header.key is null) then 'a header has no key' end",
+}
+
+
+def placed_column(spark: SparkSession, key: Column, partition: Column, count: Column) -> Column:
+    """The partition, an int, of `count` partitions, of a record with `key` that came from `partition`."""
+    hashed = murmur2_column(spark, key).bitwiseAND(F.lit(0x7FFFFFFF))
+    return F.coalesce(hashed, partition) % count
+
+
+def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: bool = False) -> DataFrame:
+    """The records that `rows` (KAFKA_ROWS_DDL) become, as CHANGED_DDL: one row for each remote topic of each record.
+
+    A record on which an expression fails has a `failure`: the reason. It goes to the dead letter topic as it came, with
+    the reason in a header; where there is none, it stands for itself, at no place. `transform` comes first,
+    then `where`, then `select`. Raises ConfigError where the change cannot be made as it is written.
+
+    `again`: it was made before of rows with these columns. What Spark's plans come to, and Spark is long in saying, is
+    the same then and not looked at.
+    """
+    taken = transformed(rows, change)
+    kept = _kept(taken, change, again)
+    parts = outputs(kept, change, again)
+    # Columns as they came cannot fail; those of a `transform` may, once Spark has put both together.
+    new = [part for part in parts if change.transform is not None or not part.as_it_came]
+    return _addressed(_made(kept, change, parts, new), change, remote, [part.name for part in new])
+
+
+def placing(rows: DataFrame, change: RecordChange) -> Optional[DataFrame]:
+    """The columns of `rows` on which it hangs where a record goes; `None` where that is its topic and partition alone.
+    Raises ConfigError where the change cannot be made."""
+    kept = _kept(transformed(rows, change), change, False)
+    names = {REMOTE_TOPIC} if change.partitioner == SOURCE else {REMOTE_TOPIC, "key"}
+    chosen = [part.column.alias(part.name) for part in outputs(kept, change, False) if part.name in names]
+    return kept.select(*chosen) if chosen else None
+
+
+def no_rows(spark: SparkSession) -> DataFrame:
+    """Rows as Kafka's source gives them, but none: to look at a change before anything is read."""
+    columns = (pair.strip().split(" ", 1) for pair in KAFKA_ROWS_DDL.split(", "))
+    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in columns]
+    return spark.range(0).select(*nothing)
+
+
+def _kept(rows: DataFrame, change: RecordChange, again: bool) -> DataFrame:
+    """The rows that `where` takes, and those on which it fails, which have a FAILURE then."""
+    if change.where is None:
+        return rows
+    where = f"struct(coalesce(cast(({change.where}) as boolean), false) as taken)"
+    with explained("where", change.place("where"), rows.columns):
+        decided = guarded(rows.sparkSession, F.expr(where), _whole())
+        # A row that failed before, or fails here, has no decision.
+        taken = rows.where(F.coalesce(decided.getField("taken"), F.lit(True)))
+    if not again:
+        refuse_other_rows(rows, taken, "where", change.place("where"))
+    failed = F.when(_whole() & decided.isNull(), F.lit(f"where cannot be computed: {change.where}"))
+    return taken.withColumn(FAILURE, F.coalesce(F.col(FAILURE), failed))
+
+
+def _made(rows: DataFrame, change: RecordChange, parts: List[Output], new: List[Output]) -> DataFrame:
+    """Add the record's parts as one struct, and the reason where some cannot be computed: then none of them counts."""
+    if change.select is None or not new:
+        return rows.withColumn(_bare(_MADE), F.struct(*(part.column.alias(part.name) for part in parts)))
+    spark = rows.sparkSession
+    computed = F.struct(*(part.column.alias(part.name) for part in new))
+    made = rows.withColumn(_bare(_NEW), guarded(spark, computed, _whole()))
+    taken = ((F.col(_NEW).getField(part.name) if part in new else part.column).alias(part.name) for part in parts)
+    made = made.withColumn(_bare(_MADE), F.struct(*taken))
+    failed = F.when(_whole() & F.col(_NEW).isNull(), _reason(spark, new))
+    return made.withColumn(FAILURE, F.coalesce(F.col(FAILURE), failed))
+
+
+def _reason(spark: SparkSession, parts: List[Output]) -> Column:
+    """Which parts cannot be computed: looked at one by one, and only for a row that failed."""
+    told = []
+    for part in parts:
+        alone = guarded(spark, F.struct(part.column.alias("part")), F.col(_NEW).isNull())
+        told.append(F.when(alone.isNull(), F.lit(f"{part.name} cannot be computed: {part.text}")))
+    return F.concat(F.lit("select: "), F.concat_ws("; ", *told))
+
+
+def _whole() -> Column:
+    return F.col(FAILURE).isNull() & (F.col("offset") >= 0)
+
+
+def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, new: List[str]) -> DataFrame:
+    """Add where each record goes, and why those fail that can go nowhere; the parts `new` were given by the change."""
+    chooses = REMOTE_TOPIC in new
+    # Spark makes a constant of the map, once for each pass.
+    names = f"from_json('{remote.as_json()}', '{_NAMES}')[topic]"
+    named = f"filter({names}, name -> name.topic = {_MADE}.{REMOTE_TOPIC})" if chooses else names
+    unusable = [why for name, why in _UNUSABLE.items() if name in new]
+    faults = [*unusable, f"case when coalesce(size({_NAMED}), 0) < 1 then {_nowhere(chooses)} end"]
+    place = f"case when {FAILURE} is null then {_NAMED} else {_dead(change, remote)} end"
+    # Most flows have one remote topic for each: then nothing has to be spread out.
+    to = f"({place})[0]" if remote.one_each or chooses else f"explode_outer({place})"
+    found = rows.withColumn(_bare(_NAMED), F.expr(named))
+    found = found.withColumn(FAILURE, F.expr(f"coalesce({FAILURE}, {', '.join(faults)})"))
+    return _finished(found.withColumn(_bare(_TO), F.expr(to)), change, remote)
+
+
+def _nowhere(chooses: bool) -> str:
+    if not chooses:
+        return "'the topic has no remote topic'"
+    given = f"coalesce({_MADE}.{REMOTE_TOPIC}, 'null')"
+    return f"concat('remote_topic is ', {given}, ', which rename does not give this topic')"
+
+
+def _dead(change: RecordChange, remote: RemoteNames) -> str:
+    name = change.dead_letter_topic
+    topic, count = ("null", 0) if name is None else (f"'{name}'", remote.partitions[name])
+    return f"array(struct(cast({topic} as string) as topic, {count} as partitions))"
+
+
+def _finished(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataFrame:
+    dead = f"concat(headers, array({_header(ERROR_HEADER, FAILURE)}))"
+    by_count = F.expr(f"case when {_TO}.partitions > 0 then partition % {_TO}.partitions end")
+    place = F.when(F.col(FAILURE).isNull(), _place(rows.sparkSession, change)).otherwise(by_count)
+    return rows.select(
+        F.expr("topic as source_topic"),
+        F.expr("partition as source_partition"),
+        F.expr("offset as source_offset"),
+        F.expr(f"{_TO}.topic as remote_topic"),
+        place.alias("remote_partition"),
+        F.expr(f"unix_millis({_new_or('timestamp')}) as timestamp"),
+        F.expr(f"{_new_or('key')} as key"),
+        F.expr(f"{_new_or('value')} as value"),
+        F.expr(f"case when {FAILURE} is null then {_MADE}.headers else {dead} end as headers"),
+        F.col(FAILURE),
+    )
+
+
+def _new_or(name: str) -> str:
+    """The record's new part, or the one that it came with."""
+    return f"case when {FAILURE} is null then {_MADE}.{name} else {name} end"
+
+
+def _place(spark: SparkSession, change: RecordChange) -> Column:
+    if change.partitioner == SOURCE:
+        return F.col("partition")
+    count = f"{_TO}.partitions" if change.partitioner == KEY else str(change.partitioner)
+    return placed_column(spark, F.col(f"{_MADE}.key"), F.col("partition"), F.expr(count))
+
+
+def _header(name: str, value: str) -> str:
+    return f"struct('{name}' as key, cast(cast({value} as string) as binary) as value)"
+
+
+def _bare(name: str) -> str:
+    return name.strip("`")
+
+
+class FlowChange:
+    """What the change comes to is looked at once: each micro-batch has the same, but for what a function of the user's
+    makes."""
+
+    def __init__(self, change: RecordChange) -> None:
+        self._change = change
+        self._known = False
+
+    def __call__(self, rows: DataFrame, names: RemoteNames) -> DataFrame:
+        """`rows` in the columns of `CHANGED_DDL`. Raises `ConfigError` where the change cannot be made."""
+        found = changed(rows, self._change, names, self._known and self._change.transform is None)
+        self._known = True
+        return found
+
+
+def needless(change: RecordChange, names: RemoteNames) -> Tuple[str, ...]:
+    """Columns of changed rows that a task can do without, as each costs Spark time on the way to Python: REMOTE where
+    each source partition has one remote partition, the topic where there is one, the failure where nothing can fail."""
+    found: List[str] = []
+    if change.dead_letter_topic is None and not change.places_anew:
+        found += ("remote_topic", "remote_partition")
+    # A function of the user's may change topics, and is then refused.
+    if change.transform is None and len(names.topics) == 1:
+        found.append("source_topic")
+    if change.transform is None and change.where is None and change.select in (None, "*"):
+        found.append("failure")
+    return tuple(found)
+
+
+def remote_names(copied: Collection[Tuple[str, str]], partitions: Mapping[str, int]) -> RemoteNames:
+    """Where the topics of pairs of topic and remote topic may go; `partitions` are the counts of remote topics."""
+    topics: Dict[str, Sequence[str]] = {}
+    for topic, remote in copied:
+        topics[topic] = (*topics.get(topic, ()), remote)
+    return RemoteNames({topic: tuple(names) for topic, names in topics.items()}, partitions)
+
+
+def check_change(spark: SparkSession, flow: ReplicationFlow) -> Tuple[bool, str]:
+    """`(True, "")` where the flow makes the same of the same records each time, for all that Spark knows of its
+    expressions, else `(False, reason)`: what was copied cannot be made again then, to compare it.
+
+    Raises ConfigError, with the line, where its change cannot be made as it is written.
+    """
+    if flow.change is None:
+        return True, ""
+    reason = why_not_repeatable(plan_nodes(changed(no_rows(spark), flow.change, names_of(flow, ()))))
+    return reason is None, reason or ""
+
+
+def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]:
+    """Why a record might go to one remote partition at one time and to another the next time, one sentence; `None`
+    where it cannot. Raises ConfigError as `check_change` does.
+
+    What an interrupted attempt wrote is looked for in the partition that a record belongs to.
+    """
+    if flow.change is None:
+        return None
+    chosen = placing(no_rows(spark), flow.change)
+    if chosen is None:
+        return None
+    nodes = plan_nodes(chosen)
+    # Behind a function of the user's all that it does may count; else what stands in the select list alone does.
+    reason = why_not_repeatable(nodes if flow.change.transform is not None else nodes[:1])
+    return None if reason is None else f"its partitioner is not deterministic: {reason}"
+
+
+def expected(
+    rows: DataFrame, change: RecordChange, remote: RemoteNames, provenance: Provenance, there: bool
+) -> DataFrame:
+    """`topic, partition, offset, key, value, headers, timestamp` as Kafka's source has them; dead letters left out.
+    `provenance` is what their origins say.
+
+    Topic and partition are the source's, or with `there` the remote ones; `source_topic`, `source_partition` and the
+    offset are always the source's.
+    """
+    side = "remote" if there else "source"
+    position = (f"{side}_topic as topic", f"{side}_partition as partition", "source_offset as offset")
+    made = changed(rows, change, remote).where("failure is null")
+    if change.provenance:
+        known = [F.lit(each) for pair in provenance.topic_ids.items() for each in pair]
+        topic_id = F.create_map(*known)[F.col("source_topic")] if known else F.lit("")
+        made = made.withColumn("topic_id", F.coalesce(topic_id, F.lit("")))
+        told = {"topic": "source_topic", "partition": "source_partition", "offset": "source_offset", "id": "topic_id"}
+        made = made.withColumn("headers", F.expr(f"concat(headers, array({origin_sql(provenance.cluster, told)}))"))
+    origin = ("source_topic", "source_partition")
+    return made.selectExpr(*origin, *position, "key", "value", "headers", "timestamp_millis(timestamp) as timestamp")

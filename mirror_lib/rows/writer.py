@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 import pyarrow as pa
 
 from mirror_lib.errors import FencedError
 from mirror_lib.log.append import Appender
 from mirror_lib.log.batch import Producer
-from mirror_lib.log.connection import Disconnected, LogClient, Network, name_of
+from mirror_lib.log.connection import Disconnected, Future, LogClient, Network, name_of
 from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
@@ -24,8 +24,47 @@ from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS
 from mirror_lib.rows.columns import SOURCE, Partition, Stretch, stretches
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance
-from mirror_lib.rows.source_topics import SourceTopics
 from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
+
+CONNECT_SECONDS = 30.0
+
+
+class SourceTopics:
+    """Which topics that a micro-batch is of are others by now. One task's, which asks the cluster `alias`. `ids` are by
+    topic, empty where brokers have none; nobody is asked then.
+
+    Spark's Kafka source reads by name. An id only ever changes to a later topic's: where it is the planned one after
+    rows have come, they came from that topic.
+    """
+
+    def __init__(self, network: Network, alias: str, options: Mapping[str, Any], ids: Mapping[str, str]) -> None:
+        self._client = LogClient(network, alias, options)
+        self._ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id}
+        self._connected = False
+        self._asked: Optional[Future] = None
+
+    def ask(self) -> None:
+        """Ask about the rows that have come, without waiting. Raises `ClusterError`."""
+        if self._ids and not self._connected:
+            self._client.connect(time.monotonic() + CONNECT_SECONDS)
+            self._connected = True
+        self._asked = self._client.ask_ids(self._ids) if self._ids else None
+
+    def waits(self) -> bool:
+        """Whether the answer has not come yet."""
+        return self._asked is not None and not self._asked.is_done
+
+    def others(self) -> FrozenSet[str]:
+        """Those that were deleted and created again, by the answer to the last `ask`. Raises `Disconnected`."""
+        if self._asked is None:
+            return frozenset()
+        now = self._client.told_ids(self._asked)
+        return frozenset(topic for topic, topic_id in self._ids.items() if now.get(topic, topic_id) != topic_id)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,8 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.rows.check import check_change
-from mirror_lib.rows.expected import expected
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
-from mirror_lib.rows.remote_names import names_of
+from mirror_lib.rows.transform import check_change, expected, names_of
 from mirror_lib.spark_end import memory_hint, spark_ended
 from mirror_lib.state.offset_map import downstream_end, downstream_of, last_begun, upstream_end
 from mirror_lib.state.offset_syncs import OffsetSyncTable

@@ -14,9 +14,9 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
-from mirror_lib.rows.murmur2 import placed
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.change_examples import CHANGES, joined
+from tests.lab.murmur2 import placed
 from tests.lab.readers import Log, LogRecord, differences, origin_of, read_topic, without_origins
 
 Logs = Dict[int, Log]

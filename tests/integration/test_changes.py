@@ -13,12 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ConfigError
-from mirror_lib.rows.changed import CHANGED_DDL, ERROR_HEADER, KAFKA_ROWS_DDL, changed, no_rows
-from mirror_lib.rows.check import check_change, placement_fault
-from mirror_lib.rows.murmur2 import placed
-from mirror_lib.rows.remote_names import RemoteNames
+from mirror_lib.rows.transform import (
+    CHANGED_DDL,
+    ERROR_HEADER,
+    KAFKA_ROWS_DDL,
+    RemoteNames,
+    changed,
+    check_change,
+    no_rows,
+    placement_fault,
+)
 from tests.lab.brokers import KafkaBroker
 from tests.lab.java_producer import produce_by_java
+from tests.lab.murmur2 import placed
 from tests.lab.readers import read_topic
 
 # A guard must hold in what Spark compiles, as it does for users.

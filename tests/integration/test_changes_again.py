@@ -9,9 +9,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ConfigError
-from mirror_lib.rows.change import FlowChange
-from mirror_lib.rows.changed import no_rows
-from mirror_lib.rows.remote_names import RemoteNames
+from mirror_lib.rows.transform import FlowChange, RemoteNames, no_rows
 
 NAMES = RemoteNames({"orders": ("A.orders",)}, {"A.orders": 4})
 RULES = """

@@ -18,7 +18,6 @@ from mirror_lib.config.loader import load
 from mirror_lib.copy_job import run_flows
 from mirror_lib.errors import RefusedError
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.rows.murmur2 import placed
 from mirror_lib.translate.decisions import Decision
 from mirror_lib.translate.flow import FlowTranslation, Selection
 from mirror_lib.translate.job import run_translations
@@ -30,6 +29,7 @@ from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.group_lab import committed
 from tests.lab.meanwhile import meanwhile
 from tests.lab.moving_group import work
+from tests.lab.murmur2 import placed
 from tests.lab.one_flow import OneFlow, stopped_process, until
 from tests.lab.readers import LogRecord, read_topic
 

@@ -22,13 +22,13 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.rows.murmur2 import placed
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import verify
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
 from tests.lab.brokers import KafkaBroker
+from tests.lab.murmur2 import placed
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
@@ -552,7 +552,7 @@ def test_a_timestamp_that_spark_cannot_hold_is_one_clear_error(lab: Lab) -> None
         lab.verify([name])
 
 
-# Copies that are written by hand have no origins.
+# The remote logs here are written by hand, without the header that says where records came from.
 CHANGE = RecordChange(
     where="cast(value as string) <> 'v5'", select="*, upper(cast(value as string)) as value", provenance=False
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.rows.murmur2 import murmur2, placed
+from tests.lab.murmur2 import murmur2, placed
 
 
 # From Kafka's UtilsTest.testMurmur2, which has them as signed integers.

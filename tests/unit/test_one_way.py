@@ -10,7 +10,7 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.rows.one_way import pairs_of, refuse_other_way, refuse_passes
+from mirror_lib.rows.flow import pairs_of, refuse_other_way, refuse_passes
 from mirror_lib.state.records import PartitionKey, RangePositions, TopicPair
 
 PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))

@@ -14,9 +14,9 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.log.batch import HEADER_SIZE
 from mirror_lib.log.reencode import build_batches, cut
 from mirror_lib.log.varint import SMALL
-from mirror_lib.rows.change import needless, remote_names
 from mirror_lib.rows.columns import REMOTE, Stretch, columns_of, stretches
 from mirror_lib.rows.origin import Provenance
+from mirror_lib.rows.transform import needless, remote_names
 from mirror_lib.rows.writer import _widened
 from tests.lab.arrow_rows import with_columns, without
 

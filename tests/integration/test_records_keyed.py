@@ -250,6 +250,33 @@ def test_topic_that_was_copied_is_not_copied_again_by_another_partitioner(
     assert one_key.run(spark).error is None
 
 
+def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_killed_among_them(
+    spark: SparkSession, flow: OneFlow
+) -> None:
+    """All is written, and none of it in the ledger. Who then goes on in small steps is killed on the way: the ledger
+    must not stand before a step that the dead driver had taken and this one has not."""
+    stage, settled = "mirror_lib.rows.stage:append_rows", "mirror_lib.rows.placed:PlacedMirror._settle"
+    assert run_mirror(flow.config, crash=CrashPoint(stage, "after", 1, flow.directory / "first")) == -9
+    assert flow.copies() == RECORDS * flow.partitions
+    flow.fill(50)
+    flow.settings["batch.max.bytes"] = 1_000_000
+    assert run_mirror(flow.config, crash=CrashPoint(settled, "after", 3, flow.directory / "second")) == -9
+    flow.settings.pop("batch.max.bytes")
+    assert flow.run(spark).error is None
+    assert_placed_once_and_in_order(flow)
+
+
+def test_state_folder_of_a_release_that_kept_passes_is_refused_by_name(spark: SparkSession, flow: OneFlow) -> None:
+    rows = spark.createDataFrame([("source->target", 0)], "flow string, pass bigint")
+    rows.write.format("delta").save(str(flow.state / "row_passes"))
+    error = flow.run(spark).error
+    assert isinstance(error, RefusedError) and "row_passes" in str(error)
+    assert flow.copies() == 0
+    # It is no other flow's.
+    spark.sql(f"update delta.`{flow.state / 'row_passes'}` set flow = 'a->b'")
+    assert flow.run(spark).error is None
+
+
 def test_copies_whose_ledger_is_lost_are_found_by_their_origins(spark: SparkSession, flow: OneFlow) -> None:
     assert flow.run(spark).error is None
     shutil.rmtree(flow.state)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
@@ -143,7 +144,7 @@ class Feeds:
     downstream: Mapping[TopicPartition, Span] = field(default_factory=dict)
     faults: Mapping[TopicPartition, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def remotes(self) -> Mapping[TopicPartition, Sequence[TopicPartition]]:
         """`sources` by source partition."""
         found: Dict[TopicPartition, List[TopicPartition]] = {}
@@ -151,6 +152,14 @@ class Feeds:
             for at in sources:
                 found.setdefault(at, []).append(remote)
         return found
+
+    def steps_there(self, sources: Iterable[TopicPartition], remote: TopicPartition) -> Dict[TopicPartition, _Steps]:
+        """From each of `sources` that has records in `remote`."""
+        return {at: self.ranges[at, remote].to_downstream for at in sources if (at, remote) in self.ranges}
+
+    def steps_back(self, remotes: Iterable[TopicPartition], source: TopicPartition) -> Dict[TopicPartition, _Steps]:
+        """From each of `remotes` that has records of `source`."""
+        return {at: self.ranges[source, at].to_upstream for at in remotes if (source, at) in self.ranges}
 
     def copied(self, source: TopicPartition) -> Span:
         """What is copied of a source partition; nothing where the ledger does not speak of it."""
@@ -205,23 +214,14 @@ def _fault(ranges: FlowRanges, source: Topics, target: Topics, remote: str, name
 
 def decide_there(found: Survey, known: Known, feeds: Feeds, ahead: PositionsAhead) -> List[Decision]:
     """A decision for each group and remote partition that may hold records of a topic that the group reads."""
-    return list(_there(found, known, feeds, ahead))
-
-
-def _there(found: Survey, known: Known, feeds: Feeds, ahead: PositionsAhead) -> Iterator[Decision]:
+    decisions: List[Decision] = []
     for group, positions in sorted(found.positions.items()):
         own = {at: ahead.reached((group, *at), each, feeds.copied(at).end) for at, each in positions.items()}
-        for remote in sorted(feeds.sources):
-            read = {at: own[at].offset for at in feeds.sources[remote] if at in own}
-            if read:
-                bounds = {at: _there_from(feeds, at, remote, offset) for at, offset in read.items()}
-                place = place_there(remote, read, found.logs.get(remote), feeds)
-                yield _decision(group, (_holds_back(bounds), remote), own, place, found, known)
-
-
-def _there_from(feeds: Feeds, source: TopicPartition, remote: TopicPartition, offset: int) -> Optional[int]:
-    of_pair = feeds.ranges.get((source, remote))
-    return None if of_pair is None else of_pair.to_downstream.unread(offset)
+        for remote, read in _read(own, feeds.sources):
+            steps = feeds.steps_there(read, remote)
+            place = place_there(remote, read, found.logs.get(remote), feeds)
+            decisions.append(_decision(group, (_holds_back(read, steps), remote), own, place, found, known))
+    return decisions
 
 
 def place_there(
@@ -242,7 +242,7 @@ def place_there(
     if before and span.begin > log.log_start:
         # What lies there may be copies of what it has not read.
         return f"the group has not read all that lies before what this ledger knows of {_name(before[0])}"
-    steps = {at: feeds.ranges[at, remote].to_downstream for at in read if (at, remote) in feeds.ranges}
+    steps = feeds.steps_there(read, remote)
     stands = _lowest((each.unread(read[at]) for at, each in steps.items()), span.end)
     furthest = _highest((each.read(read[at]) for at, each in steps.items()), stands)
     beyond_by = max(max(0, offset - feeds.copied(at).end) for at, offset in read.items())
@@ -251,23 +251,23 @@ def place_there(
 
 def decide_back(found: Survey, known: Known, feeds: Feeds) -> List[Decision]:
     """A decision for each group and source partition of which records may lie where the group reads."""
-    return list(_back(found, known, feeds))
-
-
-def _back(found: Survey, known: Known, feeds: Feeds) -> Iterator[Decision]:
-    remotes = feeds.remotes
+    decisions: List[Decision] = []
     for group, own in sorted(found.positions.items()):
-        for source in sorted(remotes):
-            read = {at: own[at].offset for at in remotes[source] if at in own}
-            if read:
-                bounds = {at: _back_from(feeds, source, at, offset) for at, offset in read.items()}
-                place = place_back(source, read, found.logs.get(source), feeds)
-                yield _decision(group, (_holds_back(bounds), source), own, place, found, known)
+        for source, read in _read(own, feeds.remotes):
+            steps = feeds.steps_back(read, source)
+            place = place_back(source, read, found.logs.get(source), feeds)
+            decisions.append(_decision(group, (_holds_back(read, steps), source), own, place, found, known))
+    return decisions
 
 
-def _back_from(feeds: Feeds, source: TopicPartition, remote: TopicPartition, offset: int) -> Optional[int]:
-    of_pair = feeds.ranges.get((source, remote))
-    return None if of_pair is None else of_pair.to_upstream.unread(offset)
+def _read(
+    own: Positions, feeding: Mapping[TopicPartition, Iterable[TopicPartition]]
+) -> Iterator[Tuple[TopicPartition, Dict[TopicPartition, int]]]:
+    """Each partition that has records of one that a group reads, with the group's next offsets in those."""
+    for partition in sorted(feeding):
+        read = {at: own[at].offset for at in feeding[partition] if at in own}
+        if read:
+            yield partition, read
 
 
 def place_back(
@@ -292,7 +292,7 @@ def place_back(
         return f"{_name(before[0])} was not read up to where this ledger begins"
     if log is None:
         return NO_LEADER
-    steps = {at: feeds.ranges[source, at].to_upstream for at in read if (source, at) in feeds.ranges}
+    steps = feeds.steps_back(read, source)
     stands = _lowest((each.unread(read[at]) for at, each in steps.items()), feeds.copied(source).end)
     furthest = _highest((each.read(read[at]) for at, each in steps.items()), stands)
     if any(offset > feeds.downstream[at].end for at, offset in read.items()):
@@ -309,14 +309,14 @@ def _highest(places: Iterable[Optional[int]], at_least: int) -> int:
     return max(each for each in (*places, at_least) if each is not None)
 
 
-def _holds_back(bounds: Mapping[TopicPartition, Optional[int]]) -> TopicPartition:
+def _holds_back(read: Mapping[TopicPartition, int], steps: Mapping[TopicPartition, _Steps]) -> TopicPartition:
     """The partition that holds the others back. It stands for them in tables and in the audit."""
 
     def bound(at: TopicPartition) -> Tuple[bool, int]:
-        found = bounds[at]
+        found = steps[at].unread(read[at]) if at in steps else None
         return found is None, found or 0
 
-    return min(sorted(bounds), key=bound)
+    return min(sorted(read), key=bound)
 
 
 def _decision(

@@ -13,6 +13,14 @@ from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport, Remo
 FENCE_LASTS_SECONDS = 24 * 3600.0
 
 
+def fence_holds(now: float, fenced_at: float, confirmed_at: float) -> bool:
+    """Whether a driver may go on with the sequences of a lane that it fenced then, and last had confirmed then.
+
+    One that stood still for too long must ask the coordinator: brokers may have forgotten that it was fenced.
+    """
+    return 0 <= now - fenced_at < FENCE_LASTS_SECONDS and 0 <= now - confirmed_at < EPOCH_KEPT_SECONDS
+
+
 @dataclass(frozen=True)
 class LaneState:
     """`sequences` holds every remote partition that this driver has fenced for the lane.
@@ -27,12 +35,8 @@ class LaneState:
     confirmed_at: float = 0.0
 
     def current(self, now: float) -> LaneState:
-        """Itself, or without sequences where the fence has become too old to rely on and must be put up again.
-
-        A driver that stood still for so long must ask the coordinator: brokers may have forgotten that it was fenced.
-        """
-        good = 0 <= now - self.fenced_at < FENCE_LASTS_SECONDS and 0 <= now - self.confirmed_at < EPOCH_KEPT_SECONDS
-        return self if good else replace(self, sequences={})
+        """Itself, or without sequences where the fence has become too old to rely on and must be put up again."""
+        return self if fence_holds(now, self.fenced_at, self.confirmed_at) else replace(self, sequences={})
 
     def after(self, producer: Optional[Producer], partitions: Sequence[PartitionReport], began: float) -> LaneState:
         """The state after a pass over `partitions` of this lane that `began` then; no producer, nothing to hand over.

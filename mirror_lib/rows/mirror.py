@@ -26,8 +26,8 @@ from mirror_lib.replicate.copy_hours import Halt
 from mirror_lib.replicate.flow import Watcher
 from mirror_lib.replicate.flow_rates import FlowRates
 from mirror_lib.replicate.journal import BatchRef, Journal
-from mirror_lib.replicate.lane_state import FENCE_LASTS_SECONDS
-from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport
+from mirror_lib.replicate.lane_state import fence_holds
+from mirror_lib.replicate.lanes import PartitionReport
 from mirror_lib.replicate.positions import Partitions
 from mirror_lib.replicate.source_progress import SourceGroup
 from mirror_lib.replicate.starts import SourceCluster
@@ -67,8 +67,7 @@ class HeldLane:
 
     def sequence_at(self, now: float) -> Optional[int]:
         """The sequence, unless the fence has become too old to rely on."""
-        good = 0 <= now - self.fenced_at < FENCE_LASTS_SECONDS and 0 <= now - self.confirmed_at < EPOCH_KEPT_SECONDS
-        return self.sequence if good else None
+        return self.sequence if fence_holds(now, self.fenced_at, self.confirmed_at) else None
 
 
 @dataclass(frozen=True)

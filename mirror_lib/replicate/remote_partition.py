@@ -7,6 +7,7 @@ it until somebody has read that log.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
 from typing import Deque, Generic, List, Optional, Protocol, Tuple, TypeVar
@@ -64,7 +65,7 @@ class State(Enum):
     STOPPED = "it does not go on in this task"
 
 
-class RemotePartition(Generic[Outgoing]):
+class RemotePartition(ABC, Generic[Outgoing]):
     """`source` names it in messages and incidents; `downstream` is where the next acknowledged record belongs."""
 
     def __init__(self, source: Partition, remote: Partition, downstream: int, sequence: int, shared: bool) -> None:
@@ -166,9 +167,9 @@ class RemotePartition(Generic[Outgoing]):
     def _settled(self) -> None:
         """All is counted of a batch that was accepted."""
 
+    @abstractmethod
     def _stands(self) -> int:
         """The upstream offset at which it would stop now."""
-        raise NotImplementedError
 
     def drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
         """Stop once what lies before is acknowledged: to skip one record skips no other."""

@@ -91,8 +91,6 @@ def refuse_the_other_way(
 
 def why_not_placed(flow: ReplicationFlow) -> Optional[str]:
     """What a flow that places records anew cannot do, one sentence; `None` where there is nothing."""
-    if not flow.places_anew:
-        return None
-    asked = {"on.data.loss: continue": flow.on_data_loss == "continue"}
-    found = next((name for name, is_asked in asked.items() if is_asked), None)
-    return None if found is None else f"a flow that places records anew cannot have {found}"
+    if flow.places_anew and flow.on_data_loss == "continue":
+        return "a flow that places records anew cannot have on.data.loss: continue"
+    return None

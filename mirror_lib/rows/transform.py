@@ -50,10 +50,8 @@ def names_of(flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> RemoteName
     """What is known of the flow's copied topics; its dead letter topic counts as one partition, whatever it has."""
     dead = None if flow.change is None else flow.change.dead_letter_topic
     counts = {topic.remote_topic: topic.remote_partitions for topic in copied}
-    topics: Dict[str, Tuple[str, ...]] = {}
-    for topic in copied:
-        topics[topic.source.name] = (*topics.get(topic.source.name, ()), topic.remote_topic)
-    return RemoteNames(topics, counts if dead is None else {**counts, dead: 1})
+    pairs = [(topic.source.name, topic.remote_topic) for topic in copied]
+    return remote_names(pairs, counts if dead is None else {**counts, dead: 1})
 
 
 _NO_COLUMN = re.compile(r"with name `(?P<new>[^`]+)`(?:\.`[^`]+`)* cannot be resolved|Column '(?P<old>[^']+)' does not")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
@@ -239,10 +240,8 @@ class OffsetSyncTable:
                 F.max("committed_at").alias("last_at"),
             )
             found = sorted(each.collect(), key=itemgetter("last_at"))
-        sources = _stands(found, ("source_topic", "partition", "source_topic_id"), "upstream")
-        remotes = _stands(found, ("remote_topic", "remote_partition", "remote_topic_id"), "downstream")
-        pairs = frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in found)
-        return RangePositions(sources, remotes, pairs, _grown(found, remotes))
+        stand = _positions(found, "remote_partition")
+        return replace(stand, grown=_grown(found, stand.remotes))
 
     def spans(self, flow: str) -> RangePositions:
         """What the exact runs of a flow span, in the same way: partitions have one number on both sides."""
@@ -258,9 +257,7 @@ class OffsetSyncTable:
                 F.max("committed_at").alias("last_at"),
             )
             found = sorted(each.collect(), key=itemgetter("last_at"))
-        sources = _stands(found, ("source_topic", "partition", "source_topic_id"), "upstream")
-        remotes = _stands(found, ("remote_topic", "partition", "remote_topic_id"), "downstream")
-        return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in found))
+        return _positions(found, "partition")
 
     def ranges(self, flow: str) -> Iterator[LedgerRow]:
         """The range rows of a flow that places records anew, one by one: they may repeat or overlap."""
@@ -352,6 +349,13 @@ def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int
     offsets = (row.upstream_offset, row.downstream_offset, row.record_count)
     placed = (row.remote_partition, row.upstream_until, row.downstream_until)
     return (flow, *topics, *offsets, run_id, query_id, batch_id, *placed)
+
+
+def _positions(rows: Sequence[Row], remote_partition: str) -> RangePositions:
+    """Of both sides of rows, the last commit's last; `remote_partition` is the column of the number there."""
+    sources = _stands(rows, ("source_topic", "partition", "source_topic_id"), "upstream")
+    remotes = _stands(rows, ("remote_topic", remote_partition, "remote_topic_id"), "downstream")
+    return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in rows))
 
 
 def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[Tuple[str, int], Stand]:

@@ -13,7 +13,15 @@ from kafka.record import MemoryRecords
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import checked_payload, magic_of, next_sequence, read_header, rehead, split_batches
+from mirror_lib.log.batch import (
+    checked_payload,
+    magic_of,
+    next_sequence,
+    read_header,
+    rehead,
+    split_batches,
+    split_entries,
+)
 
 from .logs import whole
 
@@ -80,6 +88,26 @@ def test_header_refuses_other_magics_and_wrong_lengths() -> None:
         read_header(batch + b"x")
     with pytest.raises(BatchError, match="shorter"):
         read_header(batch[:60])
+
+
+def test_entries_have_the_header_of_their_format() -> None:
+    one, two = built(ROWS, codec=4), built(ROWS[:2], offset=5)
+    old = with_field(built(ROWS[:1], offset=7), 16, ">b", 1)
+    entries = [(bytes(entry), header) for entry, header in split_entries(one + two + old)]
+    assert entries == [(one, read_header(one)), (two, read_header(two)), (old, None)]
+
+
+@pytest.mark.parametrize("magic", [3, 4, 127])
+def test_entry_of_a_later_format_is_refused(magic: int) -> None:
+    later = with_field(built(ROWS, offset=70), 16, ">b", magic)
+    with pytest.raises(BatchError, match=f"the record batch at offset 70 has magic {magic}, not 2"):
+        list(split_entries(built(ROWS) + later))
+
+
+def test_entry_that_is_shorter_than_its_header_is_refused() -> None:
+    short = struct.pack(">qiib", 7, 40, 0, 2) + bytes(35)
+    with pytest.raises(BatchError, match="a record batch of 52 bytes is shorter than its header"):
+        list(split_entries(short))
 
 
 @settings(max_examples=60)

@@ -97,6 +97,12 @@ def test_position_before_the_first_run_is_where_the_map_begins() -> None:
     assert anchored.to_upstream(40) == Place("gap", 90, 90, 100)
 
 
+def test_map_ends_where_its_last_run_does() -> None:
+    two = PartitionMap.of([(100, 40, 10), (120, 55, 3)])
+    assert (two.upstream_end, two.downstream_end, two.last_run) == (123, 58, (120, 55, 3))
+    assert GAPS.upstream_end == 15 and GAPS.downstream_end == 13 and GAPS.last_run == (8, 7, 5)
+
+
 def test_ledger_with_a_position_only_knows_that_place() -> None:
     anchor = PartitionMap.of([(500, 3, 0)])
     assert anchor.to_downstream(499).kind == "before"

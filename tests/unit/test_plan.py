@@ -321,6 +321,11 @@ def test_a_dead_letter_topic_is_made_once_as_wide_as_the_widest_topic() -> None:
     assert plan_topics(flow(), facts(topics(orders=7))).dead_letters is None
 
 
+def test_a_dead_letter_topic_of_a_flow_without_topics_has_one_partition() -> None:
+    dead = plan_topics(flow(change=RecordChange(dead_letter_topic="dead")), facts({})).dead_letters
+    assert dead is not None and dead.partitions == 1
+
+
 def test_no_topic_is_copied_into_the_dead_letter_topic() -> None:
     burying = flow(change=RecordChange(rename=(("orders", ("dead",)),), dead_letter_topic="dead"))
     assert reasons(plan_topics(burying, facts(topics(orders=1)))) == {

@@ -174,14 +174,37 @@ def test_nothing_is_behind_a_position_at_the_end() -> None:
     assert next_range(FAIL, KEY, Position(500, 1), SOURCE).behind == 0
 
 
-def begun(start: Start, flow: ReplicationFlow = FAIL, known: Optional[Dict[PartitionKey, Position]] = None) -> Range:
-    return first_range(flow, KEY, known or {}, SOURCE, TARGET, start)
+def begun(
+    start: Start,
+    flow: ReplicationFlow = FAIL,
+    known: Optional[Dict[PartitionKey, Position]] = None,
+    source: OffsetRange = SOURCE,
+) -> Range:
+    return first_range(flow, KEY, known or {}, source, TARGET, start)
 
 
 def test_start_position_counts_for_a_partition_that_was_never_copied_and_is_remembered() -> None:
     assert begun(Start(200, "start.position")) == Range(KEY, Position(200, 0), 500, anchor=True)
     assert begun(Start(-1, "start.position")).start == Position(500, 0)
     assert begun(Start(200, "group g", 250)).start == Position(200, 250)
+
+
+def test_start_position_of_offset_0_is_the_first_record() -> None:
+    assert begun(Start(0, "start.position"), source=OffsetRange(0, 500)) == Range(KEY, Position(0, 0), 500, anchor=True)
+
+
+def test_takeover_at_downstream_offset_0_reads_the_remote_log_before_it_judges_what_expired() -> None:
+    assert begun(Start(40, "group g", 0)) == Range(KEY, Position(40, 0), 500, anchor=True, log_start=100)
+
+
+def test_takeover_at_the_end_of_the_remote_log_has_lost_what_expired() -> None:
+    refused = begun(Start(40, "group g", -1))
+    assert (refused.start, refused.anchor, refused.log_start) == (Position(40, 300), False, 0)
+    assert "group g is at offset 40, and the source's log starts at 100 by now" in (refused.refused or "")
+    passed = begun(Start(40, "group g", -1), CONTINUE)
+    assert (passed.start, passed.anchor, passed.refused) == (Position(100, 300), True, None)
+    assert passed.incident is not None
+    assert (passed.incident.kind, passed.incident.from_offset, passed.incident.until_offset) == ("data lost", 40, 100)
 
 
 @pytest.mark.parametrize("flow", [FAIL, LATEST])

@@ -98,6 +98,8 @@ def assert_true(case: Interrupted, matches: Sequence[Match]) -> None:
         between = {case.pairs[offset] for offset in kept if up < offset < at}
         assert at == up if up in kept else case.start[0] <= at and at not in kept and not between & there
     assert [*pairs_of(matches)] == sorted({*pairs_of(matches)})
+    data = [offset for batch in case.remote if not batch.attributes & CONTROL for offset, _ in batch.records]
+    assert [down for _, down in pairs_of(matches)] == [offset for offset in data if offset >= case.start[1]]
     for offset, _ in (pair for batch in case.source for pair in batch.records):
         if case.start[0] <= offset < position:
             assert offset in case.pairs, f"{offset} is lost"
@@ -396,3 +398,62 @@ def test_stranger_behind_a_cleaned_source_is_refused() -> None:
     assert outcome(replace(case, source=cleaned(source, 20, False))) is None
     case.remote.pop()
     assert outcome(replace(case, source=cleaned(source, 20, False))) == 20
+
+
+def only_left(records: Sequence[Rec], source: Sequence[int], remote: Sequence[int], copied: int) -> Interrupted:
+    """Both logs from offset 0 on, of which `copied` records were copied, with these offsets left."""
+    case = interrupted([batch_of(offset, [rec]) for offset, rec in enumerate(records)], 0, copied, limit=80)
+    every = {*range(len(records))}
+    case.source = [batch.without(every - {*source}) for batch in case.source]
+    case.remote = [each if each.attributes & CONTROL else each.without(every - {*remote}) for each in case.remote]
+    return case
+
+
+def test_equal_record_before_which_no_orphan_has_room_is_not_the_copied_one() -> None:
+    """The copy at offset 1 has no source record, so offset 0 cannot be the place of the copy that comes after it."""
+    tombstones = [Rec(None, b"3"), Rec(None, b"2"), Rec(None, b"3")]
+    case = only_left(tombstones, source=[0], remote=[1, 2], copied=3)
+    assert reconciled(case) == [Match(1, 1, 1), Match(2, 2, 1)]
+    # The control: an offset that compaction emptied before the equal record is room for the orphan.
+    case = only_left([Rec(None, b"1"), Rec(None, b"2"), Rec(None, b"3")], source=[2], remote=[1, 2], copied=3)
+    assert reconciled(case) == [Match(1, 1, 1), Match(2, 2, 1)]
+
+
+def test_each_of_several_copies_without_a_source_record_has_its_match() -> None:
+    records = [Rec(b"v", b"%d" % (n % 4), NOON + n) for n in range(8)]
+    case = only_left(records, source=[4, 5, 6, 7], remote=[0, 1, 2, 3, 4], copied=5)
+    assert reconciled(case) == [Match(n, n, 1) for n in range(5)]
+
+
+MARKED = [batch_of(0, [Rec(b"v", b"kept")]), marker(1, commit=True), batch_of(2, [Rec(None, b"gone")])]
+
+
+def test_offsets_of_markers_are_no_room_for_copies_at_the_end_of_a_cleaned_source() -> None:
+    case = interrupted(MARKED, 0, 2)
+    assert case.pairs == {0: 0, 2: 1}
+    case.source = cleaned(MARKED, 3, tombstones_go=True)
+    assert reconciled(case) == [Match(0, 0, 1), Match(2, 1, 1)]
+    stranger = replace(case, remote=[*case.remote, batch_of(case.remote[-1].next, [Rec(None, b"stranger")])])
+    with pytest.raises(RefusedError, match="offset 1 of the remote log is not the source's next one"):
+        reconciled(stranger)
+
+
+def test_what_left_the_remote_log_after_an_unproven_copy_needs_a_later_record_of_its_key_too() -> None:
+    """Compaction emptied offset 0 on both logs, so that the copy at offset 2 may have come from there."""
+    keys = [b"0", b"1", b"2", b"3", b"4", b"1", b"3"]
+    records = [Rec(b"v", key, NOON + n) for n, key in enumerate(keys)]
+    with pytest.raises(RefusedError, match="offset 4 of the remote log equals one of the source, and compaction has"):
+        reconciled(only_left(records, source=[1, 2, 3, 4, 5, 6], remote=[2, 4, 5], copied=6))
+    proven = only_left(records, source=[1, 2, 3, 4, 5, 6], remote=[2, 4, 5, 6], copied=7)
+    assert reconciled(proven) == [Match(n, n, 1) for n in (2, 4, 5, 6)]
+
+
+def test_tombstone_that_left_the_remote_log_ends_the_doubt_about_its_key() -> None:
+    records = [Rec(None, b"3"), Rec(b"a", b"2"), Rec(b"b", b"1"), Rec(None, b"2"), Rec(None, b"1")]
+    case = only_left(records, source=[1, 2, 3, 4], remote=[2, 4], copied=5)
+    assert reconciled(case) == [Match(2, 2, 1), Match(4, 4, 1)]
+
+
+def test_copy_is_the_later_record_that_proves_an_earlier_one_of_its_own_key() -> None:
+    records = [Rec(None, b"3"), Rec(b"a", b"2"), Rec(b"b", b"2")]
+    assert reconciled(only_left(records, source=[1, 2], remote=[2], copied=3)) == [Match(2, 2, 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import List, Set, Tuple
+from typing import List, Optional, Set, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,15 @@ from kafka.record.util import encode_varint as kafkas_varint
 
 from mirror_lib.errors import BatchError
 from mirror_lib.log.batch import Record, checked_payload, new_batch, read_header, rehead, split_batches
-from mirror_lib.log.reencode import RecordTooLarge, build_batches, read_batches, read_records, same_records
+from mirror_lib.log.reencode import (
+    RECORD_OVERHEAD,
+    RecordTooLarge,
+    build_batches,
+    cut,
+    read_batches,
+    read_records,
+    same_records,
+)
 from mirror_lib.log.varint import SMALL, SMALL_VARINTS, decode_varint, encode_varint
 
 from .logs import LOG_APPEND_TIME, Rec, batch_of, whole
@@ -79,6 +87,21 @@ def test_reencoded_records_are_what_the_source_held_without_the_gaps(
     assert (header.base_timestamp, header.max_timestamp) == (rows[0][0], max(row[0] for row in rows))
 
 
+def test_offsets_far_into_a_batch_are_read_whatever_their_deltas_length() -> None:
+    deltas = [0, 63, 64, 8_191, 8_192, 12_345, 1_048_575, 1_048_576, 5_000_000]
+    rows: List[Tuple[int, Row]] = [(delta, (1_000 + n, b"k", b"%d" % n, [])) for n, delta in enumerate(deltas)]
+    records = read_records(with_field(built(rows), 0, ">q", 7))
+    assert [(record.offset - 7, record.timestamp) for record in records] == [(d, row[0]) for d, row in rows]
+    assert [plain(record)[1][2] for record in records] == [row[2] for _, row in rows]
+
+
+def test_batch_of_ten_thousand_records_is_read_and_built() -> None:
+    records = [Record(i, 1_000, body(b"%d" % i)) for i in range(10_000)]
+    [batch] = build_batches(records, 4, 1, 1, 0, 1 << 24)
+    assert read_records(batch.data) == records
+    assert [offset for offset, _ in rows_of(batch.data)] == list(range(10_000))
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([LONG_MIN, LONG_MIN + 1, -(1 << 62), -1, 0, 63, 64, 1 << 62, LONG_MAX]), min_size=1),
@@ -127,6 +150,35 @@ def test_compressed_batches_are_not_split_before_they_must() -> None:
     records = [Record(i, 0, body(b"same value " * 20)) for i in range(500)]
     assert len(build_batches(records, 4, 1, 1, 0, 10_000)) == 1
     assert len(build_batches(records, 0, 1, 1, 0, 10_000)) > 10
+
+
+def test_cut_makes_the_fewest_pieces_in_order() -> None:
+    sizes = [79, 79, 79, 500, 79, 79]
+    records = [Record(i, 0, bytes(size)) for i, size in enumerate(sizes)]
+    assert RECORD_OVERHEAD == 21
+
+    def offsets(room: Optional[int]) -> List[List[int]]:
+        return [[record.offset for record in piece] for piece in cut(records, room)]
+
+    assert offsets(200) == [[0, 1], [2], [3], [4, 5]]
+    assert offsets(199) == [[0], [1], [2], [3], [4], [5]]
+    assert offsets(299) == [[0, 1], [2], [3], [4, 5]]
+    assert offsets(300) == [[0, 1, 2], [3], [4, 5]]
+    assert offsets(1021) == offsets(None) == [[0, 1, 2, 3, 4, 5]]
+    assert offsets(1020) == [[0, 1, 2, 3, 4], [5]]
+    assert cut([], 300) == []
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_batch_that_is_too_large_becomes_few(codec: int) -> None:
+    noise = random.Random(7)
+    records = [Record(i, 0, body(noise.getrandbits(8 * 100).to_bytes(100, "big"))) for i in range(1000)]
+    batches = build_batches(records, codec, 1, 1, 0, 40_000)
+    # 1,000 records of some 110 bytes need 3 batches; a split aims at nine tenths of the limit.
+    assert 3 <= len(batches) <= 5
+    assert [record.offset for batch in batches for record in read_records(batch.data)] == [
+        i for batch in batches for i in range(batch.record_count)
+    ]
 
 
 def test_tiny_batches_join_into_one() -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Dict, Iterator, List, Set, Tuple
 
@@ -87,6 +88,7 @@ PRODUCT = sources("mirror_lib", "jobs")
 EVERYTHING = [*PRODUCT, *sources("tests", "tools"), ROOT / "setup.py"]
 
 
+@lru_cache(maxsize=None)
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
@@ -126,6 +128,7 @@ def breaches(module: str, tree: ast.Module) -> List[str]:
 
 
 def logs_f_string(node: ast.AST) -> bool:
+    """Whether the node is a log call that formats its message itself."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -166,9 +169,8 @@ def test_private_door_is_seen(line: str) -> None:
     assert private_doors(ast.parse(line))
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
-def test_imports_keep_to_their_doors(path: Path) -> None:
-    assert not breaches(module_of(path), tree_of(path))
+def test_imports_keep_to_their_doors() -> None:
+    assert [each for path in PRODUCT for each in breaches(module_of(path), tree_of(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -189,16 +191,51 @@ def test_forbidden_import_is_seen(module: str, line: str) -> None:
     assert breaches(module, ast.parse(line))
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=lambda path: str(path.relative_to(ROOT)))
-def test_file_parses_on_the_oldest_supported_python(path: Path) -> None:
-    ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=SYNTAX_FLOOR)
+def newer_syntax(text: str, name: str) -> List[str]:
+    """Where the text does not parse on the oldest supported Python: `name:line: why`, or nothing."""
+    try:
+        ast.parse(text, name, feature_version=SYNTAX_FLOOR)
+    except SyntaxError as error:
+        return [f"{name}:{error.lineno}: {error.msg}"]
+    return []
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
-def test_annotations_are_not_evaluated_on_the_oldest_python(path: Path) -> None:
-    tree = tree_of(path)
+def evaluates_annotations(tree: ast.Module) -> bool:
     annotated = any(isinstance(node, (ast.FunctionDef, ast.AnnAssign)) for node in ast.walk(tree))
-    assert not annotated or "__future__.annotations" in imports(tree)
+    return annotated and "__future__.annotations" not in imports(tree)
+
+
+def docstring_faults(path: Path, tree: ast.Module) -> List[str]:
+    """What is wrong with a module's docstring: none outside `__init__.py`, or more than 12 lines."""
+    docstring = ast.get_docstring(tree) or ""
+    if not docstring and path.name != "__init__.py":
+        return ["no module docstring"]
+    lines = len([line for line in docstring.splitlines() if line.strip()])
+    return [f"the module docstring has {lines} lines"] if lines > 12 else []
+
+
+def test_files_parse_on_the_oldest_supported_python() -> None:
+    texts = [(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))) for path in EVERYTHING]
+    assert [each for text, name in texts for each in newer_syntax(text, name)] == []
+
+
+def test_annotations_are_not_evaluated_on_the_oldest_python() -> None:
+    assert [module_of(path) for path in PRODUCT if evaluates_annotations(tree_of(path))] == []
+
+
+def test_breaches_of_the_floor_and_of_contracts_are_seen() -> None:
+    assert newer_syntax("x = 1\nmatch x:\n    case 1:\n        pass\n", "new.py")[0].startswith("new.py:")
+    assert evaluates_annotations(ast.parse("def f(x: int): ..."))
+    assert docstring_faults(Path("x.py"), ast.parse("x = 1")) == ["no module docstring"]
+    assert docstring_faults(Path("__init__.py"), ast.parse("x = 1")) == []
+    assert docstring_faults(Path("x.py"), ast.parse(f"'''{'line' + chr(10)}{('line' + chr(10)) * 12}'''"))
+    assert public_without_contract(ast.parse("class A:\n    '''A.'''\n    def b(self): ...")) == ["b:3"]
+    assert any(map(logs_f_string, ast.walk(ast.parse("log.info(f'{1}')"))))
+
+
+def test_rules_cover_every_module_of_the_product() -> None:
+    assert {"cli", "jobs.mirror"} <= {module_of(path) for path in PRODUCT}
+    assert {path.name for path in EVERYTHING} >= {"setup.py", "conftest.py", "test_architecture.py"}
 
 
 def part_of(module: str) -> str:
@@ -249,22 +286,18 @@ def test_executors_import_no_planning(door: str) -> None:
     assert [name for name in loaded if within(name, NOT_ON_EXECUTORS)] == []
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
-def test_log_calls_leave_formatting_to_logging(path: Path) -> None:
-    assert not [node.lineno for node in ast.walk(tree_of(path)) if logs_f_string(node) and isinstance(node, ast.Call)]
+def test_log_calls_leave_formatting_to_logging() -> None:
+    nodes = [(path, node) for path in PRODUCT for node in ast.walk(tree_of(path)) if logs_f_string(node)]
+    assert [f"{module_of(path)}:{getattr(node, 'lineno', 0)}" for path, node in nodes] == []
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
-def test_public_names_have_a_contract(path: Path) -> None:
-    assert not public_without_contract(tree_of(path))
+def test_public_names_have_a_contract() -> None:
+    assert [f"{module_of(path)}.{name}" for path in PRODUCT for name in public_without_contract(tree_of(path))] == []
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
-def test_modules_say_what_they_take_and_give(path: Path) -> None:
-    docstring = ast.get_docstring(tree_of(path))
-    if path.name != "__init__.py":
-        assert docstring, "no module docstring"
-    assert len([line for line in (docstring or "").splitlines() if line.strip()]) <= 12
+def test_modules_say_what_they_are_for() -> None:
+    faults = [f"{module_of(path)}: {fault}" for path in PRODUCT for fault in docstring_faults(path, tree_of(path))]
+    assert faults == []
 
 
 def test_modules_are_named_after_what_they_are() -> None:

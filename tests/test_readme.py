@@ -7,7 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Callable, Iterator, List, Sequence
 
 import pytest
 
@@ -15,6 +15,7 @@ from mirror_lib import cli
 from mirror_lib.commands.parser import EXIT_CODES
 from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
+from mirror_lib.errors import MirrorError
 from mirror_lib.metrics import FlowMetrics, status_line
 from mirror_lib.state.incidents import INCIDENTS
 from mirror_lib.state.records import INCIDENT_KINDS
@@ -150,28 +151,50 @@ def takes(key: str, value: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", [read(path) for path in PAGES], ids=lambda page: page.name)
-class TestPage:
-    def test_commands_parse(self, page: Page) -> None:
-        assert not wrong_mirror_commands(page)
-        assert not wrong_jobs(page)
-        assert not wrong_make_commands(page)
+def on_every_page(check: Callable[[Page], Sequence[object]]) -> List[str]:
+    """What `check` finds, with the page's name before it."""
+    return [f"{page.name}: {found}" for page in map(read, PAGES) for found in check(page)]
 
-    def test_links_and_paths_lead_somewhere(self, page: Page) -> None:
-        assert not dead_links(page)
-        assert not missing_paths(page)
 
-    def test_settings_named_with_a_value_take_it(self, page: Page) -> None:
-        assert not wrong_settings(page)
+def test_commands_on_pages_parse() -> None:
+    assert on_every_page(wrong_mirror_commands) == []
+    assert on_every_page(wrong_jobs) == []
+    assert on_every_page(wrong_make_commands) == []
 
-    def test_example_files_load(self, page: Page, tmp_path: Path) -> None:
-        for language, body in page.blocks:
+
+def test_links_and_paths_on_pages_lead_somewhere() -> None:
+    assert on_every_page(dead_links) == []
+    assert on_every_page(missing_paths) == []
+
+
+def test_settings_named_with_a_value_on_pages_take_it() -> None:
+    assert on_every_page(wrong_settings) == []
+
+
+def wrong_examples(page: Page, folder: Path) -> List[str]:
+    """The first line of each fenced YAML, properties or JSON file that does not load, and why."""
+    found = []
+    for language, body in page.blocks:
+        file = folder / f"example.{language}"
+        try:
             if language in ("yaml", "properties"):
-                file = tmp_path / f"example.{language}"
                 file.write_text(body, encoding="utf-8")
-                assert load(str(file), {}).flows
+                assert load(str(file), {}).flows, "no flows"
             if language == "json":
-                assert json.loads(body)
+                assert json.loads(body), "nothing in it"
+        except (MirrorError, ValueError, AssertionError) as error:
+            found.append(f"{body.splitlines()[0]}: {error}")
+    return found
+
+
+def test_example_files_on_pages_load(tmp_path: Path) -> None:
+    assert on_every_page(lambda page: wrong_examples(page, tmp_path)) == []
+
+
+def test_an_example_file_that_does_not_load_is_seen(tmp_path: Path) -> None:
+    page = Page("a.md", "```yaml\nflows: {}\n```\n```json\n{oops\n```\n```text\n{oops\n```\n")
+    first, second = wrong_examples(page, tmp_path)
+    assert first.startswith("flows: {}: ") and second.startswith("{oops: ")
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Producer
 from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates, fetching_from
 from mirror_lib.replicate.sync_runs import MOST_SYNCS
 from mirror_lib.state.records import Incident, OffsetSyncs
-
-RemotePartition = Tuple[str, int]
 
 # Never to be changed: drivers with different counts would not fence each other.
 LANES = 64
@@ -82,12 +81,12 @@ class PartitionTask:
     remote_topic_id: str = ""
 
     @property
-    def source(self) -> Tuple[str, int]:
+    def source(self) -> TopicPartition:
         """(source topic, partition)."""
         return (self.topic, self.partition)
 
     @property
-    def remote(self) -> RemotePartition:
+    def remote(self) -> TopicPartition:
         """(remote topic, partition)."""
         return (self.remote_topic, self.partition)
 
@@ -183,12 +182,12 @@ class PartitionReport:
     fails: bool = False
 
     @property
-    def source(self) -> Tuple[str, int]:
+    def source(self) -> TopicPartition:
         """(source topic, partition)."""
         return (self.topic, self.partition)
 
     @property
-    def remote(self) -> RemotePartition:
+    def remote(self) -> TopicPartition:
         """(remote topic, partition)."""
         return (self.remote_topic, self.partition)
 

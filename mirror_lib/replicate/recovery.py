@@ -9,8 +9,9 @@ from functools import partial
 from typing import Callable, Collection, FrozenSet, Iterator, List, Mapping, Optional, Sequence
 
 from mirror_lib.errors import RefusedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import HEADER_SIZE
-from mirror_lib.log.connection import Disconnected, LogClient, Partition, name_of
+from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.tail import LogEntries, LostTail, glances, log_entries
@@ -208,8 +209,8 @@ def _as_it_stands(copy: PartitionCopy) -> Callable[[], None]:
 
 
 def told_ends(
-    client: LogClient, partitions: Collection[Partition], isolation: int = READ_UNCOMMITTED
-) -> Mapping[Partition, int]:
+    client: LogClient, partitions: Collection[TopicPartition], isolation: int = READ_UNCOMMITTED
+) -> Mapping[TopicPartition, int]:
     """Where logs end by their leaders' own word. Raises `Disconnected` where a leader does not tell it.
 
     To be asked for behind the fence and before the logs are read, for `up_to`: what others append later does not count.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Iterable, Iterator, Tuple
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.state.records import OffsetSync, OffsetSyncs
 
 # Of a task, in one report: some six megabytes on their way to the driver. A log full of gaps, or a filter, comes to so
@@ -17,7 +18,7 @@ MOST_SYNCS_OF_STAGE = 2_000_000
 class SyncRuns:
     """Of one source partition."""
 
-    def __init__(self, source: Tuple[str, int]) -> None:
+    def __init__(self, source: TopicPartition) -> None:
         self._source = source
         self._flat = array("q")
 

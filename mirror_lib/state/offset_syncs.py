@@ -16,6 +16,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.shipped import shipped
 from mirror_lib.state.arrow_runs import KEY, NUMBERS
 from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
@@ -358,9 +359,9 @@ def _positions(rows: Sequence[Row], remote_partition: str) -> RangePositions:
     return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in rows))
 
 
-def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[Tuple[str, int], Stand]:
+def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[TopicPartition, Stand]:
     """Of the partitions on one side. Later rows come later."""
-    found: Dict[Tuple[str, int], Stand] = {}
+    found: Dict[TopicPartition, Stand] = {}
     for row in rows:
         topic, number, topic_id = (row[name] for name in columns)
         if number == NO_PARTITION:
@@ -372,9 +373,9 @@ def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Di
     return found
 
 
-def _grown(rows: Sequence[Row], remotes: Mapping[Tuple[str, int], Stand]) -> FrozenSet[str]:
+def _grown(rows: Sequence[Row], remotes: Mapping[TopicPartition, Stand]) -> FrozenSet[str]:
     """Remote topics whose partitions did not all begin in one commit."""
-    firsts: Dict[Tuple[str, int], datetime] = {}
+    firsts: Dict[TopicPartition, datetime] = {}
     for row in rows:
         place = (row["remote_topic"], row["remote_partition"])
         if place in remotes and remotes[place].topic_id == row["remote_topic_id"]:

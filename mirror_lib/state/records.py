@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import FrozenSet, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, overload
 
+from mirror_lib.facts import TopicPartition
+
 # An offset sync as three integers of 64 bits.
 SYNC_BYTES = 24
 
@@ -204,8 +206,8 @@ class RangePositions:
     each remote partition ends, and which topics were copied to which. `grown`: remote topics that were given partitions
     after the flow began, so that keys moved."""
 
-    sources: Mapping[Tuple[str, int], Stand] = field(default_factory=dict)
-    remotes: Mapping[Tuple[str, int], Stand] = field(default_factory=dict)
+    sources: Mapping[TopicPartition, Stand] = field(default_factory=dict)
+    remotes: Mapping[TopicPartition, Stand] = field(default_factory=dict)
     pairs: FrozenSet[TopicPair] = frozenset()
     grown: FrozenSet[str] = frozenset()
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import FencedError, RefusedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.append import Acknowledgement
 from mirror_lib.log.batch import HEADER_SIZE, Producer, read_header
 from mirror_lib.log.connection import Disconnected
@@ -76,7 +77,7 @@ def test_each_source_partition_has_its_own_highest_origin_where_several_come_tog
 @given(st.lists(st.tuples(st.sampled_from([SOURCE, OTHER]), st.integers(0, 99)), max_size=30))
 def test_highest_origin_is_that_of_all_records_in_whatever_order_they_lie(written: List[Any]) -> None:
     log = [copies(100 + at, offset, partition=source[1]) for at, (source, offset) in enumerate(written)]
-    highest: Dict[Tuple[str, int], int] = {}
+    highest: Dict[TopicPartition, int] = {}
     for source, offset in written:
         highest[source] = max(offset, highest.get(source, -1))
     assert found(log, PLACED).highest == highest
@@ -154,7 +155,7 @@ class Driven:
         self.lane.go_on(end)
         return self
 
-    def feed(self, *offsets: int, source: Tuple[str, int] = SOURCE, failures: Sequence[Tuple[int, str]] = ()) -> Driven:
+    def feed(self, *offsets: int, source: TopicPartition = SOURCE, failures: Sequence[Tuple[int, str]] = ()) -> Driven:
         self.lane.take(source, rows(*offsets, source=source), failures)
         return self
 
@@ -180,7 +181,7 @@ class Driven:
         return [(at, int(origin.split(b"/")[3])) for at, origin in self.log]
 
 
-def rows(*offsets: int, source: Tuple[str, int] = SOURCE, large: Sequence[int] = ()) -> RowColumns:
+def rows(*offsets: int, source: TopicPartition = SOURCE, large: Sequence[int] = ()) -> RowColumns:
     """Those at the offsets `large` have 2000 bytes."""
     if not offsets:
         return NO_ROWS

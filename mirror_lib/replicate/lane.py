@@ -26,7 +26,7 @@ from mirror_lib.replicate.lanes import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
 from mirror_lib.replicate.recovery import Recovery, stop_at_lost_tails
 from mirror_lib.replicate.reporting import Teller
-from mirror_lib.replicate.sync_runs import gathered
+from mirror_lib.state.records import OffsetSyncs
 
 log = logging.getLogger(__name__)
 
@@ -308,7 +308,7 @@ class LaneCopier:
             producers={} if fenced else {**self._held, **self._producers},
             fenced=fenced,
             partitions=tuple(copy.report(copy.task.lane in self._producers) for copy in copies),
-            syncs=gathered(copy.syncs for copy in copies),
+            syncs=tuple(OffsetSyncs(*copy.source, copy.syncs.tobytes()) for copy in copies if len(copy.syncs)),
             records=sum(copy.records for copy in copies),
             bytes=sum(copy.bytes for copy in copies),
             re_encoded=sum(copy.re_encoded for copy in copies),

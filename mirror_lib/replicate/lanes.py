@@ -15,7 +15,6 @@ from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple
 from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Producer
 from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates, fetching_from
-from mirror_lib.replicate.sync_runs import MOST_SYNCS
 from mirror_lib.state.records import Incident, OffsetSyncs
 
 # Never to be changed: drivers with different counts would not fence each other.
@@ -24,6 +23,10 @@ LANES = 64
 # A broker forgets a producer, and with it the lane's epoch, when the newest time in its last batch is a day past
 # (producer.id.expiration.ms). Half of that leaves room for clocks that differ and for what comes in between.
 EPOCH_KEPT_SECONDS = 12 * 3600.0
+
+# Offset syncs of a task in one report: some six megabytes on their way to the driver. A log full of gaps, or a filter,
+# reaches this number in seconds. The cycle ends then.
+MOST_SYNCS = 250_000
 
 # The end of a partition that is tailed: its lane goes on until the pass's time is up.
 NO_END = 2**63 - 1

@@ -22,9 +22,9 @@ from mirror_lib.log.visible import Entry
 from mirror_lib.replicate.encode import Outgoing
 from mirror_lib.replicate.recovery import told_ends, up_to
 from mirror_lib.replicate.remote_partition import RemotePartition, State
-from mirror_lib.replicate.sync_runs import SyncRuns
 from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
+from mirror_lib.state.intervals import Runs
 from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 
 Flat = bytes
@@ -64,9 +64,9 @@ class LaneReport:
 
     `position`: every row of `source` before this upstream offset is done with; of other lanes -1. The next record
     belongs at `downstream`. A `sequence` of `None`: the next task has to look. `ahead`: the remote log holds records of
-    behind the micro-batch, which an earlier attempt wrote. `syncs` are those of `source`, as `OffsetSyncs.flat`;
-    `counts` has, where that is `None`, how many records of the micro-batch the remote log holds now of each source
-    partition. `newest` is the highest timestamp (ms) of each. The rest is as of `PartitionReport`.
+    behind the micro-batch, which an earlier attempt wrote. `syncs` are the runs of `source` as `Runs.tobytes` gives
+    them; `counts` has, where `source` is `None`, how many records of the micro-batch the remote log holds now of each
+    source partition. `newest` is the highest timestamp (ms) of each. The rest is as of `PartitionReport`.
     """
 
     remote: TopicPartition
@@ -154,7 +154,7 @@ class Lane(RemotePartition[Outgoing]):
         self._acknowledged = -1 if task.source is None else ranges[task.source][0]
         self._next_sequence = self.sequence
         self._highest: Mapping[TopicPartition, int] = {}
-        self._syncs = SyncRuns(source)
+        self._syncs = Runs()
         self._newest: Dict[TopicPartition, int] = {}
         self._counts: Dict[TopicPartition, int] = {}
         # Where the rows of each batch in flight come from, the oldest first.
@@ -217,7 +217,7 @@ class Lane(RemotePartition[Outgoing]):
                 self.downstream = downstream
                 break
             if upstream >= begins[self.source]:
-                self._syncs.add(upstream, downstream, 1)
+                self._syncs.append(upstream, downstream, 1)
                 self._acknowledged = max(self._acknowledged, upstream + 1)
                 self._recovered += 1
         if self.task.source is None:
@@ -315,7 +315,7 @@ class Lane(RemotePartition[Outgoing]):
         self._newest[source] = max(outgoing.last_timestamp, self._newest.get(source, -1))
         if self.task.source is not None:
             for upstream, count in outgoing.runs:
-                self._syncs.add(upstream, base_offset, count)
+                self._syncs.append(upstream, base_offset, count)
                 base_offset += count
             self._acknowledged = outgoing.next_upstream
         else:
@@ -364,7 +364,7 @@ class Lane(RemotePartition[Outgoing]):
             rejected_from=self.rejected[0],
             rejected_until=self.rejected[1],
             incidents=tuple(self.incidents),
-            syncs=self._syncs.now().flat,
+            syncs=self._syncs.tobytes(),
             newest=tuple((*source, at) for source, at in self._newest.items()),
             counts=tuple((*source, count) for source, count in self._counts.items() if count),
         )

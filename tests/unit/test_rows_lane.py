@@ -22,7 +22,8 @@ from mirror_lib.log.visible import Entry, entries
 from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges, Written, read_back
 from mirror_lib.rows.origin import Provenance, origin_of
-from mirror_lib.state.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident, OffsetSyncs
+from mirror_lib.state.intervals import Runs
+from mirror_lib.state.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
 
 SOURCE, OTHER, REMOTE = ("orders", 0), ("orders", 1), ("A.orders", 0)
@@ -542,7 +543,4 @@ def test_rows_are_there_once_and_in_order_wherever_attempts_are_killed(
     report = lane.report()
     assert (report.position, report.stopped) == (20, None)
     pairs = {record.offset: each.offset for record, each in zip(records, origins) if each is not None}
-    told = OffsetSyncs(*SOURCE, report.syncs)
-    assert {
-        sync.downstream_offset + n: sync.upstream_offset + n for sync in told for n in range(sync.record_count)
-    } == pairs
+    assert {down + n: up + n for up, down, count in Runs(report.syncs) for n in range(count)} == pairs

@@ -25,7 +25,7 @@ ONLY_IN: Dict[str, Tuple[str, ...]] = {
 # Decisions and record batches are tested without a JVM, so they cannot see Spark.
 WITHOUT_SPARK = (
     *("errors", "config", "explain", "preview", "topics", "facts", "cluster", "log", "state.records"),
-    *("translate.partition_map", "translate.verdicts", "translate.mm2_format", "translate.checkpoints"),
+    *("state.intervals", "translate.verdicts", "translate.mm2_format", "translate.checkpoints"),
     *("translate.position_input", "translate.position_output", "translate.lag"),
     "control",
     *("takeover.walk", "takeover.positions", "takeover.verdicts", "takeover.report"),

@@ -10,7 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Deque, Dict, Iterator, List, Protocol, Sequence, Tuple
 
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, name_of
+from mirror_lib.facts import TopicPartition
+from mirror_lib.log.connection import Disconnected, Future, LogClient, name_of
 from mirror_lib.log.produce_request import Batch, ProduceRequest
 
 IN_FLIGHT = 5
@@ -22,7 +23,7 @@ class Appendable(Protocol):
     """A partition with batches to append, in order."""
 
     @property
-    def remote(self) -> Partition:
+    def remote(self) -> TopicPartition:
         """(remote topic, partition)."""
 
     def ready_bytes(self) -> int:
@@ -36,7 +37,7 @@ class Appendable(Protocol):
 class Acknowledgement:
     """The broker's answer for the oldest batch in flight of one partition."""
 
-    remote: Partition
+    remote: TopicPartition
     error_code: int
     base_offset: int
     error_message: str
@@ -47,9 +48,9 @@ class Appender:
 
     def __init__(self, client: LogClient) -> None:
         self._client = client
-        self._in_flight: Dict[int, Deque[Tuple[Future, List[Partition]]]] = {}
+        self._in_flight: Dict[int, Deque[Tuple[Future, List[TopicPartition]]]] = {}
         # When each partition had a batch in a request, the last time: one with large batches must not go first always.
-        self._sent_at: Dict[Partition, int] = {}
+        self._sent_at: Dict[TopicPartition, int] = {}
         self._sent = 0
 
     def idle(self) -> bool:

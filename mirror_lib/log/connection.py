@@ -19,6 +19,7 @@ from kafka.future import Future as KafkaFuture
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror_lib.errors import ClusterError, LoginError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.login import ready_options
 from mirror_lib.log.login_refusals import LoginRefused
 from mirror_lib.log.wire import BrokerConnections, BrokerLoop
@@ -34,7 +35,6 @@ TRANSACTION_KEY = 1
 HEARING_SECONDS = 0.1
 
 Future = Any
-Partition = Tuple[str, int]
 
 # <malloc.h>. A piece of up to so many bytes comes from the heap (more than this glibc refuses), and the heap is given
 # back from so many free bytes at its end on: a process then holds at most that much for nothing.
@@ -101,7 +101,7 @@ class LogClient:
                 "max_in_flight_requests_per_connection": MAX_IN_FLIGHT,
             },
         )
-        self._leaders: Dict[Partition, int] = {}
+        self._leaders: Dict[TopicPartition, int] = {}
         self._topic_ids: Dict[str, uuid.UUID] = {}
 
     def connect(self, deadline: float) -> None:
@@ -165,7 +165,7 @@ class LogClient:
         """Whether a broker keeps this client waiting now."""
         return bool(self._manager.throttle.left(time.monotonic()))
 
-    def leader(self, partition: Partition) -> Optional[int]:
+    def leader(self, partition: TopicPartition) -> Optional[int]:
         """Node id of the partition's leader, as of the last `refresh_leaders`."""
         return self._leaders.get(partition)
 
@@ -185,12 +185,12 @@ class LogClient:
         """
         self._await_leaders(topics, deadline, None)
 
-    def refresh_leaders_of(self, partitions: Collection[Partition], deadline: float) -> None:
+    def refresh_leaders_of(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """The same for the topics of `partitions`, but no others' elections are waited for."""
         self._await_leaders((topic for topic, _ in partitions), deadline, partitions)
 
     def _await_leaders(
-        self, topics: Iterable[str], deadline: float, partitions: Optional[Collection[Partition]]
+        self, topics: Iterable[str], deadline: float, partitions: Optional[Collection[TopicPartition]]
     ) -> None:
         wanted = sorted(set(topics))
         while not self._learn_leaders(wanted, partitions) and time.monotonic() < deadline:
@@ -205,7 +205,7 @@ class LogClient:
         answer = self.answer(asked)
         return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}
 
-    def _learn_leaders(self, topics: List[str], wanted: Optional[Collection[Partition]]) -> bool:
+    def _learn_leaders(self, topics: List[str], wanted: Optional[Collection[TopicPartition]]) -> bool:
         try:
             answer = self.call(None, _metadata_request(topics))
         except Disconnected as error:
@@ -306,12 +306,12 @@ def is_retriable(code: int) -> bool:
     return bool(for_code(code).retriable)
 
 
-def name_of(partition: Partition) -> str:
+def name_of(partition: TopicPartition) -> str:
     """`topic-0`, as Kafka prints a partition."""
     return f"{partition[0]}-{partition[1]}"
 
 
-def by_topic(partitions: Iterable[Partition]) -> Dict[str, List[int]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> Dict[str, List[int]]:
     """Partition numbers by topic."""
     topics: Dict[str, List[int]] = {}
     for topic, number in partitions:

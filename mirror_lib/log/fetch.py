@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Buffer
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Partition, error_name, name_of
+from mirror_lib.log.connection import Disconnected, Future, LogClient, error_name, name_of
 from mirror_lib.log.fetch_answer import NO_REPLICA, FetchAnswer
 from mirror_lib.log.fetch_request import BRIEF_WAIT_MS, Asked, FetchSession, FetchTurns, fetch_request
 from mirror_lib.log.offsets import local_start
@@ -40,12 +41,12 @@ class Gaps:
     returns the first offset that a partition's leader keeps itself.
     """
 
-    def __init__(self, local_start: Callable[[Partition], int]) -> None:
+    def __init__(self, local_start: Callable[[TopicPartition], int]) -> None:
         self._local_start = local_start
-        self._seen: Dict[Partition, Tuple[int, int]] = {}
-        self._stored: Set[Partition] = set()
+        self._seen: Dict[TopicPartition, Tuple[int, int]] = {}
+        self._stored: Set[TopicPartition] = set()
 
-    def answered(self, partition: Partition, position: int, empty: bool) -> bool:
+    def answered(self, partition: TopicPartition, position: int, empty: bool) -> bool:
         """Whether all from `position` up to the end is a gap. `empty`: no data, below the end, for who was asked alone.
 
         Raises what `local_start` raises.
@@ -65,7 +66,7 @@ class Gaps:
         self._stored.add(partition)
         return False
 
-    def stored(self, partition: Partition) -> bool:
+    def stored(self, partition: TopicPartition) -> bool:
         """Whether its data is waited for from tiered storage: brokers read there as long as the request may wait."""
         return partition in self._stored
 
@@ -108,10 +109,10 @@ class Fetched:
     data: Buffer
 
 
-def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = {}) -> Dict[Partition, Fetched]:
+def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = {}) -> Dict[TopicPartition, Fetched]:
     """The answer by partition. `ids` are those of the question."""
     names = {topic_id: name for name, topic_id in ids.items()}
-    found: Dict[Partition, Fetched] = {}
+    found: Dict[TopicPartition, Fetched] = {}
     for topic in answer.responses:
         name = topic.topic if topic.topic_id is None else names[topic.topic_id]
         for part in topic.partitions:
@@ -139,7 +140,7 @@ class Fetchable(Protocol):
     """A partition that may want more data."""
 
     @property
-    def source(self) -> Partition:
+    def source(self) -> TopicPartition:
         """(topic, partition)."""
 
     @property
@@ -161,16 +162,16 @@ class Grant:
     """
 
     total: int
-    each: Mapping[Partition, int]
+    each: Mapping[TopicPartition, int]
 
 
 class FetchGate(Protocol):
     """Says how much may be fetched, and is told what came."""
 
-    def grant(self, wanted: Sequence[Partition], brokers: int) -> Grant:
+    def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
         """What may be asked of one of `brokers` brokers."""
 
-    def settle(self, granted: Grant, brought: Mapping[Partition, int]) -> None:
+    def settle(self, granted: Grant, brought: Mapping[TopicPartition, int]) -> None:
         """An answer to what was granted brought so many bytes."""
 
     def forget_asked(self) -> None:
@@ -181,7 +182,7 @@ class _Question(NamedTuple):
     """A request that is under way: what it asks, all of it and in a session's short words."""
 
     future: Future
-    positions: Dict[Partition, int]
+    positions: Dict[TopicPartition, int]
     asked: Asked
     granted: Grant
     ids: Mapping[str, uuid.UUID]
@@ -204,7 +205,7 @@ class Fetcher:
         self._asked_at: Dict[int, int] = {}
         self._sessions: Dict[int, FetchSession] = {}
         # By partition, what was last said of its log.
-        self._last: Dict[Partition, Fetched] = {}
+        self._last: Dict[TopicPartition, Fetched] = {}
         self._pace = FetchPace()
         self._gaps = Gaps(lambda partition: local_start(client, partition))
         self._turns = FetchTurns(self._gaps.stored)
@@ -223,7 +224,7 @@ class Fetcher:
     def pump(self, partitions: Iterable[Fetchable]) -> float:
         """Ask each free broker for what its partitions want. Returns the seconds until one that is not to be asked yet
         may be, infinite where there is none. Raises `Disconnected` for a leaderless partition."""
-        wanted: Dict[int, Dict[Partition, int]] = {}
+        wanted: Dict[int, Dict[TopicPartition, int]] = {}
         brief: Set[int] = set()
         waits: Dict[int, float] = {}
         now = time.monotonic()
@@ -247,7 +248,7 @@ class Fetcher:
             self._send(node, wanted[node], node in brief, brokers)
         return min(waits.values(), default=math.inf)
 
-    def _send(self, node: int, wanted: Mapping[Partition, int], brief: bool, brokers: int) -> None:
+    def _send(self, node: int, wanted: Mapping[TopicPartition, int], brief: bool, brokers: int) -> None:
         in_turn, max_wait_ms = self._turns.next(node, wanted, brief)
         granted = self._gate.grant(in_turn, brokers)
         if not granted.each and len(in_turn) < len(wanted):
@@ -268,7 +269,7 @@ class Fetcher:
         self._pace.asked(node, time.monotonic())
         self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted, ids)
 
-    def answers(self) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
+    def answers(self) -> Iterator[Tuple[TopicPartition, int, bool, Fetched]]:
         """What has come: (partition, position asked for, whether nothing lies between it and the end, answer)."""
         for node in iter(self._answered, None):
             future, positions, asked, granted, ids = self._in_flight.pop(node)
@@ -294,8 +295,8 @@ class Fetcher:
         return next((node for node, question in self._in_flight.items() if question.future.is_done), None)
 
     def _told(
-        self, positions: Mapping[Partition, int], found: Mapping[Partition, Fetched], granted: Grant
-    ) -> Iterator[Tuple[Partition, int, bool, Fetched]]:
+        self, positions: Mapping[TopicPartition, int], found: Mapping[TopicPartition, Fetched], granted: Grant
+    ) -> Iterator[Tuple[TopicPartition, int, bool, Fetched]]:
         answer = self._whole(positions, found)
         sizes = {partition: len(one.data) for partition, one in answer.items() if len(one.data)}
         gaps = {each for each, one in answer.items() if not len(one.data) and positions[each] < one.end}
@@ -307,8 +308,8 @@ class Fetcher:
             yield partition, at, self._gaps.answered(partition, at, empty), one
 
     def _whole(
-        self, positions: Mapping[Partition, int], found: Mapping[Partition, Fetched]
-    ) -> Mapping[Partition, Fetched]:
+        self, positions: Mapping[TopicPartition, int], found: Mapping[TopicPartition, Fetched]
+    ) -> Mapping[TopicPartition, Fetched]:
         """`found`, and of partitions that have more than was asked from what was said last: an answer within a session
         leaves out those of which nothing is new, also where there was no room for their data."""
         self._last.update({each: replace(one, data=b"", aborted=()) for each, one in found.items()})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from mirror_lib.log.connection import Partition, by_topic
+from mirror_lib.facts import TopicPartition
+from mirror_lib.log.connection import by_topic
 from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST
 from mirror_lib.log.wire import FetchRequestOfViews
 
@@ -25,8 +26,8 @@ class Asked(NamedTuple):
 
     session_id: int = NO_SESSION
     epoch: int = NO_EPOCH
-    positions: Mapping[Partition, int] = {}
-    forgotten: Tuple[Partition, ...] = ()
+    positions: Mapping[TopicPartition, int] = {}
+    forgotten: Tuple[TopicPartition, ...] = ()
 
 
 class FetchSession:
@@ -39,9 +40,9 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
-        self._known: Dict[Partition, Tuple[int, int]] = {}
+        self._known: Dict[TopicPartition, Tuple[int, int]] = {}
 
-    def ask(self, wanted: Mapping[Partition, int], limits: Mapping[Partition, int] = {}) -> Asked:
+    def ask(self, wanted: Mapping[TopicPartition, int], limits: Mapping[TopicPartition, int] = {}) -> Asked:
         """What a request for `wanted` (partition to position) has to say; the answer is about these alone. `limits` are
         the most bytes of each."""
         if len(wanted) < SESSION_FROM_PARTITIONS:
@@ -68,7 +69,7 @@ class FetchSession:
 class Turn(NamedTuple):
     """The partitions of a question, first those that should get something, and how long the broker may wait."""
 
-    partitions: List[Partition]
+    partitions: List[TopicPartition]
     max_wait_ms: int
 
 
@@ -80,15 +81,15 @@ class FetchTurns:
     rest. `stored` returns whether a partition's data is awaited from tiered storage.
     """
 
-    def __init__(self, stored: Callable[[Partition], bool]) -> None:
+    def __init__(self, stored: Callable[[TopicPartition], bool]) -> None:
         self._stored = stored
-        self._served: Set[Partition] = set()
-        self._alone: Set[Partition] = set()
+        self._served: Set[TopicPartition] = set()
+        self._alone: Set[TopicPartition] = set()
         # Nodes whose last question was about a stored partition, and when each of these had its turn.
         self._owe_the_rest: Set[int] = set()
-        self._turns: Dict[Partition, int] = {}
+        self._turns: Dict[TopicPartition, int] = {}
 
-    def next(self, node: int, wanted: Collection[Partition], brief: bool) -> Turn:
+    def next(self, node: int, wanted: Collection[TopicPartition], brief: bool) -> Turn:
         """The question to `node`, of which `wanted` want data. `brief`: others of it may want some in a moment."""
         lonely = self._alone.intersection(wanted)
         stored = {each for each in lonely if self._stored(each)}
@@ -100,27 +101,29 @@ class FetchTurns:
         rest = sorted((each for each in wanted if each not in stored), key=self._served.__contains__)
         return Turn(rest, BRIEF_WAIT_MS if brief else MAX_WAIT_MS)
 
-    def _of_stored(self, node: int, stored: Iterable[Partition]) -> Turn:
+    def _of_stored(self, node: int, stored: Iterable[TopicPartition]) -> Turn:
         """One alone: brokers read in tiered storage as long as the request may wait."""
         first = min(stored, key=lambda each: (self._turns.get(each, 0), each))
         self._turns[first] = max(self._turns.values(), default=0) + 1
         self._owe_the_rest.add(node)
         return Turn([first], MAX_WAIT_MS)
 
-    def answered(self, asked: Collection[Partition], served: Collection[Partition], alone: Set[Partition]) -> None:
+    def answered(
+        self, asked: Collection[TopicPartition], served: Collection[TopicPartition], alone: Set[TopicPartition]
+    ) -> None:
         """Of those that were `asked` about some were `served`, others are to be asked for `alone`."""
         self._alone = (self._alone - set(asked)) | alone
         self._served = (self._served - set(asked)) | set(served)
 
 
 def fetch_request(
-    positions: Mapping[Partition, int],
+    positions: Mapping[TopicPartition, int],
     isolation: int,
     max_bytes: int,
     partition_max_bytes: int,
     max_wait_ms: int = MAX_WAIT_MS,
     asked: Optional[Asked] = None,
-    limits: Mapping[Partition, int] = {},
+    limits: Mapping[TopicPartition, int] = {},
     ids: Mapping[str, uuid.UUID] = {},
 ) -> FetchRequestOfViews:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
@@ -164,7 +167,7 @@ def _part(number: int, position: int, max_bytes: int) -> Any:
     )
 
 
-def _forgotten(partitions: Iterable[Partition], ids: Mapping[str, uuid.UUID]) -> List[Any]:
+def _forgotten(partitions: Iterable[TopicPartition], ids: Mapping[str, uuid.UUID]) -> List[Any]:
     kind = FetchRequestOfViews.ForgottenTopic
     topics = by_topic(partitions).items()
     return [kind(topic=name, topic_id=ids.get(name), partitions=numbers) for name, numbers in topics]

@@ -6,7 +6,8 @@ from typing import Any, Dict, Iterable, List, Mapping
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from mirror_lib.log.connection import Disconnected, LogClient, Partition, error_name, name_of
+from mirror_lib.facts import TopicPartition
+from mirror_lib.log.connection import Disconnected, LogClient, error_name, name_of
 
 EARLIEST = -2
 LATEST = -1
@@ -17,14 +18,14 @@ READ_UNCOMMITTED = 0
 
 
 def log_ends(
-    client: LogClient, partitions: Iterable[Partition], isolation: int = READ_UNCOMMITTED
-) -> Mapping[Partition, int]:
+    client: LogClient, partitions: Iterable[TopicPartition], isolation: int = READ_UNCOMMITTED
+) -> Mapping[TopicPartition, int]:
     """The end of each partition's log, in one request a broker; left out where its leader does not tell it.
 
     It is the high watermark: just after an election that may lie before what was acknowledged. Or the last stable
     offset, by `isolation`. Raises `Disconnected`.
     """
-    by_node: Dict[int, List[Partition]] = {}
+    by_node: Dict[int, List[TopicPartition]] = {}
     for partition in partitions:
         node = client.leader(partition)
         if node is not None:
@@ -40,7 +41,7 @@ def log_ends(
     }
 
 
-def local_start(client: LogClient, partition: Partition) -> int:
+def local_start(client: LogClient, partition: TopicPartition) -> int:
     """The first offset that the partition's leader keeps itself: what lies before is in tiered storage.
 
     -1 where all is with the leader, for all that it can tell. Raises `Disconnected`.
@@ -56,7 +57,7 @@ def local_start(client: LogClient, partition: Partition) -> int:
 
 
 def list_offsets_request(
-    partitions: Iterable[Partition], timestamp: int, isolation: int, max_version: int = 5
+    partitions: Iterable[TopicPartition], timestamp: int, isolation: int, max_version: int = 5
 ) -> ListOffsetsRequest:
     """Asks one leader for offsets by time; `EARLIEST` and `LATEST` are times too.
 

@@ -7,6 +7,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from kafka.protocol.api_header import RequestHeader
 
+from mirror_lib.facts import TopicPartition
+
 Buffer = Union[bytes, bytearray, memoryview]
 Batch = Tuple[Buffer, ...]
 
@@ -28,7 +30,7 @@ class ProduceRequest:
     min_version = _min_version = 3
     max_version = _max_version = 8
 
-    def __init__(self, batches: Sequence[Tuple[Tuple[str, int], Batch]], timeout_ms: int) -> None:
+    def __init__(self, batches: Sequence[Tuple[TopicPartition, Batch]], timeout_ms: int) -> None:
         self._batches = batches
         self._timeout_ms = timeout_ms
         self.header: Any = None

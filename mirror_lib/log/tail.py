@@ -6,11 +6,11 @@ import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.connection import (
     REQUEST_TIMEOUT_MS,
     Disconnected,
     LogClient,
-    Partition,
     error_name,
     is_retriable,
     name_of,
@@ -44,7 +44,7 @@ class LogEntries(Iterator[Entry]):
     """
 
     def __init__(
-        self, client: LogClient, partition: Partition, start: int, isolation: int, first: Optional[Fetched] = None
+        self, client: LogClient, partition: TopicPartition, start: int, isolation: int, first: Optional[Fetched] = None
     ) -> None:
         self._client = client
         self._partition = partition
@@ -138,18 +138,20 @@ class LogEntries(Iterator[Entry]):
 
 
 def log_entries(
-    client: LogClient, partition: Partition, start: int, isolation: int, first: Optional[Fetched] = None
+    client: LogClient, partition: TopicPartition, start: int, isolation: int, first: Optional[Fetched] = None
 ) -> LogEntries:
     """Entries of `partition` from `start` on, as a reader of `isolation` would see them. `first` is of `glances`."""
     return LogEntries(client, partition, start, isolation, first)
 
 
-def glances(client: LogClient, positions: Mapping[Partition, int], isolation: int) -> Dict[Partition, Fetched]:
+def glances(
+    client: LogClient, positions: Mapping[TopicPartition, int], isolation: int
+) -> Dict[TopicPartition, Fetched]:
     """What many logs hold from these positions on, the first few KB of each, in few requests sent at once.
 
     Left out where an answer settles nothing: an error, or a log that has more than there was room for.
     """
-    by_node: Dict[Optional[int], List[Partition]] = {}
+    by_node: Dict[Optional[int], List[TopicPartition]] = {}
     for partition in positions:
         by_node.setdefault(client.leader(partition), []).append(partition)
     by_node.pop(None, None)
@@ -158,7 +160,7 @@ def glances(client: LogClient, positions: Mapping[Partition, int], isolation: in
         for node, asked in by_node.items()
         for at in range(0, len(asked), GLANCES_PER_REQUEST)
     ]
-    found: Dict[Partition, Fetched] = {}
+    found: Dict[TopicPartition, Fetched] = {}
     for future in sent:
         client.wait(future, REQUEST_TIMEOUT_MS)
         found.update(fetched(future.value, isolation) if future.succeeded() else {})
@@ -169,5 +171,5 @@ def glances(client: LogClient, positions: Mapping[Partition, int], isolation: in
     }
 
 
-def _glance(positions: Mapping[Partition, int], isolation: int) -> Any:
+def _glance(positions: Mapping[TopicPartition, int], isolation: int) -> Any:
     return fetch_request(positions, isolation, len(positions) * GLANCE_BYTES, GLANCE_BYTES, max_wait_ms=0)

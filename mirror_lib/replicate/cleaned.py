@@ -12,7 +12,8 @@ from typing import Callable, Collection, Deque, Dict, List, NamedTuple, Optional
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
-from mirror_lib.replicate.log_records import Match, Records, key_of
+from mirror_lib.replicate.log_records import Records, key_of
+from mirror_lib.state.intervals import Run
 
 SourceEnd = Callable[[], int]
 # Told where the copying goes on upstream, and why something is lost.
@@ -154,11 +155,11 @@ class Cleaned:
         """Whether both logs may be read on without this."""
         return self.nothing_suspect() and not self._doubtful and not len(self._survivors)
 
-    def passed(self, pair: Match) -> None:
+    def passed(self, pair: Run) -> None:
         """Both logs were read on so far."""
-        self._survivors.passed(pair.upstream_offset + pair.record_count)
+        self._survivors.passed(pair.upstream_end)
 
-    def match(self, copy: Record, missing: int, log_append_time: bool) -> List[Match]:
+    def match(self, copy: Record, missing: int, log_append_time: bool) -> List[Run]:
         """The matches that `copy` settles; none where its source record seems to be gone.
 
         So many offsets are `missing` between the last match and `copy`: those of orphans, and of copies that are gone
@@ -205,7 +206,7 @@ class Cleaned:
             "give the flow an empty remote topic",
         )
 
-    def _pair(self, index: int, copy: Record) -> List[Match]:
+    def _pair(self, index: int, copy: Record) -> List[Run]:
         """`copy` with the survivor at `index`. Those before it were copied too, and are gone from the remote log.
 
         Unless there is a hole from which `copy` may have come, being equal by chance: then none of them was copied. So
@@ -223,24 +224,24 @@ class Cleaned:
             self._doubtful[key] = copy.offset
         found = self._placed(original.offset, {record.offset for record in others})
         self._suspects.came(original)
-        return [*found, Match(original.offset, copy.offset, 1)]
+        return [*found, Run(original.offset, copy.offset, 1)]
 
-    def _placed(self, before: int, kept: Collection[int] = ()) -> List[Match]:
+    def _placed(self, before: int, kept: Collection[int] = ()) -> List[Run]:
         """The orphans, at the last holes before that upstream offset in which they may have been: a group that stands
         between two of them then reads one too many, never one too few."""
-        found: List[Match] = []
+        found: List[Run] = []
         offset = before
         for orphan in reversed(self._orphans):
             offset -= 1
             while offset in kept:
                 offset -= 1
-            found.append(Match(offset, orphan.offset, 1))
+            found.append(Run(offset, orphan.offset, 1))
         for orphan in self._orphans:
             self._suspects.add(*orphan)
         self._orphans = []
         return found[::-1]
 
-    def end(self, lost: Lost) -> Sequence[Match]:
+    def end(self, lost: Lost) -> Sequence[Run]:
         """The matches that are left when all copies were looked at. Reads the source on until it has seen a later
         record of each key of an orphan; `lost` is told of those that have none."""
         if self._unproven:

@@ -24,7 +24,7 @@ from mirror_lib.replicate.task_plans import plan_tasks
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import DATA_LOST, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
 
-BySource = Mapping[Tuple[str, int], CopiedPartition]
+BySource = Mapping[TopicPartition, CopiedPartition]
 
 
 @dataclass(frozen=True)

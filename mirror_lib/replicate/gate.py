@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set
 
-from mirror_lib.log.connection import Partition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.fetch import FETCH_BYTES, PARTITION_FETCH_BYTES, Grant
 from mirror_lib.log.token_bucket import TokenBucket
 from mirror_lib.replicate.rates import FLOW, Fetching, RateShare, TaskRates
@@ -32,7 +32,7 @@ class Gate:
             self._buckets[FLOW] = bucket(rates.flow)
         self._pass_left = rates.pass_bytes
         # Of partitions that brought nothing the last time little is expected.
-        self._busy: Set[Partition] = set()
+        self._busy: Set[TopicPartition] = set()
         self._nbytes: Dict[int, int] = {}
         self._held: Dict[int, float] = {}
         self._held_from: Dict[int, float] = {}
@@ -50,7 +50,7 @@ class Gate:
         for bucket in self._buckets.values():
             bucket.forget_reserved()
 
-    def grant(self, wanted: Sequence[Partition], brokers: int) -> Grant:
+    def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
         """What one of `brokers` brokers may be asked for now; nothing where a bound holds the task back."""
         if not self._buckets and self._pass_left is None:
             return Grant(FETCH_BYTES, dict.fromkeys(wanted, PARTITION_FETCH_BYTES))
@@ -66,7 +66,7 @@ class Gate:
             self._buckets[number].reserve(nbytes)
         return granted
 
-    def settle(self, granted: Grant, brought: Mapping[Partition, int]) -> None:
+    def settle(self, granted: Grant, brought: Mapping[TopicPartition, int]) -> None:
         """The answer to what was granted brought so many bytes."""
         counted = self._counted(brought)
         for number, nbytes in counted.items():
@@ -79,7 +79,7 @@ class Gate:
             for number, reserved in self._reserved(granted).items():
                 self._buckets[number].settle(reserved, counted.get(number, 0), now)
 
-    def _counted(self, brought: Mapping[Partition, int]) -> Dict[int, int]:
+    def _counted(self, brought: Mapping[TopicPartition, int]) -> Dict[int, int]:
         counted: Dict[int, int] = {FLOW: sum(brought.values())}
         for (topic, _), nbytes in brought.items():
             number = self._rates.rate_of.get(topic)
@@ -101,8 +101,10 @@ class Gate:
         self._nbytes, self._held = {}, {}
         return found
 
-    def _each(self, wanted: Sequence[Partition], total: int, brokers: int, now: float) -> Dict[Partition, int]:
-        by_bound: Dict[Optional[int], List[Partition]] = {}
+    def _each(
+        self, wanted: Sequence[TopicPartition], total: int, brokers: int, now: float
+    ) -> Dict[TopicPartition, int]:
+        by_bound: Dict[Optional[int], List[TopicPartition]] = {}
         for partition in wanted:
             by_bound.setdefault(self._rates.rate_of.get(partition[0]), []).append(partition)
         most = {each: min(PARTITION_FETCH_BYTES, total) for each in by_bound.pop(None, ())}
@@ -112,7 +114,7 @@ class Gate:
                 most.update(self._shared_out(partitions, room) if room else {})
         return {each: most[each] for each in wanted if each in most}
 
-    def _shared_out(self, partitions: Sequence[Partition], room: int) -> Dict[Partition, int]:
+    def _shared_out(self, partitions: Sequence[TopicPartition], room: int) -> Dict[TopicPartition, int]:
         """No more than `room` together, whoever has something: half of it for those that brought something lately."""
         busy = [each for each in partitions if each in self._busy]
         idle = len(partitions) - len(busy)

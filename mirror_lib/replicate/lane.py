@@ -10,9 +10,10 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 from mirror_lib.errors import ClusterError, FencedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.append import Appender
 from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import Disconnected, LogClient, Network, by_topic, name_of
@@ -25,7 +26,7 @@ from mirror_lib.replicate.lanes import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replicate.partition import PartitionCopy, by_lane
 from mirror_lib.replicate.recovery import Recovery, stop_at_lost_tails
 from mirror_lib.replicate.reporting import Teller
-from mirror_lib.replicate.sync_runs import gathered
+from mirror_lib.state.records import OffsetSyncs
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Pump:
         # Over a narrow line no pass would bring anything: the next one asks over connections of its own.
         return not self._tailing and self._fetcher.hears_first()
 
-    def _take(self, by_source: Mapping[Tuple[str, int], PartitionCopy]) -> int:
+    def _take(self, by_source: Mapping[TopicPartition, PartitionCopy]) -> int:
         # A function of its own: when it is left nothing looks at the answer, and its memory takes the next one.
         return sum(by_source[of].take(at, gap, found) for of, at, gap, found in self._fetcher.answers())
 
@@ -102,7 +103,7 @@ class LaneCopier:
         self._network = Network()
         self._source = LogClient(self._network, plan.source_alias, plan.source_options)
         self._target = LogClient(self._network, plan.target_alias, plan.target_options)
-        self._copies: Dict[Tuple[str, int], PartitionCopy] = {task.source: PartitionCopy(task) for task in plan.tasks}
+        self._copies: Dict[TopicPartition, PartitionCopy] = {task.source: PartitionCopy(task) for task in plan.tasks}
         # What the pass before handed over is only good for the first attempt: a dead one used some of the sequences.
         # Nor is it where the task had to wait so long that brokers may have forgotten who fenced it meanwhile.
         waited = time.time() - plan.confirmed_at >= plan.epoch_kept_seconds
@@ -307,7 +308,7 @@ class LaneCopier:
             producers={} if fenced else {**self._held, **self._producers},
             fenced=fenced,
             partitions=tuple(copy.report(copy.task.lane in self._producers) for copy in copies),
-            syncs=gathered(copy.syncs for copy in copies),
+            syncs=tuple(OffsetSyncs(*copy.source, copy.syncs.tobytes()) for copy in copies if len(copy.syncs)),
             records=sum(copy.records for copy in copies),
             bytes=sum(copy.bytes for copy in copies),
             re_encoded=sum(copy.re_encoded for copy in copies),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Mapping, Optional, Sequence
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Producer
-from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport, RemotePartition
+from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS, PartitionReport
 
 # A coordinator forgets a transactional id that it has not heard of for 7 days (transactional.id.expiration.ms); the
 # next driver would then get another producer id, which fences nobody. Fencing anew each day keeps it remembered.
@@ -30,7 +31,7 @@ class LaneState:
     """
 
     producer: Optional[Producer] = None
-    sequences: Mapping[RemotePartition, int] = field(default_factory=dict)
+    sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     fenced_at: float = 0.0
     confirmed_at: float = 0.0
 

@@ -12,12 +12,10 @@ from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Producer
 from mirror_lib.replicate.rates import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates, fetching_from
-from mirror_lib.replicate.sync_runs import MOST_SYNCS
 from mirror_lib.state.records import Incident, OffsetSyncs
-
-RemotePartition = Tuple[str, int]
 
 # Never to be changed: drivers with different counts would not fence each other.
 LANES = 64
@@ -25,6 +23,10 @@ LANES = 64
 # A broker forgets a producer, and with it the lane's epoch, when the newest time in its last batch is a day past
 # (producer.id.expiration.ms). Half of that leaves room for clocks that differ and for what comes in between.
 EPOCH_KEPT_SECONDS = 12 * 3600.0
+
+# Offset syncs of a task in one report: some six megabytes on their way to the driver. A log full of gaps, or a filter,
+# reaches this number in seconds. The cycle ends then.
+MOST_SYNCS = 250_000
 
 # The end of a partition that is tailed: its lane goes on until the pass's time is up.
 NO_END = 2**63 - 1
@@ -82,12 +84,12 @@ class PartitionTask:
     remote_topic_id: str = ""
 
     @property
-    def source(self) -> Tuple[str, int]:
+    def source(self) -> TopicPartition:
         """(source topic, partition)."""
         return (self.topic, self.partition)
 
     @property
-    def remote(self) -> RemotePartition:
+    def remote(self) -> TopicPartition:
         """(remote topic, partition)."""
         return (self.remote_topic, self.partition)
 
@@ -183,12 +185,12 @@ class PartitionReport:
     fails: bool = False
 
     @property
-    def source(self) -> Tuple[str, int]:
+    def source(self) -> TopicPartition:
         """(source topic, partition)."""
         return (self.topic, self.partition)
 
     @property
-    def remote(self) -> RemotePartition:
+    def remote(self) -> TopicPartition:
         """(remote topic, partition)."""
         return (self.remote_topic, self.partition)
 

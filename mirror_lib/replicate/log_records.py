@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from mirror_lib.log.batch import BatchHeader, Record
 from mirror_lib.log.reencode import read_records
@@ -10,14 +10,6 @@ from mirror_lib.log.varint import decode_varint
 
 # (raw, header, is_data) as `log.visible.entries` yields them.
 Entry = Tuple[memoryview, Optional[BatchHeader], bool]
-
-
-class Match(NamedTuple):
-    """`record_count` records from `upstream_offset` on equal those from `downstream_offset` on."""
-
-    upstream_offset: int
-    downstream_offset: int
-    record_count: int
 
 
 class Records:

@@ -6,12 +6,13 @@ lost, and the matches that can be proven; refused where the truth cannot be know
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Record
-from mirror_lib.replicate.log_records import Match, Records, equal
+from mirror_lib.replicate.log_records import Records, equal
+from mirror_lib.state.intervals import Run, Runs
 from mirror_lib.state.records import Position
 
 # How many of the source's first records must lie on the remote log in a row, as far as that goes.
@@ -32,7 +33,7 @@ class Settled(NamedTuple):
     """
 
     downstream_offset: Optional[int]
-    matches: Tuple[Match, ...]
+    matches: Tuple[Run, ...]
     lost_from: Optional[int]
 
 
@@ -70,7 +71,8 @@ class _Tail:
         self._remote = remote
         self._gone = gone
         self._next = first_downstream
-        self._pieces: List[Tuple[int, int, int]] = []
+        # By index and downstream offset.
+        self._pieces = Runs()
         self.count = 0
         self.candidates: Sequence[Tuple[int, int]] = ()
 
@@ -94,24 +96,20 @@ class _Tail:
         if self.count <= self._gone and self._first and self._agrees(0, copy):
             going.append((self.count, copy.offset))
         self.candidates = going
-        index, offset, count = self._pieces.pop() if self._pieces else (0, copy.offset, 0)
-        if offset + count != copy.offset:
-            self._pieces.append((index, offset, count))
-            index, offset, count = self.count, copy.offset, 0
-        self._pieces.append((index, offset, count + 1))
+        self._pieces.append(self.count, copy.offset, 1)
         self.count += 1
         self._next = copy.offset + 1
 
     def _agrees(self, index: int, copy: Record) -> bool:
         return index >= len(self._first) or equal(self._first[index], copy, self._remote.log_append_time)
 
-    def matches(self, upstream_offset: int, count: int) -> Iterator[Match]:
+    def matches(self, upstream_offset: int, count: int) -> Iterator[Run]:
         """The first `count` records as copies of what lay from `upstream_offset` on; none if there were gaps."""
         if count != self._gone:
             return
         for index, offset, length in self._pieces:
             if index < count:
-                yield Match(upstream_offset + index, offset, min(length, count - index))
+                yield Run(upstream_offset + index, offset, min(length, count - index))
 
 
 def _taken(records: Records, count: int) -> Iterator[Record]:

@@ -19,7 +19,7 @@ from mirror_lib.replicate.encode import Encoder, Outgoing
 from mirror_lib.replicate.lanes import PartitionReport, PartitionTask
 from mirror_lib.replicate.rejections import why_not_fetched
 from mirror_lib.replicate.remote_partition import RemotePartition, State
-from mirror_lib.replicate.sync_runs import SyncRuns
+from mirror_lib.state.intervals import Runs
 from mirror_lib.state.records import DATA_LOST, Incident, Position
 
 ENDING = (State.DRAINING, State.STOPPED)
@@ -34,7 +34,7 @@ class PartitionCopy(RemotePartition[Outgoing]):
         super().__init__(task.source, task.remote, task.downstream_offset, task.sequence or 0, task.shared)
         self.task = task
         self.acknowledged = task.upstream_offset
-        self.syncs = SyncRuns(task.source)
+        self.syncs = Runs()
         self.lost = False
         self._source_end = -1
         self.re_encoded = 0
@@ -46,7 +46,7 @@ class PartitionCopy(RemotePartition[Outgoing]):
 
     def told(self) -> None:
         """All that was reported is the driver's now; from here on it is counted anew."""
-        self.syncs.clear()
+        self.syncs = Runs()
         self._told = (self.position, self.stopped)
         self.records = self.bytes = self.re_encoded = 0
         self.seconds, self._started_at = 0.0, time.monotonic()
@@ -134,7 +134,7 @@ class PartitionCopy(RemotePartition[Outgoing]):
 
     def _accepted(self, outgoing: Outgoing, base_offset: int) -> None:
         for upstream_offset, count in outgoing.runs:
-            self.syncs.add(upstream_offset, base_offset, count)
+            self.syncs.append(upstream_offset, base_offset, count)
             base_offset += count
         self.acknowledged = outgoing.next_upstream
         self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
@@ -149,7 +149,7 @@ class PartitionCopy(RemotePartition[Outgoing]):
     def recover(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
         """Take over what reconciliation found on the remote log; a count of 0 is a position only."""
         if count:
-            self.syncs.add(upstream_offset, downstream_offset, count)
+            self.syncs.append(upstream_offset, downstream_offset, count)
         self.acknowledged = upstream_offset + count
         self.downstream = downstream_offset + count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
@@ -166,7 +166,7 @@ class Positions:
         ranges = [_bounded(each, bounds.get(each.source)) for each in ranges]
         return self._settle(partitions, ranges, batch)
 
-    def _look_anew(self, partitions: Partitions, sources: Mapping[Tuple[str, int], OffsetRange]) -> None:
+    def _look_anew(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
         # Decided as in a life's beginning: what left the source's log may have been copied, which the fence will show.
         for key in [key for key in self._doubted if key in partitions and key in self._now]:
             source, at = sources.get(partitions[key].source), self._now[key].upstream_offset
@@ -183,7 +183,7 @@ class Positions:
 
     def _source_ranges(
         self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
-    ) -> Mapping[Tuple[str, int], OffsetRange]:
+    ) -> Mapping[TopicPartition, OffsetRange]:
         stands = {each.source: self._stands(each.key).upstream_offset for each in partitions}
         stands.update({each: start.upstream_offset for each, start in starts.items()})
         return source_logs(self._source, [each.source for each in partitions], stands, self._flow.isolation_level)

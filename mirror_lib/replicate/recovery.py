@@ -9,16 +9,18 @@ from functools import partial
 from typing import Callable, Collection, FrozenSet, Iterator, List, Mapping, Optional, Sequence
 
 from mirror_lib.errors import RefusedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import HEADER_SIZE
-from mirror_lib.log.connection import Disconnected, LogClient, Partition, name_of
+from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.tail import LogEntries, LostTail, glances, log_entries
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.cleaned import Cleaned, Lost, SourceEnd, Survivors, refuse_lost
-from mirror_lib.replicate.log_records import Match, Records
+from mirror_lib.replicate.log_records import Records
 from mirror_lib.replicate.loss import CONTINUE_HINT, left_the_log, settle
 from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.state.intervals import Run, Runs
 from mirror_lib.state.records import COPIED_AGAIN, Position
 
 Own = Optional[FrozenSet[int]]
@@ -31,7 +33,7 @@ _MEANING = 0x0F
 
 def reconcile(
     source: Records, remote: Records, name: str, start: Position, source_end: SourceEnd, lost: Lost = refuse_lost
-) -> Iterator[Match]:
+) -> Iterator[Run]:
     """Match every record of the remote range, which starts at `start`, with its source record. Pure.
 
     The remote log is believed only where its records equal the source's, in order. Records that compaction has removed
@@ -47,7 +49,7 @@ def reconcile(
         pair = _same_batch(source, remote, expected) if cleaned.nothing_awaited() else None
         if pair is not None:
             cleaned.passed(pair)
-            found: List[Match] = [pair]
+            found: List[Run] = [pair]
         else:
             copy = remote.record()
             if copy is None:
@@ -55,7 +57,7 @@ def reconcile(
             found = cleaned.match(copy, copy.offset - expected - remote.not_data, remote.log_append_time)
         if found:
             remote.not_data = 0
-            expected = found[-1].downstream_offset + found[-1].record_count
+            expected = found[-1].downstream_end
         held.extend(found)
         if cleaned.nothing_suspect():
             yield from held
@@ -66,7 +68,7 @@ def reconcile(
     yield from held
 
 
-def _same_batch(source: Records, remote: Records, expected: int) -> Optional[Match]:
+def _same_batch(source: Records, remote: Records, expected: int) -> Optional[Run]:
     """Both next batches, taken, if one is the other re-headed: no record needs to be decoded."""
     ours = remote.batch()
     theirs = None if ours is None else source.batch()  # not asked for where there is nothing to compare
@@ -81,7 +83,7 @@ def _same_batch(source: Records, remote: Records, expected: int) -> Optional[Mat
         return None
     source.drop_batch()
     remote.drop_batch()
-    return Match(header.base_offset, copied.base_offset, header.record_count)
+    return Run(header.base_offset, copied.base_offset, header.record_count)
 
 
 class Recovery:
@@ -140,7 +142,7 @@ class Recovery:
         start = Position(copy.acknowledged, copy.downstream)
         ours, lost = Records(source, copy.acknowledged), partial(self._lost, copy)
         for match in reconcile(ours, written, name, start, lambda: source.end, lost):
-            copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
+            copy.recover(*match)
             self.records += match.record_count
         if self.records == found and remote.expired and not (copy.task.shared and self._nothing_to_copy(copy)):
             self._pass_expired(remote, copy)
@@ -179,7 +181,7 @@ class Recovery:
                 raise RefusedError(reason, CONTINUE_HINT)
             copy.lose(settled.lost_from, log_start, reason)
         for match in settled.matches:
-            copy.recover(match.upstream_offset, match.downstream_offset, match.record_count)
+            copy.recover(*match)
             self.records += match.record_count
         copy.recover(log_start, remote.end if settled.downstream_offset is None else settled.downstream_offset, 0)
 
@@ -197,19 +199,20 @@ def may_hold_records(found: Optional[Fetched]) -> bool:
 
 def _as_it_stands(copy: PartitionCopy) -> Callable[[], None]:
     """To be called where what is found from now on is not to count."""
-    stood, syncs, incidents = (copy.acknowledged, copy.downstream, copy.lost), copy.syncs.now(), list(copy.incidents)
+    stood, incidents = (copy.acknowledged, copy.downstream, copy.lost), list(copy.incidents)
+    syncs = copy.syncs.tobytes()
 
     def take_back() -> None:
         copy.acknowledged, copy.downstream, copy.lost = stood
         copy.incidents = incidents
-        copy.syncs.back_to(syncs)
+        copy.syncs = Runs(syncs)
 
     return take_back
 
 
 def told_ends(
-    client: LogClient, partitions: Collection[Partition], isolation: int = READ_UNCOMMITTED
-) -> Mapping[Partition, int]:
+    client: LogClient, partitions: Collection[TopicPartition], isolation: int = READ_UNCOMMITTED
+) -> Mapping[TopicPartition, int]:
     """Where logs end by their leaders' own word. Raises `Disconnected` where a leader does not tell it.
 
     To be asked for behind the fence and before the logs are read, for `up_to`: what others append later does not count.

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Deque, Generic, List, Optional, Protocol, Tuple, TypeVar
 
 from mirror_lib.errors import FencedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.append import Acknowledgement
 from mirror_lib.log.batch import next_sequence
 from mirror_lib.log.connection import Disconnected, error_name, name_of
@@ -20,8 +21,6 @@ from mirror_lib.log.fence import FENCED
 from mirror_lib.log.produce_request import Batch
 from mirror_lib.replicate.rejections import FOREIGN_WRITER, OF_THE_TOPIC, REJECTED, why_rejected
 from mirror_lib.state.records import PARTITION_STOPPED, Incident
-
-Partition = Tuple[str, int]
 
 
 class Appended(Protocol):
@@ -68,7 +67,9 @@ class State(Enum):
 class RemotePartition(ABC, Generic[Outgoing]):
     """`source` names it in messages and incidents; `downstream` is where the next acknowledged record belongs."""
 
-    def __init__(self, source: Partition, remote: Partition, downstream: int, sequence: int, shared: bool) -> None:
+    def __init__(
+        self, source: TopicPartition, remote: TopicPartition, downstream: int, sequence: int, shared: bool
+    ) -> None:
         self.state = State.RECOVERING
         self.source, self.remote = source, remote
         self.downstream, self.sequence = downstream, sequence

@@ -7,12 +7,14 @@ from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 from mirror_lib.config.clients import kafka_python_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.replicate.lane_state import LaneState
-from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, lane_of, transactional_id
+from mirror_lib.replicate.lanes import MOST_SYNCS, PartitionTask, TaskPlan, lane_of, transactional_id
 from mirror_lib.replicate.ranges import Range
 from mirror_lib.replicate.shares import LaneShares
-from mirror_lib.replicate.sync_runs import most_syncs
 from mirror_lib.replicate.topics import CopiedPartition
 from mirror_lib.state.records import PartitionKey
+
+# Offset syncs of all tasks of a stage, whose reports reach the driver at once.
+MOST_SYNCS_OF_STAGE = 2_000_000
 
 
 def plan_tasks(
@@ -35,7 +37,7 @@ def plan_tasks(
     by_task: Dict[int, List[PartitionTask]] = {}
     for lane, number in sorted(shares.tasks_of(loads, flow.tasks_max).items()):
         by_task.setdefault(number, []).extend(by_lane[lane])
-    most = most_syncs(len(by_task))
+    most = min(MOST_SYNCS, MOST_SYNCS_OF_STAGE // max(1, len(by_task)))
     return [_plan(name, flow, number, tuple(tasks), lanes, most) for number, tasks in sorted(by_task.items())]
 
 

@@ -10,7 +10,7 @@ from typing import Collection, Dict, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription
+from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, TopicPartition
 from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSyncs, PartitionKey
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
@@ -39,12 +39,12 @@ class CopiedPartition:
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.topic, self.partition)
 
     @property
-    def source(self) -> Tuple[str, int]:
+    def source(self) -> TopicPartition:
         """(source topic, partition)."""
         return (self.topic, self.partition)
 
     @property
-    def remote(self) -> Tuple[str, int]:
+    def remote(self) -> TopicPartition:
         """(remote topic, partition)."""
         return (self.remote_topic, self.partition)
 

@@ -13,6 +13,7 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import Record
 from mirror_lib.log.reencode import RECORD_OVERHEAD, runs_of
 from mirror_lib.log.varint import SMALL, SMALL_VARINTS, encode_varint
@@ -29,7 +30,6 @@ _NO_BYTES = pa.scalar(0, pa.int64())
 _ORIGIN_NAME = pa.scalar(encode_varint(len(ORIGIN_HEADER)) + ORIGIN_HEADER.encode(), BYTES)
 _ONE_HEADER = pa.scalar(encode_varint(1), BYTES)
 
-Partition = Tuple[str, int]
 # One for each row, or the same for all of them.
 Piece = Union[pa.Array, pa.Scalar]
 
@@ -125,8 +125,8 @@ class Stretch(NamedTuple):
     """Rows of one source partition that go to one remote partition, in order; `remote` is None where there are none, or
     the rows do not tell it. `failures`: upstream offsets of its rows that became no record, and why."""
 
-    source: Partition
-    remote: Optional[Partition]
+    source: TopicPartition
+    remote: Optional[TopicPartition]
     rows: RowColumns = NO_ROWS
     failures: Sequence[Tuple[int, str]] = ()
 
@@ -168,7 +168,7 @@ def columns_of(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> RowCol
     return RowColumns(offsets, timestamps, pieces, sizes)
 
 
-def _origin(offsets: pa.Array, source: Partition, provenance: Provenance) -> Sequence[Piece]:
+def _origin(offsets: pa.Array, source: TopicPartition, provenance: Provenance) -> Sequence[Piece]:
     before = "/".join([provenance.cluster, *map(str, source), ""]).encode()
     after = ("/" + provenance.topic_ids.get(source[0], "")[:ID_LENGTH]).encode()
     numbers = pc.cast(pc.cast(offsets, pa.string()), BYTES)
@@ -194,7 +194,7 @@ def _parts(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatc
         yield rows if len(numbers) == 1 else rows.filter(pc.equal(codes, number))
 
 
-def _place(rows: pa.RecordBatch, names: Tuple[str, str]) -> Partition:
+def _place(rows: pa.RecordBatch, names: Tuple[str, str]) -> TopicPartition:
     topic, number = (rows.column(name)[0].as_py() for name in names)
     return str(topic), int(number)
 

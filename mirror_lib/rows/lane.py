@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence, read_header
 from mirror_lib.log.connection import Disconnected, LogClient, name_of
 from mirror_lib.log.fetch import READ_UNCOMMITTED
@@ -21,9 +22,9 @@ from mirror_lib.log.visible import Entry
 from mirror_lib.replicate.encode import Outgoing
 from mirror_lib.replicate.recovery import told_ends, up_to
 from mirror_lib.replicate.remote_partition import RemotePartition, State
-from mirror_lib.replicate.sync_runs import SyncRuns
-from mirror_lib.rows.columns import Partition, RowColumns
+from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
+from mirror_lib.state.intervals import Runs
 from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 
 Flat = bytes
@@ -33,7 +34,7 @@ BATCH_BYTES = 512 * 1024
 NO_CODEC = 0
 
 # Upstream offsets of the micro-batch by source partition: first, and behind the last.
-Ranges = Mapping[Partition, Tuple[int, int]]
+Ranges = Mapping[TopicPartition, Tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class LaneTask:
     others write to the partition too. Records before the upstream offset `isolate_until` go one by one.
     """
 
-    remote: Partition
-    source: Optional[Partition]
+    remote: TopicPartition
+    source: Optional[TopicPartition]
     transactional_id: Optional[str]
     downstream_offset: int
     max_message_bytes: int
@@ -63,13 +64,13 @@ class LaneReport:
 
     `position`: every row of `source` before this upstream offset is done with; of other lanes -1. The next record
     belongs at `downstream`. A `sequence` of `None`: the next task has to look. `ahead`: the remote log holds records of
-    behind the micro-batch, which an earlier attempt wrote. `syncs` are those of `source`, as `OffsetSyncs.flat`;
-    `counts` has, where that is `None`, how many records of the micro-batch the remote log holds now of each source
-    partition. `newest` is the highest timestamp (ms) of each. The rest is as of `PartitionReport`.
+    behind the micro-batch, which an earlier attempt wrote. `syncs` are the runs of `source` as `Runs.tobytes` gives
+    them; `counts` has, where `source` is `None`, how many records of the micro-batch the remote log holds now of each
+    source partition. `newest` is the highest timestamp (ms) of each. The rest is as of `PartitionReport`.
     """
 
-    remote: Partition
-    source: Optional[Partition]
+    remote: TopicPartition
+    source: Optional[TopicPartition]
     position: int
     downstream: int
     producer: Optional[Producer]
@@ -95,10 +96,10 @@ class Written(NamedTuple):
     upstream and downstream offsets of the records of `LaneTask.source`, where the log ends, and how many records of the
     micro-batch it holds of each source partition."""
 
-    highest: Mapping[Partition, int]
+    highest: Mapping[TopicPartition, int]
     matches: Sequence[Tuple[int, int]]
     end: int
-    counts: Mapping[Partition, int]
+    counts: Mapping[TopicPartition, int]
 
 
 def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sources: Ranges) -> Written:
@@ -106,9 +107,9 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
 
     Raises `RefusedError` at a record that this flow did not write, where nobody else may write.
     """
-    highest: Dict[Partition, int] = {}
+    highest: Dict[TopicPartition, int] = {}
     matches: List[Tuple[int, int]] = []
-    counts: Dict[Partition, int] = {}
+    counts: Dict[TopicPartition, int] = {}
     end, wanted = task.downstream_offset, sources if task.source is None else (task.source,)
     for raw, header, is_data in log:
         for record in read_records(raw) if is_data else ():
@@ -130,7 +131,7 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
     return Written(highest, matches, end, counts)
 
 
-def _foreign(remote: Partition, offset: int, has_origin: bool) -> str:
+def _foreign(remote: TopicPartition, offset: int, has_origin: bool) -> str:
     lacks = f"an {ORIGIN_HEADER} of something else" if has_origin else f"no header {ORIGIN_HEADER}"
     return (
         f"the record at offset {offset} of {name_of(remote)} has {lacks}, so it is no copy of this flow's, and whether "
@@ -152,13 +153,13 @@ class Lane(RemotePartition[Outgoing]):
         self._end = -1 if task.source is None else ranges[task.source][1]
         self._acknowledged = -1 if task.source is None else ranges[task.source][0]
         self._next_sequence = self.sequence
-        self._highest: Mapping[Partition, int] = {}
-        self._syncs = SyncRuns(source)
-        self._newest: Dict[Partition, int] = {}
-        self._counts: Dict[Partition, int] = {}
+        self._highest: Mapping[TopicPartition, int] = {}
+        self._syncs = Runs()
+        self._newest: Dict[TopicPartition, int] = {}
+        self._counts: Dict[TopicPartition, int] = {}
         # Where the rows of each batch in flight come from, the oldest first.
-        self._sources: Deque[Partition] = deque()
-        self._taken: Dict[Partition, int] = {}
+        self._sources: Deque[TopicPartition] = deque()
+        self._taken: Dict[TopicPartition, int] = {}
         self._known = self._ahead = self._fails = False
         self._recovered = 0
         self._room = task.max_message_bytes - HEADER_SIZE
@@ -216,14 +217,14 @@ class Lane(RemotePartition[Outgoing]):
                 self.downstream = downstream
                 break
             if upstream >= begins[self.source]:
-                self._syncs.add(upstream, downstream, 1)
+                self._syncs.append(upstream, downstream, 1)
                 self._acknowledged = max(self._acknowledged, upstream + 1)
                 self._recovered += 1
         if self.task.source is None:
             self._counts.update(found.counts)
             self._recovered = sum(found.counts.values())
 
-    def take(self, source: Partition, rows: RowColumns, failures: Sequence[Tuple[int, str]]) -> None:
+    def take(self, source: TopicPartition, rows: RowColumns, failures: Sequence[Tuple[int, str]]) -> None:
         """Encode and queue what is not on the remote log yet. The rows of a source partition come in its order; a
         failure stops a lane of one source partition behind the rows before it, unless failures are skipped."""
         if self.state is not State.COPYING:
@@ -245,7 +246,7 @@ class Lane(RemotePartition[Outgoing]):
         self.incidents += [Incident(OFFSETS_SKIPPED, *source, at, at + 1, reason) for at, reason in failed]
         self._append(source, rows)
 
-    def _check_order(self, source: Partition, rows: RowColumns) -> None:
+    def _check_order(self, source: TopicPartition, rows: RowColumns) -> None:
         bad = rows.out_of_order(self._taken.get(source, -1))
         if bad is not None:
             raise RefusedError(
@@ -256,7 +257,7 @@ class Lane(RemotePartition[Outgoing]):
         if len(rows):
             self._taken[source] = rows.last
 
-    def _append(self, source: Partition, rows: RowColumns) -> None:
+    def _append(self, source: TopicPartition, rows: RowColumns) -> None:
         if not len(rows):
             return
         if rows.first < self.task.isolate_until or rows.widest > self._room:
@@ -266,7 +267,7 @@ class Lane(RemotePartition[Outgoing]):
             for part in piece.cut(self._room):
                 self._put_rows(source, part)
 
-    def _put_rows(self, source: Partition, rows: RowColumns) -> None:
+    def _put_rows(self, source: TopicPartition, rows: RowColumns) -> None:
         """Queue one batch. It has the bytes that `build_batches` would give it."""
         producer, count, newest = self._held(), len(rows), rows.newest
         oldest, payload = rows.timestamps[0].as_py(), rows.payload()
@@ -275,7 +276,7 @@ class Lane(RemotePartition[Outgoing]):
         )
         self._put_of(source, Outgoing(pieces, count, rows.runs(), rows.last + 1, newest, True))
 
-    def _append_one_by_one(self, source: Partition, records: List[Record]) -> None:
+    def _append_one_by_one(self, source: TopicPartition, records: List[Record]) -> None:
         """The same row by row, where one may be too large, or has to go alone."""
         alone = sum(record.offset < self.task.isolate_until for record in records)
         producer, limit = self._held(), self.task.max_message_bytes
@@ -294,13 +295,13 @@ class Lane(RemotePartition[Outgoing]):
             for one in built:
                 self._put_built(source, one)
 
-    def _put_built(self, source: Partition, built: Built) -> None:
+    def _put_built(self, source: TopicPartition, built: Built) -> None:
         newest = read_header(built.data).max_timestamp
         self._put_of(
             source, Outgoing((built.data,), built.record_count, built.runs, sum(built.runs[-1]), newest, True)
         )
 
-    def _put_of(self, source: Partition, outgoing: Outgoing) -> None:
+    def _put_of(self, source: TopicPartition, outgoing: Outgoing) -> None:
         self._next_sequence = next_sequence(self._next_sequence, outgoing.record_count)
         self._sources.append(source)
         self.put(outgoing)
@@ -314,7 +315,7 @@ class Lane(RemotePartition[Outgoing]):
         self._newest[source] = max(outgoing.last_timestamp, self._newest.get(source, -1))
         if self.task.source is not None:
             for upstream, count in outgoing.runs:
-                self._syncs.add(upstream, base_offset, count)
+                self._syncs.append(upstream, base_offset, count)
                 base_offset += count
             self._acknowledged = outgoing.next_upstream
         else:
@@ -363,7 +364,7 @@ class Lane(RemotePartition[Outgoing]):
             rejected_from=self.rejected[0],
             rejected_until=self.rejected[1],
             incidents=tuple(self.incidents),
-            syncs=self._syncs.now().flat,
+            syncs=self._syncs.tobytes(),
             newest=tuple((*source, at) for source, at in self._newest.items()),
             counts=tuple((*source, count) for source, count in self._counts.items() if count),
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import Iterator, Mapping, NamedTuple, Optional, Tuple
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.varint import decode_varint
 
 ORIGIN_HEADER = "mirror.origin"
@@ -30,7 +31,7 @@ class Origin(NamedTuple):
     topic_id: str
 
     @property
-    def source(self) -> Tuple[str, int]:
+    def source(self) -> TopicPartition:
         """(topic, partition)."""
         return self.topic, self.partition
 

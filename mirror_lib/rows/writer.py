@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opti
 import pyarrow as pa
 
 from mirror_lib.errors import FencedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.append import Appender
 from mirror_lib.log.batch import Producer
 from mirror_lib.log.connection import Disconnected, Future, LogClient, Network, name_of
@@ -21,7 +22,7 @@ from mirror_lib.log.fence import fence, idempotent_producer
 from mirror_lib.log.offsets import log_ends
 from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS
-from mirror_lib.rows.columns import SOURCE, Partition, Stretch, stretches
+from mirror_lib.rows.columns import SOURCE, Stretch, stretches
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance
 from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
@@ -79,7 +80,7 @@ NO_SUCH_ORIGIN = (
 NO_SUCH_PLACE = "the flow gives it a place that is not one of the flow's, where it would be lost"
 
 # A remote partition, and the source partition where only its rows go by the lane.
-LaneKey = Tuple[Partition, Optional[Partition]]
+LaneKey = Tuple[TopicPartition, Optional[TopicPartition]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class RowsPlan:
     target_alias: str
     source_options: Mapping[str, Any] = field(repr=False)
     target_options: Mapping[str, Any] = field(repr=False)
-    only_remote: Mapping[Partition, Partition] = field(default_factory=dict)
+    only_remote: Mapping[TopicPartition, TopicPartition] = field(default_factory=dict)
     only_topic: str = ""
     skips: bool = False
     source_ids: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +121,7 @@ class RowsReport:
     fenced: bool = False
     broken: bool = False
     retried: bool = False
-    failed: Tuple[Tuple[Partition, int, str], ...] = ()
+    failed: Tuple[Tuple[TopicPartition, int, str], ...] = ()
     incidents: Tuple[Incident, ...] = ()
 
 
@@ -136,10 +137,10 @@ class RowWriter:
         self._appender = Appender(self._client)
         self._topics = SourceTopics(self._network, plan.source_alias, plan.source_options, plan.source_ids)
         self._open: Dict[LaneKey, Lane] = {}
-        self._by_remote: Dict[Partition, List[Lane]] = {}
+        self._by_remote: Dict[TopicPartition, List[Lane]] = {}
         self._idempotent: Optional[Producer] = None
-        self._ends: Optional[Mapping[Partition, int]] = None
-        self._failed: List[Tuple[Partition, int, str]] = []
+        self._ends: Optional[Mapping[TopicPartition, int]] = None
+        self._failed: List[Tuple[TopicPartition, int, str]] = []
         self._incidents: List[Incident] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> RowsReport:
@@ -250,7 +251,7 @@ class RowWriter:
         partitions = {task.remote[0]: [task.remote[1]]}
         return fence(self._client, task.transactional_id, partitions, deadline, held)
 
-    def _connected(self, deadline: float) -> Mapping[Partition, int]:
+    def _connected(self, deadline: float) -> Mapping[TopicPartition, int]:
         """The ends of the logs of all lanes, as they were before this task appended."""
         if self._ends is None:
             remotes = {task.remote for task in self._plan.lanes.values()}
@@ -290,7 +291,7 @@ class RowWriter:
             if lane.producer is not None
         ]
         renewed: Mapping[str, Producer] = {}
-        ends: Mapping[Partition, int] = {}
+        ends: Mapping[TopicPartition, int] = {}
         try:
             renewed = refresh(self._client, held, time.monotonic() + PATIENCE_SECONDS)
             ends = log_ends(self._client, [lane.remote for lane in aged.values()])

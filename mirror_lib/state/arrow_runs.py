@@ -1,19 +1,18 @@
-"""The offset syncs of many partitions in as an Arrow table, in any order; the same by partition out, joined. Pure.
+"""Loads the offset syncs of many partitions from an Arrow table, by partition and in upstream order. Pure.
 
-Whole columns are compared at once, so ten million rows that lie in order are a few seconds.
+Rows that continue each other are joined here and not by `mirror_lib.state.intervals`, so that the driver holds 24 bytes
+for a true run and not for each row. Whole columns are compared at once: ten million rows in order take a few seconds.
 """
 
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    # `array` takes no parameter at run time before Python 3.9.
-    Offsets = array[int]
+from mirror_lib.state.intervals import Numbers, woven
 
 KEY = "key"
 NUMBERS = ("upstream_offset", "downstream_offset", "record_count")
@@ -21,21 +20,22 @@ NUMBERS = ("upstream_offset", "downstream_offset", "record_count")
 MOST_STRETCHES = 100_000
 
 
-def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[int, Offsets]:
-    """`rows` (columns KEY and NUMBERS, 64 bits each) by key: upstream offset, downstream offset, count, and the next's.
+def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[int, Numbers]:
+    """`rows` (columns KEY and NUMBERS, 64 bits each) by key and in upstream order, flat as in
+    `mirror_lib.state.intervals`.
 
-    Rows that lie on one line and touch are one run, also if they are stated twice; a position between two others is
-    left out. Rows that contradict each other are all there, in upstream order: nothing is checked here. ValueError
-    where a number is missing.
+    Rows of one line that touch are one run, also if they are stated twice. Nothing is checked here: rows that
+    contradict each other are all there. ValueError where a number is missing.
     """
     if not rows.num_rows:
         return {}
-    runs = _without_idle(joined(rows, most_stretches))
+    runs = joined(rows, most_stretches)
     starts = _starts(runs)
     keys = runs.column(KEY).take(starts).to_pylist()
     columns = [_offsets(runs.column(name)) for name in NUMBERS]
     bounds = [*starts.to_pylist(), runs.num_rows]
-    return {key: _woven(columns, *ends) for key, ends in zip(keys, zip(bounds, bounds[1:]))}
+    spans = zip(keys, bounds, bounds[1:])
+    return {key: woven([column[start:end] for column in columns]) for key, start, end in spans}
 
 
 def joined(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> pa.Table:
@@ -111,29 +111,6 @@ def _joined(rows: pa.Table) -> pa.Table:
     return _with(runs, NUMBERS[2], pc.subtract(ends.take(lasts), _column(runs, NUMBERS[0])))
 
 
-def _without_idle(runs: pa.Table) -> pa.Table:
-    """Between two others that agree with it a position says nothing that they do not."""
-    if runs.num_rows < 3:
-        return runs
-    inner = runs.num_rows - 2
-    key, up, down, count = (_column(runs, name) for name in (KEY, *NUMBERS))
-    agrees = pc.and_(
-        pc.greater_equal(_beside(up)[0], _beside(pc.add(up, count))[1]),
-        pc.greater_equal(_beside(down)[0], _beside(pc.add(down, count))[1]),
-    )
-    here, before = _beside(key)
-    same = pc.equal(here, before)
-    in_line = pc.and_(same, agrees)
-    # Where anything of a key is out of order all of it stays: whoever reads it is to see the contradiction.
-    odd = pc.unique(here.filter(pc.and_(same, pc.invert(agrees))))
-    idle = pc.and_(pc.and_(in_line.slice(0, inner), in_line.slice(1)), pc.equal(count.slice(1, inner), 0))
-    idle = pc.and_(idle, pc.invert(pc.is_in(key.slice(1, inner), value_set=odd)))
-    if not pc.any(idle).as_py():
-        return runs
-    edge = pa.array([True])
-    return runs.filter(pa.concat_arrays([edge, pc.invert(idle), edge]))
-
-
 def _beside(column: pa.Array) -> Tuple[pa.Array, pa.Array]:
     """Each value but the first, and the one before it."""
     return column.slice(1), column.slice(0, len(column) - 1)
@@ -148,15 +125,8 @@ def _with(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index(name), name, column)
 
 
-def _offsets(column: Any) -> Offsets:
+def _offsets(column: Any) -> Numbers:
     found = array("q")
     for chunk in column.chunks:
         found.frombytes(memoryview(chunk.buffers()[1])[8 * chunk.offset : 8 * (chunk.offset + len(chunk))])
     return found
-
-
-def _woven(columns: List[Offsets], start: int, end: int) -> Offsets:
-    woven = array("q", bytes(8 * len(columns) * (end - start)))
-    for i, column in enumerate(columns):
-        woven[i :: len(columns)] = column[start:end]
-    return woven

@@ -59,6 +59,7 @@ _IS_IDLE = """coalesce(
 
 def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequence[str]) -> DataFrame:
     """`rows` (columns `key`, offsets, `stamp`, `carried`) in as few as say the same, by `key`, then in upstream order.
+    In SQL, since Spark rewrites a table that may be too large for a driver, and rows keep their stamps.
 
     Rows that lie on one line and touch are one, also if they are stated twice or overlap, with `stamp` and `carried` of
     the last. A position stays where it is the first or the last word. Rows that contradict each other or make no sense

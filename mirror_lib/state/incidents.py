@@ -7,6 +7,7 @@ from typing import Dict, List, Sequence, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.local_rows import local_rows
 from mirror_lib.state.records import INCIDENT_KINDS, OFFSETS_SKIPPED, TOPIC_RECREATED, Incident, LeftOut
 from mirror_lib.state.schema import Column, TableSchema
@@ -60,7 +61,7 @@ class IncidentTable:
             told = found.select("topic", "partition", "from_offset").distinct().collect()
         return [(row["topic"], row["partition"], row["from_offset"]) for row in told]
 
-    def left_out(self, flow: str) -> Dict[Tuple[str, int], LeftOut]:
+    def left_out(self, flow: str) -> Dict[TopicPartition, LeftOut]:
         """What `on.error: skip` left out, by partition of the topics that are there now. Raises StateError."""
         rows = self._table.rows()
         if rows is None:

@@ -1,4 +1,5 @@
-"""The ledger: offset syncs in, append once; positions, runs and reverse look-ups out. The table's columns are public.
+"""The ledger: each append of offset syncs is taken once; positions, runs and reverse look-ups are read. The table's
+columns are public.
 
 `docs/tables.md` documents them for users.
 """
@@ -10,23 +11,22 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.shipped import shipped
 from mirror_lib.state.arrow_runs import KEY, NUMBERS
 from mirror_lib.state.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
-from mirror_lib.state.offset_map import merge_runs
+from mirror_lib.state.intervals import Numbers
 from mirror_lib.state.records import (
     NO_PARTITION,
     LedgerRow,
     LedgerRuns,
     LetterPlace,
-    OffsetSync,
-    OffsetSyncs,
     PartitionKey,
     Position,
     RangePositions,
@@ -38,10 +38,6 @@ from mirror_lib.state.runs_in_parts import parts_of, runs_in_parts
 from mirror_lib.state.schema import Column, TableSchema
 from mirror_lib.state.tables import COMMIT_NAME, StateTable
 from mirror_lib.under_way import UnderWay
-
-if TYPE_CHECKING:
-    # `array` takes no parameter at run time before Python 3.9.
-    Offsets = array[int]
 
 OFFSET_SYNCS = TableSchema(
     name="offset_syncs",
@@ -177,33 +173,10 @@ class OffsetSyncTable:
             found = own.groupBy(*LetterPlace._fields).agg(F.max(F.expr(_DOWNSTREAM_END)).alias("end")).collect()
         return {LetterPlace(*row[:-1]): row["end"] for row in found}
 
-    def runs(self, flow: str, source_topic: str, partition: int) -> Tuple[OffsetSync, ...]:
-        """One partition's syncs, merged and in order; of its present topics only, if one was ever created anew.
+    def triples(self, flow: str) -> Mapping[PartitionKey, Numbers]:
+        """Every partition's offset syncs, flat as in `mirror_lib.state.intervals`.
 
-        Present is the pair of topic ids that was written last. StateError if rows contradict each other.
-        """
-        rows = self._of_flow(flow)
-        if rows is None:
-            return ()
-        wanted = (F.col("source_topic") == source_topic) & (F.col("partition") == partition)
-        with self._table.explained("read"):
-            found = rows.where(wanted).collect()
-        if not found:
-            return ()
-        present = partition_key(max(found, key=lambda row: row["committed_at"]))
-        return merge_runs([_sync(row) for row in found if partition_key(row) == present])
-
-    def syncs(self, flow: str) -> Mapping[PartitionKey, OffsetSyncs]:
-        """Every partition's syncs, as `triples` has them: rows that contradict each other are all there."""
-        return {
-            key: OffsetSyncs(key.source_topic, key.partition, flat.tobytes())
-            for key, flat in self.triples(flow).items()
-        }
-
-    def triples(self, flow: str) -> Mapping[PartitionKey, Offsets]:
-        """Every partition's offset syncs, flat: upstream offset, downstream offset, count, and the next sync's.
-
-        In upstream order and merged as `mirror_lib.state.arrow_runs` says, so 24 bytes for each true run. Nothing is
+        In upstream order and joined as `mirror_lib.state.arrow_runs` says, so 24 bytes for each true run. Nothing is
         checked: rows that contradict each other are left for the reader to refuse. Topics of old ids have keys of their
         own. StateError where a row lacks a number.
         """
@@ -216,7 +189,7 @@ class OffsetSyncTable:
                 rows = _of(flow, self._table.rows_of_one_version())
             return _by_partition(flow, rows, parts)
 
-    def triples_of(self, flow: str, rows: DataFrame) -> Mapping[PartitionKey, Offsets]:
+    def triples_of(self, flow: str, rows: DataFrame) -> Mapping[PartitionKey, Numbers]:
         """The same of `rows`, a micro-batch of the flow's rows."""
         with self._table.explained("read"):
             return _by_partition(flow, rows.where(_IS_EXACT), parts_of(self._table.count()))
@@ -324,7 +297,7 @@ class OffsetSyncTable:
             return None if rows is None else _of(flow, rows)
 
 
-def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKey, Offsets]:
+def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKey, Numbers]:
     # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
     numbers = UnderWay(f"{flow} offsets", partial(runs_in_parts, _with_key(rows).select(KEY, *NUMBERS), parts))
     keys = _with_key(rows.select(*PARTITION_KEY).distinct()).collect()
@@ -358,9 +331,9 @@ def _positions(rows: Sequence[Row], remote_partition: str) -> RangePositions:
     return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in rows))
 
 
-def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[Tuple[str, int], Stand]:
+def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[TopicPartition, Stand]:
     """Of the partitions on one side. Later rows come later."""
-    found: Dict[Tuple[str, int], Stand] = {}
+    found: Dict[TopicPartition, Stand] = {}
     for row in rows:
         topic, number, topic_id = (row[name] for name in columns)
         if number == NO_PARTITION:
@@ -372,9 +345,9 @@ def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Di
     return found
 
 
-def _grown(rows: Sequence[Row], remotes: Mapping[Tuple[str, int], Stand]) -> FrozenSet[str]:
+def _grown(rows: Sequence[Row], remotes: Mapping[TopicPartition, Stand]) -> FrozenSet[str]:
     """Remote topics whose partitions did not all begin in one commit."""
-    firsts: Dict[Tuple[str, int], datetime] = {}
+    firsts: Dict[TopicPartition, datetime] = {}
     for row in rows:
         place = (row["remote_topic"], row["remote_partition"])
         if place in remotes and remotes[place].topic_id == row["remote_topic_id"]:
@@ -393,12 +366,6 @@ def _alone(row: LedgerRow) -> LedgerRuns:
     names = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
     flat = array("q", (row.upstream_offset, row.downstream_offset, row.record_count)).tobytes()
     return LedgerRuns(*names, flat, row.remote_partition, row.upstream_until, row.downstream_until)
-
-
-def _sync(row: Row) -> OffsetSync:
-    return OffsetSync(
-        row["source_topic"], row["partition"], row["upstream_offset"], row["downstream_offset"], row["record_count"]
-    )
 
 
 def _is(key: PartitionKey) -> SparkColumn:

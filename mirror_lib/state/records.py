@@ -2,77 +2,21 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import FrozenSet, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, overload
+from typing import FrozenSet, Iterator, Mapping, NamedTuple, Optional, Tuple
 
-# An offset sync as three integers of 64 bits.
-SYNC_BYTES = 24
-
-
-@dataclass(frozen=True)
-class OffsetSync:
-    """`record_count` records from `upstream_offset` on lie at `downstream_offset` on, with no gap on either side.
-
-    A count of 0 is a position: everything before `upstream_offset` that exists downstream lies before
-    `downstream_offset`. `partition` is the same on both sides.
-    """
-
-    topic: str
-    partition: int
-    upstream_offset: int
-    downstream_offset: int
-    record_count: int
+from mirror_lib.facts import TopicPartition
+from mirror_lib.state.intervals import RUN_BYTES, Runs
 
 
 @dataclass(frozen=True)
-class OffsetSyncs(Sequence[OffsetSync]):
-    """The offset syncs of one source partition, in order, in 24 bytes each: of a log with gaps there are nearly as many
-    as records.
-
-    `flat` holds upstream offset, downstream offset and record count of each, and the next one's, as integers of 64 bits
-    in this machine's order.
-    """
+class OffsetSyncs:
+    """The offset syncs of one source partition: `flat` as `Runs.tobytes` gives it."""
 
     topic: str
     partition: int
     flat: bytes = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.flat) // SYNC_BYTES
-
-    def __iter__(self) -> Iterator[OffsetSync]:
-        return (OffsetSync(self.topic, self.partition, *numbers) for numbers in self.triples())
-
-    def triples(self) -> Iterator[Tuple[int, ...]]:
-        """The numbers of each: a tenth of the work of `OffsetSync`s."""
-        return _triples(self.flat)
-
-    @overload
-    def __getitem__(self, at: int) -> OffsetSync: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[OffsetSync]: ...
-
-    def __getitem__(self, at: Union[int, slice]) -> Union[OffsetSync, Sequence[OffsetSync]]:
-        if isinstance(at, slice):
-            return [self[number] for number in range(len(self))[at]]
-        begin = SYNC_BYTES * range(len(self))[at]
-        return OffsetSync(self.topic, self.partition, *array("q", self.flat[begin : begin + SYNC_BYTES]))
-
-
-def _triples(flat: bytes) -> Iterator[Tuple[int, ...]]:
-    numbers = array("q", flat)
-    return zip(*(numbers[i::3] for i in range(3)))
-
-
-def packed(topic: str, partition: int, syncs: Iterable[OffsetSync]) -> OffsetSyncs:
-    """`syncs`, which are all of this partition, as integers."""
-    flat = array("q")
-    for sync in syncs:
-        flat.extend((sync.upstream_offset, sync.downstream_offset, sync.record_count))
-    return OffsetSyncs(topic, partition, flat.tobytes())
 
 
 DATA_LOST = "data lost"
@@ -140,7 +84,8 @@ class LetterPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """Where copying goes on: the next upstream offset to read and the downstream offset it is to be written at."""
+    """An upstream offset and the downstream offset that belongs to it: mostly the next record to read, and where the
+    mirror is to write it."""
 
     upstream_offset: int
     downstream_offset: int
@@ -204,8 +149,8 @@ class RangePositions:
     each remote partition ends, and which topics were copied to which. `grown`: remote topics that were given partitions
     after the flow began, so that keys moved."""
 
-    sources: Mapping[Tuple[str, int], Stand] = field(default_factory=dict)
-    remotes: Mapping[Tuple[str, int], Stand] = field(default_factory=dict)
+    sources: Mapping[TopicPartition, Stand] = field(default_factory=dict)
+    remotes: Mapping[TopicPartition, Stand] = field(default_factory=dict)
     pairs: FrozenSet[TopicPair] = frozenset()
     grown: FrozenSet[str] = frozenset()
 
@@ -225,7 +170,7 @@ class LedgerRuns:
     downstream_until: Optional[int] = None
 
     def __len__(self) -> int:
-        return len(self.flat) // SYNC_BYTES
+        return len(self.flat) // RUN_BYTES
 
     @property
     def key(self) -> PartitionKey:
@@ -235,14 +180,14 @@ class LedgerRuns:
     @property
     def end(self) -> Position:
         """Where the last of them ends."""
-        upstream, downstream, count = array("q", self.flat[-SYNC_BYTES:])
-        return Position(upstream + count, downstream + count)
+        (last,) = Runs(self.flat[-RUN_BYTES:])
+        return Position(last.upstream_end, last.downstream_end)
 
     def rows(self) -> Iterator[LedgerRow]:
         """One by one."""
         names = (self.source_topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
         placed = (self.remote_partition, self.upstream_until, self.downstream_until)
-        return (LedgerRow(*names, up, down, count, *placed) for up, down, count in _triples(self.flat))
+        return (LedgerRow(*names, up, down, count, *placed) for up, down, count in Runs(self.flat))
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,14 @@ A part is of some of the keys, and where these have too many rows of a stretch o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirror_lib.state.arrow_runs import KEY, NUMBERS, joined, runs_by_key
-
-if TYPE_CHECKING:
-    from mirror_lib.state.arrow_runs import Offsets
+from mirror_lib.state.intervals import Numbers
 
 # 32 bytes each on their way through the JVM, several times over. Spark's default heap is 1 GB.
 ROWS_AT_ONCE = 2_500_000
@@ -40,14 +38,14 @@ def parts_of(rows: int) -> int:
     return rows // ROWS_AT_ONCE + 1
 
 
-def runs_in_parts(numbers: DataFrame, parts: int) -> Mapping[int, Offsets]:
+def runs_in_parts(numbers: DataFrame, parts: int) -> Mapping[int, Numbers]:
     """What `runs_by_key` says of `numbers` (columns KEY and NUMBERS), read in about `parts`.
 
     With more than one part the rows must be those of one version of the table, however often they are asked for.
     """
     if parts == 1:
         return runs_by_key(bigint_columns(numbers))
-    by_key: Dict[int, Offsets] = {}
+    by_key: Dict[int, Numbers] = {}
     for keys, bounds in _planned(numbers, parts):
         own = numbers.where(keys)
         if not bounds:

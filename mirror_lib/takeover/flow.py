@@ -278,5 +278,5 @@ def _ledger_rows(each: PartitionTakeover) -> Iterator[LedgerRow]:
     key = each.key
     names = (key.source_topic, each.remote_topic, key.partition, key.source_topic_id, key.remote_topic_id)
     for run in each.verdict.runs:
-        yield LedgerRow(*names, run.upstream_offset, run.downstream_offset, run.record_count)
+        yield LedgerRow(*names, *run)
     yield LedgerRow(*names, goes_on_at.upstream_offset, goes_on_at.downstream_offset, 0)

@@ -14,7 +14,8 @@ from mirror_lib.log.connection import LogClient
 from mirror_lib.log.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from mirror_lib.log.tail import log_entries
 from mirror_lib.replicate.log_records import Records
-from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, is_copy, walk
+from mirror_lib.state.records import Position
+from mirror_lib.takeover.walk import Proven, Restarts, Unproven, is_copy, walk
 
 
 class KafkaPartitionLogs:
@@ -35,7 +36,7 @@ class KafkaPartitionLogs:
         self._at_source, self._at_target = at_source, at_target
         self._first_of = first_of
 
-    def walk(self, anchor: Anchor, restarts: Restarts) -> Proven:
+    def walk(self, anchor: Position, restarts: Restarts) -> Proven:
         """Compare from the anchor to the end of the remote log. Raises `Unproven` where neither way of reading fits."""
         failures: List[Unproven] = []
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
@@ -45,7 +46,7 @@ class KafkaPartitionLogs:
                 failures.append(error)
         raise max(failures, key=lambda each: each.downstream_offset)
 
-    def _walk(self, anchor: Anchor, restarts: Restarts, isolation: int) -> Proven:
+    def _walk(self, anchor: Position, restarts: Restarts, isolation: int) -> Proven:
         remote = log_entries(self._target, self._at_target, anchor.downstream_offset, READ_COMMITTED)
 
         def open_source(offset: int) -> Records:

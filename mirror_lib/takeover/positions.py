@@ -12,7 +12,8 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tupl
 
 from mirror_lib.errors import RefusedError, StateError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.takeover.walk import Anchor, Restarts
+from mirror_lib.state.records import Position
+from mirror_lib.takeover.walk import Restarts
 from mirror_lib.translate.mm2_format import decode_offset_sync
 
 # Of MirrorMaker's dedicated mode, where a connector has the name of its class.
@@ -97,7 +98,7 @@ def group_positions(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicParti
 class SyncHistory:
     """A partition's offset syncs in the order in which they were told."""
 
-    syncs: Tuple[Anchor, ...] = ()
+    syncs: Tuple[Position, ...] = ()
 
     def restarts(self, position: Optional[KeptPosition]) -> Restarts:
         """Where the writer may have begun again: at syncs that go back, and at the positions that it kept."""
@@ -113,7 +114,7 @@ class SyncHistory:
 
 def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, SyncHistory]:
     """By source partition, from the offset-syncs topic. A record that is no offset sync is left out."""
-    syncs: Dict[TopicPartition, List[Anchor]] = {}
+    syncs: Dict[TopicPartition, List[Position]] = {}
     for key, value in records:
         if key is None or value is None:
             continue
@@ -121,5 +122,6 @@ def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, SyncH
             sync = decode_offset_sync(key, value)
         except StateError:
             continue
-        syncs.setdefault((sync.topic, sync.partition), []).append(Anchor(sync.upstream_offset, sync.downstream_offset))
+        at = Position(sync.upstream_offset, sync.downstream_offset)
+        syncs.setdefault((sync.topic, sync.partition), []).append(at)
     return {partition: SyncHistory(tuple(found)) for partition, found in syncs.items()}

@@ -11,10 +11,10 @@ from typing import Iterator, List, Optional, Protocol, Sequence, Tuple
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.log.batch import Record
-from mirror_lib.replicate.log_records import Match
+from mirror_lib.state.intervals import Run
 from mirror_lib.state.records import Position
 from mirror_lib.takeover.positions import KeptPosition, SyncHistory
-from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, candidates
+from mirror_lib.takeover.walk import Proven, Restarts, Unproven, candidates
 
 TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
 # How much farther back each search for a place to begin looks than the one before.
@@ -24,7 +24,7 @@ _FARTHER = 8
 class PartitionLogs(Protocol):
     """Both logs of one partition. Each method raises `RefusedError` or `ClusterError`."""
 
-    def walk(self, anchor: Anchor, restarts: Restarts) -> Proven:
+    def walk(self, anchor: Position, restarts: Restarts) -> Proven:
         """Compare from the anchor to the end of the remote log."""
 
     def source_records(self, start: int, until: int) -> Sequence[Record]:
@@ -70,7 +70,7 @@ class Verdict:
     action: str
     reason: str = ""
     goes_on_at: Optional[Position] = None
-    runs: Tuple[Match, ...] = ()
+    runs: Tuple[Run, ...] = ()
     tail: int = 0
     doubled: int = 0
     older: bool = False
@@ -144,7 +144,7 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
 def _walked(known: Known, logs: PartitionLogs) -> Proven:
     """The first walk that reaches the end of the remote log; the last one's failure where none does."""
     restarts = known.history.restarts(known.position)
-    anchors, failure = told_anchors(known), None  # type: Tuple[Sequence[Anchor], Optional[Unproven]]
+    anchors, failure = told_anchors(known), None  # type: Tuple[Sequence[Position], Optional[Unproven]]
     while anchors:
         try:
             return _farthest(known, logs, logs.walk(anchors[0], restarts))
@@ -159,7 +159,7 @@ def _walked(known: Known, logs: PartitionLogs) -> Proven:
     return _searched(known, logs, restarts)
 
 
-def told_anchors(known: Known) -> List[Anchor]:
+def told_anchors(known: Known) -> List[Position]:
     """Offset syncs to begin a comparison at, the one that covers most first.
 
     Only those that both logs still hold, and not behind the kept position: what lies before a walk is believed to be
@@ -228,7 +228,7 @@ def _distances(known: Known) -> Iterator[int]:
         yield back
 
 
-def _one_of(guesses: Sequence[Anchor], logs: PartitionLogs, restarts: Restarts, why_none: str) -> Proven:
+def _one_of(guesses: Sequence[Position], logs: PartitionLogs, restarts: Restarts, why_none: str) -> Proven:
     """The walk that reaches the end; the failure where none does, or where two reach it differently."""
     found: List[Proven] = []
     failure: Optional[Unproven] = None
@@ -244,7 +244,7 @@ def _one_of(guesses: Sequence[Anchor], logs: PartitionLogs, restarts: Restarts, 
     return found[0]
 
 
-def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Anchor]:
+def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Position]:
     """Where the source may hold the record that lies `back` offsets before the end of the remote log."""
     copy = logs.remote_record(max(known.remote.log_start, known.remote.end - back))
     if copy is None:
@@ -253,21 +253,20 @@ def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[An
     records = logs.source_records(max(known.source.log_start, kept - _FARTHER * back), kept + 1)
     # The target's brokers may have stamped their copy.
     alike = candidates(records, copy, False) or candidates(records, copy, True)
-    return [Anchor(offset, copy.offset) for offset in alike]
+    return [Position(offset, copy.offset) for offset in alike]
 
 
-def _first(known: Known, logs: PartitionLogs) -> List[Anchor]:
+def _first(known: Known, logs: PartitionLogs) -> List[Position]:
     """Without a kept position only a comparison of everything shows that no record of the source is missing."""
     copy = logs.remote_record(known.remote.log_start)
     first = logs.source_record(known.source.log_start)
     if known.remote.log_start > 0 or copy is None or first is None:
         return []
-    return [Anchor(first.offset, copy.offset)]
+    return [Position(first.offset, copy.offset)]
 
 
-def _behind(runs: Sequence[Match], upstream_offset: int) -> int:
-    ends = ((run, run.upstream_offset + run.record_count) for run in runs)
-    return sum(max(0, end - max(run.upstream_offset, upstream_offset)) for run, end in ends)
+def _behind(runs: Sequence[Run], upstream_offset: int) -> int:
+    return sum(max(0, run.upstream_end - max(run.upstream_offset, upstream_offset)) for run in runs)
 
 
 def moved(verdict: Verdict, before: int, after: int) -> Verdict:

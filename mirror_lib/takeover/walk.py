@@ -6,24 +6,19 @@ Pure. MirrorMaker writes at least once: after a crash it goes on at an old posit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Collection, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Collection, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Record
 from mirror_lib.log.varint import decode_varint
-from mirror_lib.replicate.log_records import Match, Records
+from mirror_lib.replicate.log_records import Records
+from mirror_lib.state.intervals import Run, Runs
+from mirror_lib.state.records import Position
 
 # No timestamp: a producer that is given none sets the present time.
 NO_TIMESTAMP = -1
 
 OpenSource = Callable[[int], Records]
-
-
-class Anchor(NamedTuple):
-    """The record at `upstream_offset` is believed to lie at `downstream_offset`."""
-
-    upstream_offset: int
-    downstream_offset: int
 
 
 class Unproven(RefusedError):
@@ -58,18 +53,18 @@ class Proven:
     Everything before `upstream_end` lies on the remote log. `doubled` records lie there once more than in `runs`.
     """
 
-    runs: Tuple[Match, ...]
+    runs: Tuple[Run, ...]
     upstream_end: int
     doubled: int
 
 
-def walk(open_source: OpenSource, remote: Records, anchor: Anchor, restarts: Restarts) -> Proven:
-    """Match every record of `remote`, which begins at the anchor, with its source record.
+def walk(open_source: OpenSource, remote: Records, anchor: Position, restarts: Restarts) -> Proven:
+    """Match every record of `remote`, which begins at the anchor, a pair that is believed, with its source record.
 
     `open_source` gives the source's records from an upstream offset on. Raises `Unproven` at the first record that is
     neither the source's next one nor the first one of a restart, and where nothing is there to compare.
     """
-    lives: List[List[Match]] = [[]]
+    lives = [Runs()]
     source, expected = open_source(anchor.upstream_offset), anchor.downstream_offset
     while True:
         copy = remote.record()
@@ -82,14 +77,14 @@ def walk(open_source: OpenSource, remote: Records, anchor: Anchor, restarts: Res
         else:
             restarted = _restarted(open_source, restarts.at(copy.offset), copy, remote.log_append_time)
             if restarted is None:
-                upstream_offset = _end(lives[-1][-1]) if lives[-1] else anchor.upstream_offset
+                upstream_offset = lives[-1].upstream_end if lives[-1] else anchor.upstream_offset
                 raise Unproven(copy.offset, _why_not(open_source(upstream_offset).record(), copy))
             source, original = restarted
             _refuse_hole(open_source, lives, original, copy, missing)
-            lives.append([])
+            lives.append(Runs())
         if not any(lives) and original.offset != anchor.upstream_offset:
             raise Unproven(copy.offset, f"is not the one at offset {anchor.upstream_offset} of the source")
-        _extend(lives[-1], original.offset, copy.offset)
+        lives[-1].append(original.offset, copy.offset, 1)
         remote.not_data = 0
         expected = copy.offset + 1
     if not any(lives):
@@ -156,11 +151,11 @@ def _refuse_another(
 
 
 def _refuse_hole(
-    open_source: OpenSource, lives: Sequence[Sequence[Match]], original: Record, copy: Record, missing: int
+    open_source: OpenSource, lives: Sequence[Runs], original: Record, copy: Record, missing: int
 ) -> None:
     """Raise `Unproven` where the source has more records between all earlier lives and `original`, where another one
     begins, than are `missing` on the remote log before `copy`: it lost them, and the writer went on behind them."""
-    ends = [_end(life[-1]) for life in lives if life]
+    ends = [life.upstream_end for life in lives if life]
     if not ends or max(ends) >= original.offset:
         return
     between, source = 0, open_source(max(ends))
@@ -194,42 +189,24 @@ def _headers_at(body: bytes) -> int:
     return at
 
 
-def _extend(life: List[Match], upstream_offset: int, downstream_offset: int) -> None:
-    last = life[-1] if life else None
-    if (
-        last is not None
-        and last.upstream_offset + last.record_count == upstream_offset
-        and last.downstream_offset + last.record_count == downstream_offset
-    ):
-        life[-1] = last._replace(record_count=last.record_count + 1)
-    else:
-        life.append(Match(upstream_offset, downstream_offset, 1))
-
-
-def _in_order(lives: Sequence[Sequence[Match]]) -> Proven:
+def _in_order(lives: Sequence[Runs]) -> Proven:
     """One map that rises on both sides: of records that lie there twice, the copy that the later ones follow."""
-    kept: List[Match] = []
+    kept: List[Run] = []
     doubled = 0
-    for life in lives:
-        if not life:
-            continue
-        if kept and _end(life[-1]) < _end(kept[-1]):
+    for life in map(list, filter(None, lives)):
+        if kept and life[-1].upstream_end < kept[-1].upstream_end:
             doubled += _count(life)
             continue
         rest = _before(kept, life[0].upstream_offset)
         doubled += _count(kept) - _count(rest)
         kept = [*rest, *life]
-    return Proven(tuple(kept), _end(kept[-1]), doubled)
+    return Proven(tuple(kept), kept[-1].upstream_end, doubled)
 
 
-def _before(runs: Sequence[Match], upstream_offset: int) -> List[Match]:
+def _before(runs: Sequence[Run], upstream_offset: int) -> List[Run]:
     cut = [run._replace(record_count=min(run.record_count, upstream_offset - run.upstream_offset)) for run in runs]
     return [run for run in cut if run.record_count > 0]
 
 
-def _end(run: Match) -> int:
-    return run.upstream_offset + run.record_count
-
-
-def _count(runs: Sequence[Match]) -> int:
+def _count(runs: Sequence[Run]) -> int:
     return sum(run.record_count for run in runs)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.state.intervals import PartitionMap
 from mirror_lib.state.records import GroupOffset, MoveKey
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.maps import FlowMaps
-from mirror_lib.translate.partition_map import PartitionMap
 from mirror_lib.translate.survey import Pair, Survey
 from mirror_lib.translate.verdicts import (
     BACKWARDS,

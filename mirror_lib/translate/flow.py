@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
 from mirror_lib.state.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.intervals import Numbers, PartitionMap
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
 from mirror_lib.state.runs import RunTable
@@ -31,15 +32,11 @@ from mirror_lib.translate.maps import FlowMaps, Reads
 from mirror_lib.translate.mm2_format import Checkpoint
 from mirror_lib.translate.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.translate.moves import GroupMover
-from mirror_lib.translate.partition_map import PartitionMap
 from mirror_lib.translate.range_look import RangeLook
 from mirror_lib.translate.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.translate.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
 
-if TYPE_CHECKING:
-    from mirror_lib.translate.partition_map import Offsets
-
-    Triples = Mapping[PartitionKey, Offsets]
+Triples = Mapping[PartitionKey, Numbers]
 
 log = logging.getLogger(__name__)
 

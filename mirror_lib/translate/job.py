@@ -32,7 +32,7 @@ from mirror_lib.state.group_offsets import GroupOffsetTable
 from mirror_lib.state.ledger_stream import LedgerStream
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
-from mirror_lib.translate.flow import FlowTranslation
+from mirror_lib.translate.flow import FlowTranslation, Triples
 from mirror_lib.translate.passes import PassReport, is_news, one_pass, remember
 from mirror_lib.translate.query import start_once, start_query
 from mirror_lib.under_way import UnderWay
@@ -40,8 +40,6 @@ from mirror_lib.under_way import UnderWay
 if TYPE_CHECKING:
     # Not at run time: Spark 3.3 has no such module.
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from mirror_lib.translate.flow import Triples
 
 log = logging.getLogger(__name__)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
-from typing import TYPE_CHECKING, Collection, Dict, Iterable, Mapping, Set, Tuple, Union
+from typing import Collection, Dict, Iterable, Mapping, Set, Union
 
 from mirror_lib.errors import StateError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.state.intervals import Numbers, PartitionMap
 from mirror_lib.state.records import LedgerRow, PartitionKey
-from mirror_lib.translate.partition_map import PartitionMap
-
-if TYPE_CHECKING:
-    from mirror_lib.translate.partition_map import Offsets
 
 
 class FlowMaps:
@@ -22,13 +20,13 @@ class FlowMaps:
     """
 
     def __init__(
-        self, triples: Mapping[PartitionKey, Offsets], incomplete: Collection[PartitionKey] = frozenset()
+        self, triples: Mapping[PartitionKey, Numbers], incomplete: Collection[PartitionKey] = frozenset()
     ) -> None:
         self._incomplete = incomplete
-        self._triples: Dict[PartitionKey, Offsets] = dict(triples)
-        self._added: Dict[PartitionKey, Offsets] = {}
+        self._triples: Dict[PartitionKey, Numbers] = dict(triples)
+        self._added: Dict[PartitionKey, Numbers] = {}
         self._maps: Dict[PartitionKey, Union[PartitionMap, str]] = {}
-        self._names: Set[Tuple[str, int]] = {(key.source_topic, key.partition) for key in triples}
+        self._names: Set[TopicPartition] = {(key.source_topic, key.partition) for key in triples}
         self.contradicted = False
 
     def is_new(self, row: LedgerRow) -> bool:

@@ -14,6 +14,7 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.cluster.internal_topic import InternalTopic
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicPartition
+from mirror_lib.state.intervals import BEFORE, INSIDE, PartitionMap
 from mirror_lib.topics.policy import policy_for
 from mirror_lib.translate.mm2_format import (
     Checkpoint,
@@ -23,7 +24,6 @@ from mirror_lib.translate.mm2_format import (
     encode_checkpoint,
     encode_offset_sync,
 )
-from mirror_lib.translate.partition_map import BEFORE, INSIDE, PartitionMap
 
 RECORDS_AT_ONCE = 10_000
 
@@ -128,7 +128,7 @@ def _syncs(partition: TopicPartition, a_map: PartitionMap, start: int) -> Iterat
 
 def _last_sync(partition: TopicPartition, a_map: PartitionMap) -> Optional[PointSync]:
     run = a_map.last_run
-    return None if run is None else PointSync(*partition, run[0] + run[2] - 1, run[1] + run[2] - 1)
+    return None if run is None else PointSync(*partition, run.upstream_end - 1, run.downstream_end - 1)
 
 
 class CheckpointWriter:

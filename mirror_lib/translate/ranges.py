@@ -16,11 +16,11 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.state.intervals import BEFORE, BEYOND, GAP, Place
 from mirror_lib.state.records import NO_PARTITION, LedgerRow
 from mirror_lib.topics.policy import remote_topics
 from mirror_lib.translate.ahead import PositionsAhead
 from mirror_lib.translate.decisions import UNTOLD, Decision, Known, facts_of, is_told
-from mirror_lib.translate.partition_map import BEFORE, BEYOND, GAP, Place
 from mirror_lib.translate.survey import Survey
 from mirror_lib.translate.verdicts import Translation, translate_to, untranslatable
 

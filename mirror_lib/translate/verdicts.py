@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Optional, Union
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
-from mirror_lib.translate.partition_map import BEFORE, BEYOND, PartitionMap, Place
+from mirror_lib.state.intervals import BEFORE, BEYOND, PartitionMap, Place
 
 EXACT = "exact"
 CLAMPED = "clamped"

@@ -1,6 +1,6 @@
 """Both logs against the ledger's map, on Spark. In: the range of each partition. Out: counts and first differences.
 
-Why this proves equality: the map is one to one and in order (`merge_runs`), every record of the source's range and of
+Why this proves equality: the map is one to one and in order (`PartitionMap`), every record of the source's range and of
 the remote range must be in it, and both ends of every pair must hold the same record. So no record is lost, doubled,
 added, changed or out of order. The ledger is not trusted for it: a wrong row shows as a difference.
 """

@@ -5,13 +5,12 @@ Pure: who asks the ledger and the clusters is `mirror_lib.verify.flow`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Optional, Tuple
 
 from mirror_lib.errors import StateError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.state.offset_map import cut_front, downstream_end, merge_packed, upstream_end
-from mirror_lib.state.records import OffsetSync, OffsetSyncs
+from mirror_lib.state.intervals import NO_RUNS, Numbers, PartitionMap, Run
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class CopiedRange:
     topic: str
     remote_topic: str
     partition: int
-    runs: OffsetSyncs
+    runs: PartitionMap
     source: Bounds
     remote: Bounds
     expired_upstream: int = 0
@@ -60,14 +59,14 @@ class CopiedRange:
 
 @dataclass(frozen=True)
 class CopiedPartition:
-    """What is known of a partition before the comparison. `from_the_start`: the flow copies from the log's start.
-    `changed`: it makes other records of the source's; `older`: the remote log has some that nobody compared when it was
-    taken over."""
+    """What is known of a partition before the comparison. `syncs` are the ledger's rows, flat as in
+    `mirror_lib.state.intervals`. `from_the_start`: the flow copies from the log's start. `changed`: it makes other
+    records of the source's; `older`: the remote log has some that were not compared when it was taken over."""
 
     topic: str
     remote_topic: str
     partition: int
-    syncs: OffsetSyncs
+    syncs: Numbers
     source: OffsetRange
     remote: OffsetRange
     source_compacted: bool
@@ -85,15 +84,17 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     also read before that (`read_from`) where the remote log is whole and the flow copies from the start: a record
     there that was never copied is then seen. Behind runs that expired whole it starts where these ended.
     """
+    merged, contradiction = NO_RUNS, None
     try:
-        merged, contradiction = merge_packed(known.syncs), None
+        if known.syncs:
+            merged = PartitionMap.of_flat(known.syncs, f"{known.topic}-{known.partition}")
     except StateError as error:
-        merged, contradiction = replace(known.syncs, flat=b""), error.message
-    cut = cut_front(merged, known.source.log_start, known.remote.log_start)
+        contradiction = error.message
+    runs, expired_upstream, expired_downstream = merged.cut(known.source.log_start, known.remote.log_start)
     upstream, downstream = _ends(merged, known)
-    first = cut.runs[0] if cut.runs else OffsetSync(known.topic, known.partition, upstream, downstream, 0)
-    source_first, remote_first = _firsts(merged, cut.runs, first, known)
-    expired = cut.expired_upstream + cut.expired_downstream
+    first = runs[0] if runs else Run(upstream, downstream, 0)
+    source_first, remote_first = _firsts(merged, runs, first, known)
+    expired = expired_upstream + expired_downstream
     heads = bool(merged) and known.from_the_start and not expired and known.remote.log_start == 0 and not known.shared
     # Compaction may have taken a copied record for the sake of a later one that is not copied yet.
     source_until = known.source.end if known.source_compacted else upstream
@@ -101,40 +102,35 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         known.topic,
         known.remote_topic,
         known.partition,
-        cut.runs,
+        runs,
         _bounds(known.source, source_first, upstream, source_until, heads),
         _bounds(known.remote, remote_first, downstream, known.remote.end, heads),
-        cut.expired_upstream,
-        cut.expired_downstream,
+        expired_upstream,
+        expired_downstream,
         known.source_compacted,
         known.remote_compacted,
         known.shared,
         contradiction,
         known.changed,
         known.older,
-        bool(merged) and (upstream_end(merged[-1]), downstream_end(merged[-1])) != (upstream, downstream),
+        bool(merged) and (merged.upstream_end, merged.downstream_end) != (upstream, downstream),
     )
 
 
-def _firsts(
-    merged: Sequence[OffsetSync], kept: Sequence[OffsetSync], first: OffsetSync, known: CopiedPartition
-) -> Tuple[int, int]:
+def _firsts(merged: PartitionMap, kept: PartitionMap, first: Run, known: CopiedPartition) -> Tuple[int, int]:
     """From where on the logs must hold what the ledger says, and nothing else. Between the last run that expired whole
     and the first one that is whole, no record was copied; before a run that lost its front, it may have been."""
     gone = len(merged) - len(kept)
     if not kept or not gone or merged[gone] != first or not merged[gone - 1].record_count:
         return first.upstream_offset, first.downstream_offset
     last = merged[gone - 1]
-    return max(upstream_end(last), known.source.log_start), max(downstream_end(last), known.remote.log_start)
+    return max(last.upstream_end, known.source.log_start), max(last.downstream_end, known.remote.log_start)
 
 
-def _ends(merged: Sequence[OffsetSync], known: CopiedPartition) -> Tuple[int, int]:
+def _ends(merged: PartitionMap, known: CopiedPartition) -> Tuple[int, int]:
     if not merged:
         return known.source.log_start, known.remote.log_start
-    return (
-        max(upstream_end(merged[-1]), known.source.log_start),
-        max(downstream_end(merged[-1]), known.remote.log_start),
-    )
+    return max(merged.upstream_end, known.source.log_start), max(merged.downstream_end, known.remote.log_start)
 
 
 def _bounds(log: OffsetRange, first: int, end: int, until: int, heads: bool) -> Bounds:

@@ -6,6 +6,7 @@ Changes nothing. Reads both clusters as any consumer does, through Spark's own K
 from __future__ import annotations
 
 import logging
+from array import array
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Sized, Tuple
@@ -19,9 +20,9 @@ from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartit
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
 from mirror_lib.rows.transform import check_change, expected, names_of
 from mirror_lib.spark_end import memory_hint, spark_ended
-from mirror_lib.state.offset_map import downstream_end, downstream_of, last_begun, upstream_end
+from mirror_lib.state.intervals import BEFORE, INSIDE, Numbers
 from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import OffsetSyncs, PartitionKey, RangePositions, Stand
+from mirror_lib.state.records import PartitionKey, RangePositions, Stand
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
@@ -207,7 +208,7 @@ def verify(
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
     # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
     # what the remote logs hold below the ends of the sources.
-    syncs = ledger.syncs(flow.name)
+    syncs = ledger.triples(flow.name)
     ranges = _ranges(flow, syncs, copied, source, target, incomplete)
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with read_to_the_end(flow.name, spark):
@@ -283,7 +284,7 @@ def _expected(
 
 def _ranges(
     flow: ReplicationFlow,
-    syncs: Mapping[PartitionKey, OffsetSyncs],
+    syncs: Mapping[PartitionKey, Numbers],
     copied: Sequence[CopiedTopic],
     source: Cluster,
     target: Cluster,
@@ -302,7 +303,7 @@ def _ranges(
                 topic.source.name,
                 topic.remote_topic,
                 partition,
-                syncs.get(key_of(topic, partition)) or OffsetSyncs(topic.source.name, partition, b""),
+                syncs.get(key_of(topic, partition), array("q")),
                 source_offsets[topic.source.name, partition],
                 remote_offsets[topic.remote_topic, partition],
                 topic.source.name in source_compacted,
@@ -363,22 +364,11 @@ def _first(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> O
     if upstream is None:
         return Facing(None, stray)
     # A source record that the ledger leaves out belongs between two places; one that it names has but one.
-    earliest, latest = _places(copied, upstream)
+    place = copied.runs.to_downstream(upstream) if copied.runs else None
+    if place is None or place.kind == BEFORE:
+        earliest, latest = copied.remote.first, copied.remote.end
+    else:
+        earliest, latest = place.offset, place.latest
     if stray is not None and stray <= latest:
         return Facing(upstream if stray >= earliest else None, stray)
-    return Facing(upstream, latest if _is_mapped(copied.runs, upstream) else None)
-
-
-def _is_mapped(runs: OffsetSyncs, upstream: int) -> bool:
-    begun = last_begun(runs, upstream)
-    return begun >= 0 and upstream < upstream_end(runs[begun])
-
-
-def _places(copied: CopiedRange, upstream: int) -> Tuple[int, int]:
-    """The first and last downstream offset at which the record of an upstream offset may lie, by the ledger."""
-    latest, begun = downstream_of(copied.runs, upstream), last_begun(copied.runs, upstream)
-    if latest is None or begun < 0:
-        return copied.remote.first, copied.remote.end
-    if _is_mapped(copied.runs, upstream):
-        return latest, latest
-    return downstream_end(copied.runs[begun]), latest
+    return Facing(upstream, latest if place is not None and place.kind == INSIDE else None)

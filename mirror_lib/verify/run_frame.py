@@ -5,13 +5,14 @@ from __future__ import annotations
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Iterator, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.local_rows import local_rows
 from mirror_lib.shipped import shipped
-from mirror_lib.state.records import SYNC_BYTES
+from mirror_lib.state.intervals import RUN_BYTES
 from mirror_lib.state.run_rows import RunRows, run_rows
 from mirror_lib.verify.copied_range import CopiedRange
 
@@ -34,10 +35,10 @@ class RunFrame:
 def run_frame(spark: SparkSession, ranges: Sequence[CopiedRange]) -> Iterator[RunFrame]:
     """The runs of `ranges`, whose indices are their slots. To be used inside; no file is left behind."""
     given = [RunRows({"slot": slot}, _flat(copied)) for slot, copied in enumerate(ranges)]
-    runs = sum(len(each.flat) for each in given) // SYNC_BYTES
-    records = sum(count for copied in ranges for _, _, count in copied.runs.triples())
+    runs = sum(len(each.flat) for each in given) // RUN_BYTES
+    records = sum(copied.runs.records for copied in ranges)
     if runs <= RUNS_IN_A_PLAN:
-        rows = [(n, *run) for n, copied in enumerate(ranges) for run in copied.runs.triples() if run[2]]
+        rows = [(n, *run) for n, copied in enumerate(ranges) for run in copied.runs.runs_from(0)]
         yield RunFrame(local_rows(spark, _RUN, rows), runs, records)
         return
     with shipped(spark, given) as held:
@@ -45,4 +46,4 @@ def run_frame(spark: SparkSession, ranges: Sequence[CopiedRange]) -> Iterator[Ru
 
 
 def _flat(copied: CopiedRange) -> bytes:
-    return array("q", (number for run in copied.runs.triples() if run[2] for number in run)).tobytes()
+    return array("q", chain.from_iterable(copied.runs.runs_from(0))).tobytes()

@@ -58,8 +58,7 @@ def screen(
 
 
 def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:
-    mapped = sum(count for _, _, count in copied.runs.triples())
-    counted = mapped == upstream.records == downstream.records and not upstream.stray
+    counted = copied.runs.records == upstream.records == downstream.records and not upstream.stray
     return counted and upstream.hashes == downstream.hashes and copied.contradiction is None
 
 

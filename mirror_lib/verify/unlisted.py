@@ -18,7 +18,7 @@ FILTERED = "the topic was copied, and the flow leaves it out now: not compared"
 DELETED = "the topic was copied, and is on neither cluster any more: not compared"
 
 
-def with_left_out(report: VerifyReport, left_out: Mapping[Tuple[str, int], LeftOut]) -> VerifyReport:
+def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOut]) -> VerifyReport:
     """`report` with what `on.error: skip` left out of each partition of the source. Verdicts stay as they are: what the
     target refused is missing there, and what an expression failed on was not asked for."""
 

@@ -111,7 +111,7 @@ def read_figures(folder: Path, partitions: int, runs: int) -> Mapping[str, float
     state = str(folder / f"state-{partitions}-{runs}")
     in_a_process("fill", state, str(partitions), str(runs))
     figures: Dict[str, float] = {"rows": partitions * runs, "partitions": partitions}
-    for question in ("positions", "runs", "triples"):
+    for question in ("positions", "triples"):
         figures.update(in_a_process(question, state, str(partitions), str(runs)))
     shutil.rmtree(state)
     return figures
@@ -167,15 +167,6 @@ def positions(spark: SparkSession, state: str, partitions: int, runs: int) -> Ma
     figures, found = timed("positions", lambda: table.positions(FLOW))
     if len(found) != partitions or set(found.values()) != {Position(3 * runs - 1, 2 * runs)}:
         raise LabError(f"wrong positions, {len(found)} of them")
-    return figures
-
-
-def runs_of_one(spark: SparkSession, state: str, partitions: int, runs: int) -> Mapping[str, float]:
-    """What one partition's look-up asks."""
-    table = OffsetSyncTable(spark, state)
-    figures, found = timed("runs", lambda: table.runs(FLOW, topic(partitions // 2), 0))
-    if [len(found), found[-1].upstream_offset] != [runs, 3 * runs - 3]:
-        raise LabError(f"wrong runs, {len(found)} of them")
     return figures
 
 
@@ -235,7 +226,6 @@ def _commit_figure(spark: SparkSession, table: OffsetSyncTable, number: int, too
 QUESTIONS: Mapping[str, Callable[..., Mapping[str, object]]] = {
     "fill": fill,
     "positions": positions,
-    "runs": runs_of_one,
     "triples": triples,
     "commits": commits,
 }

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import HeartbeatWriter
+from mirror_lib.facts import TopicPartition
 from mirror_lib.translate.mm2_format import decode_heartbeat
 from tests.compat.table import Row, Table, chosen_rows
 from tests.lab import dataset
@@ -73,7 +74,7 @@ class Pair:
     directory: Path
     made: Sequence[dataset.MadeTopic] = ()
     before: Work = field(default_factory=dict)
-    checkpointed: Dict[Tuple[str, int], int] = field(default_factory=dict)
+    checkpointed: Dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def config(self) -> str:
@@ -186,7 +187,7 @@ def test_plan_of_a_copied_flow_changes_nothing(pair: Pair, table: Table, capsys:
         assert plan["changes"] == {}
 
 
-def on_target(pair: Pair) -> Mapping[Tuple[str, int], Tuple[int, str]]:
+def on_target(pair: Pair) -> Mapping[TopicPartition, Tuple[int, str]]:
     partitions = {f"source.{each.name}": each.partitions for each in pair.made if each.name in GROUP_TOPICS}
     return {(at[0], at[1]): found for at, found in committed(pair.target, GROUP, partitions).items()}
 

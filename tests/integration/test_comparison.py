@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Sequence, cast
 import pytest
 
 from mirror_lib.local_rows import local_rows
-from mirror_lib.state.records import OffsetSync, packed
+from mirror_lib.state.intervals import PartitionMap
 from mirror_lib.verify.comparison import compare
 from mirror_lib.verify.copied_range import Bounds, CopiedRange
 from mirror_lib.verify.digests import DigestReader, Slice
@@ -58,7 +58,7 @@ def test_key_that_was_deleted_and_cleaned_on_the_target_is_not_lost_where_the_so
         topic="orders",
         remote_topic="A.orders",
         partition=0,
-        runs=packed("orders", 0, [OffsetSync("orders", 0, 0, 0, 3)]),
+        runs=PartitionMap.of([(0, 0, 3)]),
         source=Bounds(0, 0, 3, 4, 4),
         remote=Bounds(0, 0, 3, 3, 3),
         source_compacted=True,

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
+from mirror_lib.facts import TopicPartition
 from mirror_lib.translate.mm2_format import decode_checkpoint
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import driver
@@ -89,7 +90,7 @@ def configs_of(broker: KafkaBroker, topic: str) -> Dict[str, str]:
     return {key: entry.value for key, entry in found.items()}
 
 
-def count_of(found: Mapping[Tuple[str, int], Sequence[object]]) -> int:
+def count_of(found: Mapping[TopicPartition, Sequence[object]]) -> int:
     return sum(len(records) for records in found.values())
 
 

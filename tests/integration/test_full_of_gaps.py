@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from mirror_lib.replicate.lane import copy_lanes
 from mirror_lib.replicate.lanes import TaskPlan, TaskReport
+from mirror_lib.state.intervals import Runs
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import next_plan, task_plans
@@ -41,9 +42,7 @@ def flow(
 
 def syncs_of(report: TaskReport) -> List[Tuple[int, int, int, int]]:
     return [
-        (sync.partition, sync.upstream_offset, sync.downstream_offset, sync.record_count)
-        for syncs in report.syncs
-        for sync in syncs
+        (syncs.partition, *run) for syncs in report.syncs for run in Runs(syncs.flat)
     ]
 
 

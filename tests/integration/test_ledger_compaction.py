@@ -8,7 +8,7 @@ import uuid
 from dataclasses import astuple, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 from delta.tables import DeltaTable
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
 from mirror_lib.state.compaction import Choice, LedgerCompaction, merged_ranges
+from mirror_lib.state.intervals import PartitionMap
 from mirror_lib.state.ledger_stream import CHANGES, LedgerStream
 from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.state.records import LedgerRow, PartitionKey, Position, RangePositions, Stand, TopicPair
@@ -63,8 +64,17 @@ class Ledger:
         self.compaction.merge(self.choice())
 
     def facts(self) -> Sequence[object]:
-        """What a driver hears at its start, and a translator."""
-        return self.table.positions(FLOW), self.table.triples(FLOW)
+        """What a driver is given at its start, and a translator: the runs, or that the rows contradict each other."""
+        said: Dict[PartitionKey, object] = {}
+        for of, flat in self.table.triples(FLOW).items():
+            try:
+                said[of] = list(PartitionMap.of_flat(flat))
+            except StateError:
+                said[of] = "contradiction"
+        return self.table.positions(FLOW), said
+
+    def runs(self) -> List[Tuple[int, ...]]:
+        return list(PartitionMap.of_flat(self.table.triples(FLOW)[key(0)]))
 
     def rows(self) -> DataFrame:
         return self.spark.read.format("delta").load(self.table.path)
@@ -133,10 +143,7 @@ def test_merging_is_one_commit_and_rows_that_came_meanwhile_stay(ledger: Ledger)
 
     ledger.compaction.merge(found)
 
-    assert [(sync.upstream_offset, sync.record_count) for sync in ledger.table.runs(FLOW, "orders", 0)] == [
-        (0, 40),
-        (50, 5),
-    ]
+    assert ledger.runs() == [(0, 0, 40), (50, 40, 5)]
     assert DeltaTable.forPath(ledger.spark, ledger.table.path).history().count() == commits + 1
 
 
@@ -257,7 +264,7 @@ def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) 
     for thread in threads:
         thread.join()
 
-    assert [(sync.upstream_offset, sync.record_count) for sync in ledger.table.runs(FLOW, "orders", 0)] == [(0, 50)]
+    assert ledger.runs() == [(0, 0, 50)]
     assert ledger.table.positions(FLOW) == {key(0): Position(50, 50), key(1): Position(25, 15)}
     assert all("oncurrent" in str(error) for error in refused)
 

@@ -9,7 +9,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.log.connection import LogClient, Network, Partition
+from mirror_lib.facts import TopicPartition
+from mirror_lib.log.connection import LogClient, Network
 from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, fetched
 from mirror_lib.log.fetch_request import (
     LAST_EPOCH,
@@ -56,7 +57,7 @@ def test_a_glance_at_many_logs_hides_nothing(
             producer.produce(topic, b"v" * size, partition=number)
             assert producer.flush(30) == 0  # a record batch for each record
     client.refresh_leaders([topic], time.monotonic() + 30)
-    positions: Dict[Partition, int] = {(topic, number): 0 for number in range(6)}
+    positions: Dict[TopicPartition, int] = {(topic, number): 0 for number in range(6)}
     positions.update({(topic, ALL_READ): 1, (topic, LOST): 5})
 
     seen = glances(client, positions, READ_UNCOMMITTED)
@@ -80,7 +81,7 @@ class Asking:
         self._session = FetchSession()
         self.asked = Asked()
 
-    def __call__(self, wanted: Dict[Partition, int]) -> Optional[Dict[Partition, Fetched]]:
+    def __call__(self, wanted: Dict[TopicPartition, int]) -> Optional[Dict[TopicPartition, Fetched]]:
         """What is said of each partition that is spoken of; None where the session was forgotten."""
         self.asked = self._session.ask(wanted)
         answer = self.send(self.asked)

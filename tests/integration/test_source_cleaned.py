@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from mirror_lib.replicate.lane import copy_lanes
 from mirror_lib.replicate.lanes import TaskReport
+from mirror_lib.state.intervals import Runs
 from tests.lab.brokers import KafkaBroker
 from tests.lab.dataset import COMPACT_QUICKLY, set_configs, wait_compacted
 from tests.lab.one_flow import OneFlow
@@ -61,7 +62,7 @@ def test_source_that_was_cleaned_behind_a_crash_is_gone_on_with(flow: OneFlow) -
     assert part.stopped is None and not part.incidents
     assert (report.recovered, report.records, part.position) == (COPIED, len(LATER), COPIED + len(LATER))
     assert copies(flow) == [*before, *LATER]
-    assert sum(sync.record_count for syncs in report.syncs for sync in syncs) == len(copies(flow))
+    assert sum(run.record_count for syncs in report.syncs for run in Runs(syncs.flat)) == len(copies(flow))
 
 
 def test_stranger_on_the_remote_log_of_a_cleaned_source_is_refused(flow: OneFlow) -> None:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Dict, Iterator, Mapping, Sequence, cast
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, cast
 
 import pytest
 from delta.tables import DeltaTable
@@ -27,8 +27,9 @@ from mirror_lib.replicate import signs
 from mirror_lib.state import folders
 from mirror_lib.state.folders import drop_folder
 from mirror_lib.state.incidents import IncidentTable
+from mirror_lib.state.intervals import PartitionMap
 from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, MirrorRun, OffsetSync, PartitionKey, Position
+from mirror_lib.state.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position
 from mirror_lib.state.runs import RunTable
 from mirror_lib.state.tables import own_session
 from mirror_lib.state.topic_acls import TopicAclTable
@@ -43,10 +44,6 @@ KEY = PartitionKey("source-id", "remote-id", "orders", 0)
 
 def row(upstream: int, downstream: int, count: int, partition: int = 0, source_id: str = "source-id") -> LedgerRow:
     return LedgerRow("orders", "primary.orders", partition, source_id, "remote-id", upstream, downstream, count)
-
-
-def sync(upstream: int, downstream: int, count: int) -> OffsetSync:
-    return OffsetSync("orders", 0, upstream, downstream, count)
 
 
 class Ledger:
@@ -64,6 +61,9 @@ class Ledger:
     def append_as(self, number: int, rows: Sequence[LedgerRow], flow: str = FLOW, batch_id: int = 0) -> None:
         self.table.append(flow, rows, run_id=self.run_id, append_number=number, query_id="q", batch_id=batch_id)
 
+    def runs(self, key: PartitionKey = KEY) -> List[Tuple[int, ...]]:
+        return list(PartitionMap.of_flat(self.table.triples(FLOW)[key]))
+
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[str]:
@@ -79,8 +79,7 @@ def test_a_ledger_that_was_never_written_is_empty_and_stays_absent(ledger: Ledge
     ledger.append()
 
     assert ledger.table.positions(FLOW) == {}
-    assert ledger.table.runs(FLOW, "orders", 0) == ()
-    assert ledger.table.syncs(FLOW) == {}
+    assert ledger.table.triples(FLOW) == {}
     assert ledger.table.upstream_of(FLOW, KEY, 5) is None
     assert ledger.table.first(FLOW, KEY) is None
     ledger.table.void_from(FLOW, KEY, 5)
@@ -98,13 +97,14 @@ def test_the_positions_are_the_ends_of_what_ends_last_downstream(ledger: Ledger)
     }
 
 
-def test_a_topic_created_anew_has_a_position_of_its_own_and_runs_shows_the_present_one(ledger: Ledger) -> None:
+def test_a_topic_created_anew_has_a_position_and_runs_of_its_own(ledger: Ledger) -> None:
     ledger.append(row(0, 0, 500))
     ledger.append(row(0, 500, 3, source_id="new-id"))
 
     assert ledger.table.positions(FLOW)[KEY] == Position(500, 500)
     assert ledger.table.positions(FLOW)[PartitionKey("new-id", "remote-id", "orders", 0)] == Position(3, 503)
-    assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 500, 3),)
+    assert ledger.runs() == [(0, 0, 500)]
+    assert ledger.runs(replace(KEY, source_topic_id="new-id")) == [(0, 500, 3)]
 
 
 def protocol(folder: Path) -> Dict[str, object]:
@@ -183,7 +183,7 @@ def test_a_retried_append_is_taken_once(ledger: Ledger, spark: SparkSession) -> 
     for _ in range(3):
         ledger.append_as(0, [row(0, 0, 10)])
 
-    assert {key: tuple(own) for key, own in ledger.table.syncs(FLOW).items()} == {KEY: (sync(0, 0, 10),)}
+    assert ledger.table.triples(FLOW) == {KEY: array("q", (0, 0, 10))}
     assert spark.read.format("delta").load(ledger.table.path).count() == 1
 
 
@@ -242,7 +242,7 @@ def test_runs_come_merged_and_in_order(ledger: Ledger) -> None:
     ledger.append(row(10, 11, 5), row(0, 0, 5))
     ledger.append(row(15, 16, 5), row(5, 5, 5))
 
-    assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 0, 10), sync(10, 11, 10))
+    assert ledger.runs() == [(0, 0, 10), (10, 11, 10)]
 
 
 def test_after_a_lost_tail_copying_starts_at_the_first_record_that_is_gone(ledger: Ledger) -> None:
@@ -260,7 +260,7 @@ def test_voiding_cuts_the_run_it_meets_and_forgets_what_lies_beyond(ledger: Ledg
 
     ledger.table.void_from(FLOW, KEY, 14)
 
-    assert ledger.table.runs(FLOW, "orders", 0) == (sync(0, 0, 10), sync(12, 10, 4))
+    assert ledger.runs() == [(0, 0, 10), (12, 10, 4)]
     assert ledger.table.positions(FLOW)[KEY] == Position(16, 14)
     assert ledger.table.positions(FLOW)[other.key] == Position(100, 100)
 

@@ -14,6 +14,7 @@ import pytest
 from mirror_lib.replicate.lane import copy_lanes
 from mirror_lib.replicate.lanes import NO_END, TaskPlan, TaskReport
 from mirror_lib.replicate.reporting import Listener
+from mirror_lib.state.intervals import Runs
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint, Driver, driver
 from tests.lab.flow_lab import FlowLab, values
@@ -83,10 +84,7 @@ def all_copied(flow: OneFlow) -> bool:
 
 def assert_told_of_everything(flow: OneFlow, reports: List[TaskReport]) -> None:
     rows = [
-        (sync.partition, sync.upstream_offset, sync.downstream_offset, sync.record_count)
-        for report in reports
-        for syncs in report.syncs
-        for sync in syncs
+        (syncs.partition, *run) for report in reports for syncs in report.syncs for run in Runs(syncs.flat)
     ]
     source, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
     assert lies(rows, source, remote) == []

@@ -19,6 +19,7 @@ from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.replicate.starts import read_note
 from mirror_lib.state.offset_syncs import OffsetSyncTable
 from mirror_lib.state.records import LedgerRow
@@ -118,13 +119,13 @@ def grown(mirrormaker: MirrorMaker, count: Callable[[], int], what: str) -> None
     mirrormaker.wait_until(lambda: count() > enough, what)
 
 
-def kept_positions(lab: GroupLab) -> Mapping[Tuple[str, int], int]:
+def kept_positions(lab: GroupLab) -> Mapping[TopicPartition, int]:
     """What MirrorMaker says it has copied, read by a reader of our own: the next upstream offsets."""
     try:
         logs = read_topic(lab.target, "mm2-offsets.source.internal")
     except KeyError:
         return {}
-    kept: Dict[Tuple[str, int], int] = {}
+    kept: Dict[TopicPartition, int] = {}
     for record in (record for log in logs.values() for record in log.values()):
         connector, at = json.loads(record.key or b"[]")
         if connector == "MirrorSourceConnector":

@@ -35,8 +35,8 @@ from tests.lab.takeover_lab import Takeover
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from mirror_lib.state.intervals import Numbers
     from mirror_lib.state.records import LedgerRow, PartitionKey
-    from mirror_lib.translate.partition_map import Offsets
 
 MakeLab = Callable[..., JobLab]
 
@@ -139,7 +139,7 @@ def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
         handed.append(len(rows))
         add_rows(translation, rows)
 
-    def seen_read(table: OffsetSyncTable, flow: str) -> Mapping[PartitionKey, Offsets]:
+    def seen_read(table: OffsetSyncTable, flow: str) -> Mapping[PartitionKey, Numbers]:
         reads.append(flow)
         return triples(table, flow)
 
@@ -310,7 +310,7 @@ def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
 
         return start_once(flow, ledger, checkpoint, counted)
 
-    def not_asked(table: OffsetSyncTable, flow: str) -> Mapping[PartitionKey, Offsets]:
+    def not_asked(table: OffsetSyncTable, flow: str) -> Mapping[PartitionKey, Numbers]:
         raise AssertionError("the ledger was read without the stream")
 
     for written in (50, 100, 150):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set
 
 from confluent_kafka import Consumer, KafkaError
 
+from mirror_lib.facts import TopicPartition
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
 from tests.lab.readers import LogRecord, read_topic, record_of
 
 PATIENCE_SECONDS = 60.0
-Partition = Tuple[str, int]
-Work = Dict[Partition, List[LogRecord]]
+Work = Dict[TopicPartition, List[LogRecord]]
 
 
 def work(broker: KafkaBroker, group: str, topics: Sequence[str], most: Optional[int] = None) -> Work:
@@ -42,7 +42,7 @@ def work(broker: KafkaBroker, group: str, topics: Sequence[str], most: Optional[
 
 def _read(consumer: Consumer, topics: Sequence[str], most: Optional[int]) -> Work:
     known = consumer.list_topics(timeout=30).topics
-    unfinished: Set[Partition] = {(topic, number) for topic in topics for number in known[topic].partitions}
+    unfinished: Set[TopicPartition] = {(topic, number) for topic in topics for number in known[topic].partitions}
     read: Work = defaultdict(list)
     count, patient_until = 0, time.monotonic() + PATIENCE_SECONDS
     while unfinished and (most is None or count < most):

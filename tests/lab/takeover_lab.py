@@ -6,13 +6,14 @@ import json
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Sequence
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.loader import load
+from mirror_lib.facts import TopicPartition
 from mirror_lib.takeover.flow import FlowTakeover
 from mirror_lib.takeover.origin import parse_origin
 from mirror_lib.takeover.report import PartitionTakeover
@@ -74,7 +75,7 @@ class Takeover:
             takeover = FlowTakeover(config, flow, lab.spark, source, target, parse_origin(origin, **named), compare)
             self.decided = takeover.look()
             self.written = takeover.execute(self.decided) if execute else 0
-        self.by_partition: Dict[Tuple[str, int], PartitionTakeover] = {
+        self.by_partition: Dict[TopicPartition, PartitionTakeover] = {
             (each.key.source_topic.replace(f"{NAME}.", ""), each.key.partition): each for each in self.decided
         }
 

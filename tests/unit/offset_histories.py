@@ -11,7 +11,8 @@ from typing import Dict, FrozenSet, List, Sequence, Tuple
 
 from hypothesis import strategies as st
 
-from mirror_lib.translate.partition_map import Triple
+# Upstream offset, downstream offset and record count of a row of the ledger.
+Triple = Tuple[int, int, int]
 
 RECORD, SKIPPED, MARKER, CUT = "record", "skipped", "marker", "cut"
 # What may lie in a source's log and is not copied: nobody reads it either.

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
 from mirror_lib.state.arrow_runs import KEY, NUMBERS, joined, runs_by_key
-from mirror_lib.translate.partition_map import PartitionMap, Triple
-from tests.unit.offset_histories import History, histories
+from mirror_lib.state.intervals import PartitionMap, Run
+from tests.unit.offset_histories import History, Triple, histories
 
 Row = Tuple[int, int, int, int]
 
@@ -27,8 +27,8 @@ def table(*batches: Sequence[Row]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def runs(rows: pa.Table) -> Dict[int, List[Triple]]:
-    return {key: list(zip(flat[0::3], flat[1::3], flat[2::3])) for key, flat in runs_by_key(rows).items()}
+def runs(rows: pa.Table) -> Dict[int, List[Run]]:
+    return {key: list(PartitionMap.of_flat(flat)) for key, flat in runs_by_key(rows).items()}
 
 
 def test_rows_that_continue_each_other_are_one_run_wherever_they_stand() -> None:

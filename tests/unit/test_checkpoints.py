@@ -8,10 +8,11 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
+from mirror_lib.facts import TopicPartition
+from mirror_lib.state.intervals import PartitionMap
 from mirror_lib.translate.mm2_format import Checkpoint, PointSync, encode_checkpoint, encode_offset_sync
 from mirror_lib.translate.mm2_topics import CheckpointBook, OffsetSyncBook
-from mirror_lib.translate.partition_map import PartitionMap, Triple
-from tests.unit.offset_histories import History, histories
+from tests.unit.offset_histories import History, Triple, histories
 
 ORDERS = ("orders", 0)
 
@@ -209,7 +210,7 @@ def _contradict(old: History, new: History) -> bool:
 
 
 def test_book_knows_other_partitions_apart() -> None:
-    maps: Mapping[Tuple[str, int], PartitionMap] = {
+    maps: Mapping[TopicPartition, PartitionMap] = {
         ORDERS: PartitionMap.of([(0, 0, 3)]),
         ("orders", 1): PartitionMap.of([(5, 0, 1)]),
         ("empty", 0): PartitionMap.of([(0, 0, 0)]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, Set
 
-from mirror_lib.log.connection import Partition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.fetch_request import BRIEF_WAIT_MS, MAX_WAIT_MS, FetchTurns
 
 ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)
@@ -12,7 +12,7 @@ ALL = [ORDERS, PAYMENTS, REFUNDS]
 NODE = 1
 
 
-def turns(turn: FetchTurns, times: int, wanted: List[Partition]) -> List[List[Partition]]:
+def turns(turn: FetchTurns, times: int, wanted: List[TopicPartition]) -> List[List[TopicPartition]]:
     return [turn.next(NODE, wanted, False).partitions for _ in range(times)]
 
 
@@ -39,7 +39,7 @@ def test_others_are_asked_for_between_two_questions_about_one_that_waits_for_tie
 
 
 def test_those_that_wait_for_tiered_storage_take_turns() -> None:
-    stored: Set[Partition] = {ORDERS, PAYMENTS}
+    stored: Set[TopicPartition] = {ORDERS, PAYMENTS}
     turn = FetchTurns(stored.__contains__)
     turn.answered(ALL, [], stored)
     assert turns(turn, 4, ALL) == [[ORDERS], [REFUNDS], [PAYMENTS], [REFUNDS]]

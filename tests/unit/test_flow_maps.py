@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 
+from mirror_lib.state.intervals import PartitionMap
 from mirror_lib.state.records import LedgerRow, PartitionKey
 from mirror_lib.translate.maps import FlowMaps, Reads
-from mirror_lib.translate.partition_map import PartitionMap
 
 KEY = PartitionKey("u1", "u2", "orders", 0)
 

@@ -6,14 +6,14 @@ from typing import Dict, List, Optional
 
 import pytest
 
-from mirror_lib.log.connection import Partition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.fetch import FETCH_BYTES, PARTITION_FETCH_BYTES
 from mirror_lib.replicate.gate import Gate
 from mirror_lib.replicate.rates import FLOW, RateShare, TaskRates
 
 MB = 1_000_000
-ORDERS: List[Partition] = [("orders", number) for number in range(4)]
-LOGS: List[Partition] = [("logs", number) for number in range(4)]
+ORDERS: List[TopicPartition] = [("orders", number) for number in range(4)]
+LOGS: List[TopicPartition] = [("logs", number) for number in range(4)]
 
 
 class Clock:
@@ -28,15 +28,15 @@ class Clock:
 class Log:
     """A source that answers at once: of `partitions` as much as it may, but whole batches of the first one at least."""
 
-    def __init__(self, gate: Gate, partitions: List[Partition], batch: int = 16_000) -> None:
+    def __init__(self, gate: Gate, partitions: List[TopicPartition], batch: int = 16_000) -> None:
         self.gate, self.partitions, self.batch = gate, partitions, batch
         self.brought: Dict[str, int] = {}
 
-    def ask(self, wanted: Optional[List[Partition]] = None, brokers: int = 1) -> int:
+    def ask(self, wanted: Optional[List[TopicPartition]] = None, brokers: int = 1) -> int:
         """Bytes that came for one request; 0 where the gate held it back."""
         granted = self.gate.grant(wanted or self.partitions, brokers)
         left = granted.total
-        came: Dict[Partition, int] = {}
+        came: Dict[TopicPartition, int] = {}
         for each, most in granted.each.items():
             if each in self.partitions:
                 came[each] = min(most, left) // self.batch * self.batch or (0 if came else self.batch)

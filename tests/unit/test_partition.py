@@ -15,7 +15,8 @@ from mirror_lib.log.fetch import Fetched
 from mirror_lib.replicate.lanes import NO_END
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.rejections import Rejections
-from mirror_lib.state.records import OffsetSync, PartitionKey
+from mirror_lib.state.intervals import Run
+from mirror_lib.state.records import PartitionKey
 from tests.unit.logs import Rec, batch_of, fetched, task_of
 
 REMOTE = ("A.orders", 0)
@@ -62,7 +63,7 @@ def test_acknowledged_batches_are_one_run_where_nothing_lies_between() -> None:
     for base in (7, 27, 47):
         send_all(copy)
         answer(copy, base)
-    assert list(copy.syncs) == [OffsetSync("orders", 0, 0, 7, 60)]
+    assert list(copy.syncs) == [Run(0, 7, 60)]
     assert stands(copy) == (60, 67, 60) and copy.finished(False)
 
 
@@ -92,7 +93,7 @@ def test_batch_that_landed_elsewhere_is_accepted_where_the_topic_is_shared() -> 
     copy.take(0, False, three_batches())
     send_all(copy)
     answer(copy, 5)
-    assert list(copy.syncs) == [OffsetSync("orders", 0, 0, 5, 20)]
+    assert list(copy.syncs) == [Run(0, 5, 20)]
 
 
 @pytest.mark.parametrize("code", [47, 90])
@@ -242,7 +243,7 @@ def test_what_was_told_is_not_told_again_and_a_stop_is_news() -> None:
     assert not copy.news() and copy.report().records == 0 and not len(copy.syncs)
     send_all(copy)
     answer(copy, 20)
-    assert list(copy.syncs) == [OffsetSync("orders", 0, 20, 20, 20)]
+    assert list(copy.syncs) == [Run(20, 20, 20)]
     copy.told()
     answer(copy, 40, error=10)
     assert copy.news()

@@ -11,9 +11,9 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.translate import partition_map
-from mirror_lib.translate.partition_map import PartitionMap, Place, Triple
-from tests.unit.offset_histories import History, histories
+from mirror_lib.state import intervals
+from mirror_lib.state.intervals import PartitionMap, Place
+from tests.unit.offset_histories import History, Triple, histories
 
 
 def mapped(history: History) -> PartitionMap:
@@ -207,14 +207,14 @@ def test_rows_that_are_added_anywhere_say_what_they_say_together_with_the_map(
 def test_rows_that_repeat_the_end_of_what_is_mapped_leave_its_front_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(12 * n, 11 * n, 10) for n in range(10_000)]
     known, handed = PartitionMap.of(rows), []
-    merged = partition_map._merged
+    merged = intervals._merged
 
     def counted(some: Iterable[Triple], where: str) -> Tuple[array[int], array[int], array[int]]:
         found = list(some)
         handed.append(len(found))
         return merged(found, where)
 
-    monkeypatch.setattr(partition_map, "_merged", counted)
+    monkeypatch.setattr(intervals, "_merged", counted)
     repeated = [*rows[-3:], (120_000, 110_000, 10)]
 
     assert said(rows, repeated) == PartitionMap.of([*rows, repeated[-1]])

@@ -13,8 +13,9 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.log.batch import Producer
 from mirror_lib.log.visible import Entry, entries
 from mirror_lib.replicate.encode import Encoder
-from mirror_lib.replicate.log_records import Match, Records
+from mirror_lib.replicate.log_records import Records
 from mirror_lib.replicate.recovery import reconcile
+from mirror_lib.state.intervals import Run
 from mirror_lib.state.records import Position
 from tests.unit.logs import (
     CONTROL,
@@ -75,16 +76,16 @@ def from_offset(batches: Sequence[LogBatch], offset: int) -> Iterator[Entry]:
     return entries(fetched([batch for batch in batches if batch.next > offset]))
 
 
-def reconciled(case: Interrupted) -> List[Match]:
+def reconciled(case: Interrupted) -> List[Run]:
     source, remote = (Records(from_offset(log, at), at) for log, at in zip((case.source, case.remote), case.start))
     return list(reconcile(source, remote, "A.orders-0", Position(*case.start), lambda: case.source[-1].next))
 
 
-def goes_on_at(case: Interrupted, matches: Sequence[Match]) -> int:
+def goes_on_at(case: Interrupted, matches: Sequence[Run]) -> int:
     return matches[-1].upstream_offset + matches[-1].record_count if matches else case.start[0]
 
 
-def assert_true(case: Interrupted, matches: Sequence[Match]) -> None:
+def assert_true(case: Interrupted, matches: Sequence[Run]) -> None:
     """Every match is what happened; nothing uncopied is passed over; nothing that is there is copied again.
 
     A copy of what the source's cleaner took is matched where nothing is, and before the place where it was only if the
@@ -107,7 +108,7 @@ def assert_true(case: Interrupted, matches: Sequence[Match]) -> None:
             assert case.pairs.get(offset) not in there, f"{offset} is doubled"
 
 
-def pairs_of(matches: Sequence[Match]) -> Iterator[Tuple[int, int]]:
+def pairs_of(matches: Sequence[Run]) -> Iterator[Tuple[int, int]]:
     for up, down, count in matches:
         yield from zip(range(up, up + count), range(down, down + count))
 
@@ -236,7 +237,7 @@ def test_log_that_nobody_touched_is_believed() -> None:
 
 def test_copied_batches_are_recognised_without_reading_their_records() -> None:
     case = interrupted([batch_of(n * 20, numbered(20, f"{n} ")) for n in range(3)], 1, 2)
-    assert reconciled(case) == [Match(20, 20, 20), Match(40, 40, 20)]
+    assert reconciled(case) == [Run(20, 20, 20), Run(40, 40, 20)]
 
 
 def test_target_that_sets_the_time_itself_is_believed_by_the_rest_of_the_record() -> None:

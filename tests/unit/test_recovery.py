@@ -14,7 +14,7 @@ from mirror_lib.log.connection import Disconnected, LogClient
 from mirror_lib.log.fetch import READ_COMMITTED
 from mirror_lib.replicate.partition import PartitionCopy
 from mirror_lib.replicate.recovery import Recovery
-from mirror_lib.state.records import OffsetSync
+from mirror_lib.state.intervals import Run
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, marker, task_of
 from tests.unit.test_reconcile import cleaned, interrupted
 
@@ -85,7 +85,7 @@ def test_remote_log_that_shows_less_than_its_leader_tells_is_looked_at_again(sho
     assert copy.stopped is None
     remote.batches = WRITTEN
     recovered(copy, remote)
-    assert list(copy.syncs) == [OffsetSync("orders", 0, 0, 0, 20)]
+    assert list(copy.syncs) == [Run(0, 0, 20)]
     assert (copy.acknowledged, copy.downstream) == (20, 21)
 
 

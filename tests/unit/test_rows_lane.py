@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import FencedError, RefusedError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.append import Acknowledgement
 from mirror_lib.log.batch import HEADER_SIZE, Producer, read_header
 from mirror_lib.log.connection import Disconnected
@@ -21,7 +22,8 @@ from mirror_lib.log.visible import Entry, entries
 from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges, Written, read_back
 from mirror_lib.rows.origin import Provenance, origin_of
-from mirror_lib.state.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident, OffsetSyncs
+from mirror_lib.state.intervals import Runs
+from mirror_lib.state.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
 
 SOURCE, OTHER, REMOTE = ("orders", 0), ("orders", 1), ("A.orders", 0)
@@ -76,7 +78,7 @@ def test_each_source_partition_has_its_own_highest_origin_where_several_come_tog
 @given(st.lists(st.tuples(st.sampled_from([SOURCE, OTHER]), st.integers(0, 99)), max_size=30))
 def test_highest_origin_is_that_of_all_records_in_whatever_order_they_lie(written: List[Any]) -> None:
     log = [copies(100 + at, offset, partition=source[1]) for at, (source, offset) in enumerate(written)]
-    highest: Dict[Tuple[str, int], int] = {}
+    highest: Dict[TopicPartition, int] = {}
     for source, offset in written:
         highest[source] = max(offset, highest.get(source, -1))
     assert found(log, PLACED).highest == highest
@@ -154,7 +156,7 @@ class Driven:
         self.lane.go_on(end)
         return self
 
-    def feed(self, *offsets: int, source: Tuple[str, int] = SOURCE, failures: Sequence[Tuple[int, str]] = ()) -> Driven:
+    def feed(self, *offsets: int, source: TopicPartition = SOURCE, failures: Sequence[Tuple[int, str]] = ()) -> Driven:
         self.lane.take(source, rows(*offsets, source=source), failures)
         return self
 
@@ -180,7 +182,7 @@ class Driven:
         return [(at, int(origin.split(b"/")[3])) for at, origin in self.log]
 
 
-def rows(*offsets: int, source: Tuple[str, int] = SOURCE, large: Sequence[int] = ()) -> RowColumns:
+def rows(*offsets: int, source: TopicPartition = SOURCE, large: Sequence[int] = ()) -> RowColumns:
     """Those at the offsets `large` have 2000 bytes."""
     if not offsets:
         return NO_ROWS
@@ -541,7 +543,4 @@ def test_rows_are_there_once_and_in_order_wherever_attempts_are_killed(
     report = lane.report()
     assert (report.position, report.stopped) == (20, None)
     pairs = {record.offset: each.offset for record, each in zip(records, origins) if each is not None}
-    told = OffsetSyncs(*SOURCE, report.syncs)
-    assert {
-        sync.downstream_offset + n: sync.upstream_offset + n for sync in told for n in range(sync.record_count)
-    } == pairs
+    assert {down + n: up + n for up, down, count in Runs(report.syncs) for n in range(count)} == pairs

@@ -10,41 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.replicate.lanes import from_text, nothing_copied, to_text
-from mirror_lib.replicate.sync_runs import MOST_SYNCS, MOST_SYNCS_OF_STAGE, SyncRuns, gathered, most_syncs
-from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSync, Position
+from mirror_lib.state.intervals import Runs
+from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSyncs, Position
 from mirror_lib.state.run_rows import RunRows, parts
 
 ROW = 24
 
 
-def runs_of(*syncs: Tuple[int, int, int], partition: int = 0) -> SyncRuns:
-    found = SyncRuns(("orders", partition))
+def runs_of(*syncs: Tuple[int, int, int]) -> Runs:
+    found = Runs()
     for sync in syncs:
-        found.add(*sync)
+        found.append(*sync)
     return found
 
 
 def test_runs_that_touch_on_both_sides_are_one() -> None:
-    told = list(runs_of((0, 5, 10), (10, 15, 1), (12, 16, 4), (16, 21, 2)))
-    assert told == [OffsetSync("orders", 0, *sync) for sync in ((0, 5, 11), (12, 16, 4), (16, 21, 2))]
+    runs = runs_of((0, 5, 10), (10, 15, 1), (12, 16, 4), (16, 21, 2))
+    assert list(runs) == [(0, 5, 11), (12, 16, 4), (16, 21, 2)]
+    assert (len(runs), runs.upstream_end) == (3, 18)
 
 
-def test_what_was_told_stays_as_it_was_when_more_comes() -> None:
+def test_runs_that_are_taken_back_to_what_they_were_resume_there() -> None:
     runs = runs_of((0, 0, 10))
-    told = runs.now()
-    runs.add(10, 10, 5)
-    runs.clear()
-    assert [sync.record_count for sync in told] == [10] and not len(runs)
-
-
-def test_partitions_of_which_nothing_was_acknowledged_are_not_told() -> None:
-    (told,) = gathered([runs_of(), runs_of((0, 0, 1), partition=1)])
-    assert list(told) == [OffsetSync("orders", 1, 0, 0, 1)]
-
-
-def test_what_reaches_the_driver_at_once_is_shared_out_among_many_tasks() -> None:
-    assert [most_syncs(tasks) for tasks in (0, 1, 8)] == [MOST_SYNCS] * 3
-    assert [tasks * most_syncs(tasks) for tasks in (16, 64, 1000)] == [MOST_SYNCS_OF_STAGE] * 3
+    before = runs.tobytes()
+    runs.append(10, 10, 5)
+    again = Runs(before)
+    again.append(10, 10, 1)
+    assert [run.record_count for each in (Runs(before), runs, again) for run in each] == [10, 15, 11]
 
 
 offsets = st.integers(0, 2**61)
@@ -52,14 +44,14 @@ offsets = st.integers(0, 2**61)
 
 @given(st.lists(st.tuples(offsets, offsets, st.integers(0, 2**61))))
 def test_a_report_brings_them_to_the_driver_as_they_are(syncs: List[Tuple[int, int, int]]) -> None:
-    report = replace(nothing_copied(3), syncs=gathered([runs_of(*syncs), runs_of((7, 8, 9), partition=1)]))
+    told = [OffsetSyncs("orders", n, runs_of(*own).tobytes()) for n, own in enumerate((syncs, [(7, 8, 9)]))]
+    report = replace(nothing_copied(3), syncs=tuple(told))
     assert from_text(to_text(report)) == report
 
 
 def test_ledger_rows_of_a_partition_say_where_the_last_of_them_ends() -> None:
     syncs = ((0, 0, 10), (20, 11, 5))
-    (told,) = gathered([runs_of(*syncs)])
-    runs = LedgerRuns("orders", "A.orders", 0, "a", "b", told.flat)
+    runs = LedgerRuns("orders", "A.orders", 0, "a", "b", runs_of(*syncs).tobytes())
     assert list(runs.rows()) == [LedgerRow("orders", "A.orders", 0, "a", "b", *sync) for sync in syncs]
     assert (len(runs), runs.end) == (2, Position(25, 16))
 

@@ -16,7 +16,8 @@ from mirror_lib.facts import OffsetRange
 from mirror_lib.log.batch import Record
 from mirror_lib.log.reencode import read_records
 from mirror_lib.log.visible import entries
-from mirror_lib.replicate.log_records import Match, Records
+from mirror_lib.replicate.log_records import Records
+from mirror_lib.state.intervals import Run
 from mirror_lib.state.records import PartitionKey, Position
 from mirror_lib.takeover.origin import Origin, offset_syncs_places, parse_origin
 from mirror_lib.takeover.positions import (
@@ -28,7 +29,7 @@ from mirror_lib.takeover.positions import (
 )
 from mirror_lib.takeover.report import PartitionTakeover, takeover_json, takeover_lines
 from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, moved, told_anchors
-from mirror_lib.takeover.walk import Anchor, Proven, Restarts, Unproven, is_copy, walk
+from mirror_lib.takeover.walk import Proven, Restarts, Unproven, is_copy, walk
 from mirror_lib.translate.mm2_format import PointSync, encode_offset_sync
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
@@ -46,7 +47,7 @@ class Copied:
     lives: Sequence[Tuple[int, int]]
     lag: int = 5
     remote: List[LogBatch] = field(default_factory=list)
-    syncs: List[Anchor] = field(default_factory=list)
+    syncs: List[Position] = field(default_factory=list)
     pairs: List[Tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class Copied:
                 self.remote.append(batch_of(at, [rec]))
                 self.pairs.append((upstream, at))
                 if told is None or at - told >= self.lag:
-                    self.syncs.append(Anchor(upstream, at))
+                    self.syncs.append(Position(upstream, at))
                     told = at
 
     @property
@@ -73,7 +74,7 @@ class Copied:
 
     # What `PartitionLogs` offers.
 
-    def walk(self, anchor: Anchor, restarts: Restarts) -> Proven:
+    def walk(self, anchor: Position, restarts: Restarts) -> Proven:
         return walk(self._open, _open(self.remote, anchor.downstream_offset), anchor, restarts)
 
     def source_records(self, start: int, until: int) -> List[Record]:
@@ -155,7 +156,7 @@ def test_records_that_were_written_behind_the_kept_position_are_found() -> None:
     case = Copied(source_of(30), [(0, 23)])
     verdict = decide(case.known(17), case)
     assert_true(case, verdict)
-    assert verdict.goes_on_at == Position(23, 23) and verdict.tail == 6 and verdict.runs == (Match(0, 0, 23),)
+    assert verdict.goes_on_at == Position(23, 23) and verdict.tail == 6 and verdict.runs == (Run(0, 0, 23),)
 
 
 def test_going_on_at_the_kept_position_itself_would_double_records() -> None:
@@ -240,12 +241,12 @@ def test_target_that_stamps_its_records_keeps_only_their_bytes() -> None:
 def test_nothing_is_said_of_what_lies_before_a_hole_in_the_remote_log_and_compaction_makes_none() -> None:
     case = Copied(source_of(200), [(0, 80), (100, 200)])
     with pytest.raises(Unproven, match="what the source has from 80 on is not before it"):
-        case.walk(Anchor(0, 0), Restarts({}, frozenset([100])))
+        case.walk(Position(0, 0), Restarts({}, frozenset([100])))
     verdict = decide(case.known(200, earlier=[100], compare=1000), case)
     assert (verdict.action, verdict.older) == (TAKE_OVER, True) and verdict.runs[0].upstream_offset >= 100
     compacted = Copied(source_of(200), [(0, 200)])
     compacted.remote = compacted.remote[:80] + compacted.remote[100:]
-    assert compacted.walk(Anchor(0, 0), Restarts({100: frozenset([100])})).upstream_end == 200
+    assert compacted.walk(Position(0, 0), Restarts({100: frozenset([100])})).upstream_end == 200
 
 
 def test_records_that_are_alike_are_not_guessed_at_where_the_writer_began_again() -> None:
@@ -253,7 +254,7 @@ def test_records_that_are_alike_are_not_guessed_at_where_the_writer_began_again(
     case = Copied(alike, [(0, 100), (60, 100)])
     case.remote = [replace(batch, attributes=LOG_APPEND_TIME, appended_at=NOON + 77) for batch in case.remote]
     with pytest.raises(Unproven, match="may be the source's at offset 100 or 60, which are alike"):
-        case.walk(Anchor(0, 0), Restarts({100: frozenset([60])}))
+        case.walk(Position(0, 0), Restarts({100: frozenset([60])}))
     # From the restart on there is nothing to guess.
     assert_true(case, decide(case.known(100, earlier=[60], compare=1000), case))
 

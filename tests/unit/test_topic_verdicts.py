@@ -7,7 +7,8 @@ from typing import Dict, Tuple
 import pytest
 
 from mirror_lib.facts import TopicDescription
-from mirror_lib.state.records import OffsetSync, OffsetSyncs, PartitionKey
+from mirror_lib.state.intervals import NO_RUNS
+from mirror_lib.state.records import PartitionKey
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.copied_range import Bounds, CopiedRange
 from mirror_lib.verify.flow import ANOTHER_TOPIC, EXTRA, NO_LOG, topic_verdicts
@@ -21,11 +22,9 @@ from mirror_lib.verify.verdicts import (
     VerifyReport,
 )
 
-NO_RUNS = OffsetSyncs("orders", 0, b"")
-
 ORDERS = CopiedTopic(TopicDescription("orders", "id", 2), "there", "remote id", 2)
-ROW = (OffsetSync("orders", 0, 0, 0, 5),)
-Ledger = Dict[PartitionKey, Tuple[OffsetSync, ...]]
+ROW = (0, 0, 5)
+Ledger = Dict[PartitionKey, Tuple[int, int, int]]
 
 
 def ledger(*partitions: int, source: str = "id", remote: str = "remote id") -> Ledger:

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
 )
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, OffsetRange
+from mirror_lib.state.intervals import PartitionMap
 from mirror_lib.state.records import GroupOffset
 from mirror_lib.translate.decisions import only_we_moved
-from mirror_lib.translate.partition_map import PartitionMap, Triple
 from mirror_lib.translate.verdicts import (
     MENDED,
     TO_DOWNSTREAM,
@@ -30,7 +30,7 @@ from mirror_lib.translate.verdicts import (
     TranslationRules,
     translate,
 )
-from tests.unit.offset_histories import History, histories
+from tests.unit.offset_histories import History, Triple, histories
 
 RUN = PartitionMap.of([(100, 50, 10), (120, 62, 10)])
 LOG = OffsetRange(50, 72)

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 from kafka.future import Future
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.append import IN_FLIGHT, Appender
-from mirror_lib.log.connection import Partition
 from mirror_lib.log.fetch import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher, Grant
 from mirror_lib.log.fetch_answer import FetchAnswer, PartAnswer, TopicAnswer
 from mirror_lib.log.produce_request import Batch
@@ -37,7 +37,7 @@ class Target:
 
     alias = "target"
 
-    def leader(self, partition: Partition) -> int:
+    def leader(self, partition: TopicPartition) -> int:
         return 1
 
     def send(self, node: int, request: Any) -> Any:
@@ -54,7 +54,7 @@ def test_partitions_with_large_batches_take_turns_at_being_appended_to() -> None
 class Wanting:
     """A partition of the source that always wants more."""
 
-    def __init__(self, source: Partition) -> None:
+    def __init__(self, source: TopicPartition) -> None:
         self.source = source
         self.fetch_position = 0
 
@@ -72,10 +72,10 @@ class Source:
 
     def __init__(self, brings: Mapping[str, bytes]) -> None:
         self._brings = brings
-        self.asked: List[Sequence[Partition]] = []
+        self.asked: List[Sequence[TopicPartition]] = []
         self.open: Dict[int, Any] = {}
 
-    def leader(self, partition: Partition) -> int:
+    def leader(self, partition: TopicPartition) -> int:
         return 2 if partition[0] == "slow" else 1
 
     def topic_ids(self, topics: object) -> Mapping[str, object]:
@@ -100,12 +100,12 @@ class Bounded:
     def __init__(self) -> None:
         self.brokers: List[int] = []
 
-    def grant(self, wanted: Sequence[Partition], brokers: int) -> Grant:
+    def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
         self.brokers.append(brokers)
         each = {part: 1000 for part in wanted if part[0] != "big" or self.brokers == [brokers]}
         return Grant(1_000_000 if each else 0, each)
 
-    def settle(self, granted: Grant, brought: Mapping[Partition, int]) -> None:
+    def settle(self, granted: Grant, brought: Mapping[TopicPartition, int]) -> None:
         pass
 
     def forget_asked(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+from itertools import chain
 from typing import Optional, Sequence, Tuple
 
 import pytest
 
 from mirror_lib.facts import OffsetRange
-from mirror_lib.state.records import OffsetSync, packed
 from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.verdicts import (
     Difference,
@@ -86,7 +87,7 @@ def ranged(
     source_compacted: bool = False,
     from_the_start: bool = True,
 ) -> CopiedRange:
-    syncs = packed("orders", 0, (OffsetSync("orders", 0, *run) for run in runs))
+    syncs = array("q", chain.from_iterable(runs))
     logs = (OffsetRange(*source), OffsetRange(*remote))
     return copied_range(
         CopiedPartition("orders", "a.orders", 0, syncs, *logs, source_compacted, False, from_the_start, False)

@@ -15,6 +15,7 @@ from kafka.protocol.api_header import ResponseHeader
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceRequest as KafkasProduceRequest
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.log.fetch_answer import BY_TOPIC_ID, KNOWS_LOG_START, KNOWS_NEAREST, KNOWS_SESSIONS, read_answer
 from mirror_lib.log.produce_request import ProduceRequest
 from mirror_lib.log.wire import BEGINNING_BYTES, BrokerLoop, BulkTransport, FrameProtocol
@@ -73,7 +74,7 @@ def test_an_answer_that_is_cut_off_is_refused() -> None:
 
 @pytest.mark.parametrize("version", range(3, 9))
 def test_a_request_in_pieces_is_what_kafkas_own_class_reads(version: int) -> None:
-    batches: List[Tuple[Tuple[str, int], Tuple[bytes, ...]]] = [
+    batches: List[Tuple[TopicPartition, Tuple[bytes, ...]]] = [
         (("orders", 1), (b"head", b"payload")),
         (("orders", 7), (b"built",)),
         (("päyments", 0), (b"h", b"p")),

@@ -414,16 +414,16 @@ def test_equal_record_before_which_no_orphan_has_room_is_not_the_copied_one() ->
     """The copy at offset 1 has no source record, so offset 0 cannot be the place of the copy that comes after it."""
     tombstones = [Rec(None, b"3"), Rec(None, b"2"), Rec(None, b"3")]
     case = only_left(tombstones, source=[0], remote=[1, 2], copied=3)
-    assert reconciled(case) == [Match(1, 1, 1), Match(2, 2, 1)]
+    assert reconciled(case) == [Run(1, 1, 1), Run(2, 2, 1)]
     # The control: an offset that compaction emptied before the equal record is room for the orphan.
     case = only_left([Rec(None, b"1"), Rec(None, b"2"), Rec(None, b"3")], source=[2], remote=[1, 2], copied=3)
-    assert reconciled(case) == [Match(1, 1, 1), Match(2, 2, 1)]
+    assert reconciled(case) == [Run(1, 1, 1), Run(2, 2, 1)]
 
 
 def test_each_of_several_copies_without_a_source_record_has_its_match() -> None:
     records = [Rec(b"v", b"%d" % (n % 4), NOON + n) for n in range(8)]
     case = only_left(records, source=[4, 5, 6, 7], remote=[0, 1, 2, 3, 4], copied=5)
-    assert reconciled(case) == [Match(n, n, 1) for n in range(5)]
+    assert reconciled(case) == [Run(n, n, 1) for n in range(5)]
 
 
 MARKED = [batch_of(0, [Rec(b"v", b"kept")]), marker(1, commit=True), batch_of(2, [Rec(None, b"gone")])]
@@ -433,7 +433,7 @@ def test_offsets_of_markers_are_no_room_for_copies_at_the_end_of_a_cleaned_sourc
     case = interrupted(MARKED, 0, 2)
     assert case.pairs == {0: 0, 2: 1}
     case.source = cleaned(MARKED, 3, tombstones_go=True)
-    assert reconciled(case) == [Match(0, 0, 1), Match(2, 1, 1)]
+    assert reconciled(case) == [Run(0, 0, 1), Run(2, 1, 1)]
     stranger = replace(case, remote=[*case.remote, batch_of(case.remote[-1].next, [Rec(None, b"stranger")])])
     with pytest.raises(RefusedError, match="offset 1 of the remote log is not the source's next one"):
         reconciled(stranger)
@@ -446,15 +446,15 @@ def test_what_left_the_remote_log_after_an_unproven_copy_needs_a_later_record_of
     with pytest.raises(RefusedError, match="offset 4 of the remote log equals one of the source, and compaction has"):
         reconciled(only_left(records, source=[1, 2, 3, 4, 5, 6], remote=[2, 4, 5], copied=6))
     proven = only_left(records, source=[1, 2, 3, 4, 5, 6], remote=[2, 4, 5, 6], copied=7)
-    assert reconciled(proven) == [Match(n, n, 1) for n in (2, 4, 5, 6)]
+    assert reconciled(proven) == [Run(n, n, 1) for n in (2, 4, 5, 6)]
 
 
 def test_tombstone_that_left_the_remote_log_ends_the_doubt_about_its_key() -> None:
     records = [Rec(None, b"3"), Rec(b"a", b"2"), Rec(b"b", b"1"), Rec(None, b"2"), Rec(None, b"1")]
     case = only_left(records, source=[1, 2, 3, 4], remote=[2, 4], copied=5)
-    assert reconciled(case) == [Match(2, 2, 1), Match(4, 4, 1)]
+    assert reconciled(case) == [Run(2, 2, 1), Run(4, 4, 1)]
 
 
 def test_copy_is_the_later_record_that_proves_an_earlier_one_of_its_own_key() -> None:
     records = [Rec(None, b"3"), Rec(b"a", b"2"), Rec(b"b", b"2")]
-    assert reconciled(only_left(records, source=[1, 2], remote=[2], copied=3)) == [Match(2, 2, 1)]
+    assert reconciled(only_left(records, source=[1, 2], remote=[2], copied=3)) == [Run(2, 2, 1)]

@@ -21,7 +21,7 @@ from tests.lab.jvm import COMPILED, INTERPRETED, quick_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.lab.skips"]
+pytest_plugins = ["tests.lab.skips", "tests.lab.shards"]
 
 
 @pytest.fixture(scope="session")

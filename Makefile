@@ -1,7 +1,8 @@
 # Two commands do everything on a machine with Python, Java 17 and a network for packages: `make demo` and `make test`.
 #   SPARK=3.5   another Spark line: 3.3 (with Python 3.8), 3.4, 3.5, 4.1 or 4.2 (default 4.0)
 #   PYTHON=...  the Python to build the environment with (tests/lab/setup.sh lists those of each line)
-#   TESTS="tests/unit"   `make test` runs these alone
+#   TESTS="tests/unit"   `make test` runs these alone, long ones too
+#   SHARD=1/2   `make test-long` runs this part of the test files
 #   KEEP=1      `make demo` leaves both clusters running and prints their addresses
 #   PORTS="9092 9192"   `make clusters` starts them there; its screen says how to use them at others
 #   ROUNDS=5    `make bench-mm2` copies each topic so often with each engine
@@ -16,6 +17,7 @@ TESTS ?=
 KEEP ?=
 ROWS ?=
 PORTS ?= 9092 9192
+SHARD ?=
 VENV := $(if $(filter 4.0,$(SPARK)),.venv,.venv-spark$(SPARK))
 PY := $(VENV)/bin/python
 
@@ -24,7 +26,7 @@ export SPARK VENV KEEP PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo clusters test test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
+.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
 .PHONY: compat compat-brokers compat-clusters compat-spark
 
 help:
@@ -39,28 +41,42 @@ demo: setup ## two real clusters, a hard data set, one mirror run, a proof that 
 clusters: setup ## two clusters to try things on, where conf/mirror.yaml looks for them, until Ctrl-C (PORTS="19092 19192" for others)
 	@$(PY) -m tests.lab.two_clusters
 
-check: setup ## lint, types, import rules, syntax floor
+# The tests that need no broker and no Spark. `check` takes less than three minutes on two cores.
+FAST := tests/test_architecture.py tests/test_readme.py tests/unit tests/mutation
+
+check: setup ## lint, types, the house rules, the pages, unit tests: no broker, no Spark
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
-	@$(PY) -m pytest -q tests/test_architecture.py
+	@$(PY) -m pytest -q -n 2 --durations=5 $(FAST)
 
-# Three at once on two cores, because tests wait for brokers a part of their time. Then a few tests of each kind on the
-# oldest Spark with the oldest Python and packages, which is skipped where the machine has no Python 3.8.
-test: $(if $(filter 4.0,$(SPARK)),check,setup) ## everything, against real brokers
-	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(TESTS)
-	@$(if $(or $(TESTS),$(filter-out 4.0,$(SPARK))),,CHECKS= QUICK=1 $(PY) -m tests.compat.spark_lines 3.3)
+# Three at once on two cores, because tests wait for brokers a part of their time.
+BROKERS := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=50
 
-test-all: check ## the same, and the long tests of cases that few users meet
-	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=50 -m "" $(TESTS)
+# `check` runs on the first Spark line alone. On another line this target runs the unit tests too.
+test: $(if $(or $(TESTS),$(filter-out 4.0,$(SPARK))),setup,check) ## check, then the tests of what the README promises, against real brokers
+	@$(BROKERS) $(if $(TESTS),-m "" $(TESTS),$(if $(filter 4.0,$(SPARK)),tests/integration tests/compat))
+
+test-long: setup ## the tests marked long: crash matrices, cases that few users meet, mutants of the tests (SHARD=1/2)
+	@LONG_SHARD=$(SHARD) $(BROKERS) -m long
+
+# A few tests of each kind on the oldest Spark with the oldest Python and packages, which is skipped where the machine
+# has no Python 3.8, and on the last Spark 3.
+test-lines: setup ## a quick row on Spark 3.3 and on Spark 3.5
+	@CHECKS= QUICK=1 $(PY) -m tests.compat.spark_lines 3.3 3.5
+
+test-all: ## everything: test, test-long, test-lines
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-long
+	@$(MAKE) --no-print-directory test-lines
 
 compat: compat-brokers compat-clusters compat-spark ## every Kafka release, cluster and Spark line that docs/compatibility.md lists
 
 # One process: a row's brokers are enough for one machine.
 compat-brokers: setup ## Kafka releases from 2.4 to 4.3 as source and as target, real brokers of each: ROWS= (a table in .cache/compat)
-	@COMPAT_ROWS="$(if $(ROWS),$(ROWS),all)" $(PY) -m pytest -q -s tests/compat
+	@COMPAT_ROWS="$(if $(ROWS),$(ROWS),all)" $(PY) -m pytest -q -s -m "" tests/compat
 
 compat-clusters: setup ## YARN with HDFS, and a standalone Spark, over kills: TESTS="tests/clusters/test_yarn.py"
-	@CLUSTERS=1 $(PY) -m pytest -q --durations=0 $(if $(TESTS),$(TESTS),tests/clusters)
+	@CLUSTERS=1 $(PY) -m pytest -q -m "" --durations=0 $(if $(TESTS),$(TESTS),tests/clusters)
 
 compat-spark: setup ## the same tests on each Spark line: LINES="3.3 4.1", CHECKS="copy state", QUICK=1 (a table in .cache/compat)
 	@CHECKS="$(CHECKS)" QUICK="$(QUICK)" $(PY) -m tests.compat.spark_lines $(LINES)

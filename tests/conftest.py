@@ -21,6 +21,8 @@ from tests.lab.jvm import COMPILED, INTERPRETED, quick_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["tests.lab.skips", "tests.lab.shards"]
+
 
 @pytest.fixture(scope="session")
 def lab_directory() -> Iterator[Path]:

@@ -123,7 +123,8 @@ def run_line(spark: str, checks: Mapping[str, Sequence[str]], quick: bool) -> Li
     print(f"compat: Spark {spark}: {', '.join(checks)}", flush=True)
     tests = [each for some in checks.values() for each in some]
     chosen = ["-k", " or ".join(QUICK)] if quick else ["-n", "2", "--dist", "loadfile"]
-    options = ["-q", "--durations=10", *chosen, f"--junitxml={report}"]
+    # A row is complete: it has the long tests of its files too.
+    options = ["-q", "-m", "", "--durations=10", *chosen, f"--junitxml={report}"]
     subprocess.run([python, "-m", "pytest", *options, *tests], cwd=ROOT, env=own)
     ended = report.is_file()
     line.checks = {

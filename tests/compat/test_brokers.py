@@ -35,6 +35,8 @@ from tests.lab.one_flow import ABOUT_TO_WRITE
 from tests.lab.readers import differences, read_topic
 from tests.lab.releases import ReleaseCluster, releases
 
+pytestmark = pytest.mark.long
+
 GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER = "billing", ("compacted", "json.zstd", "odd.records", "transactions"), 3500
 # Part of the bulk topics: many rows are run, and their number proves nothing about a release.
 SCALE = 0.02

@@ -66,6 +66,7 @@ def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> 
     assert lab.differences("orders") == []
 
 
+@pytest.mark.long
 def test_flow_that_goes_on_is_held_to_its_rate(lab: FlowLab) -> None:
     lab.trigger = "1 seconds"
     lab.settings["max.bytes.per.second"] = "150 KB"
@@ -111,6 +112,7 @@ def test_flow_that_goes_on_and_waits_for_its_bound_says_so_and_how_far_it_is_beh
     assert lab.differences("orders") == []
 
 
+@pytest.mark.long
 def test_bound_of_topics_holds_these_and_no_others(lab: FlowLab) -> None:
     lab.create("logs", 2, retention_ms="-1")
     lab.write("orders", kilobytes(600), **BATCH)
@@ -160,6 +162,7 @@ def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, se
     assert sorted(lab.remote_values("orders"), key=str) == sorted(kilobytes(400), key=str)
 
 
+@pytest.mark.long
 def test_pass_ends_when_it_has_copied_its_bytes(lab: FlowLab) -> None:
     lab.write("orders", kilobytes(300), **BATCH)
     lab.settings["batch.max.bytes"] = "100 KB"
@@ -177,6 +180,7 @@ def test_run_outside_its_window_copies_nothing_and_has_not_failed(lab: FlowLab) 
     assert outcome.records == 0 and lab.read_remote("orders") == {}
 
 
+@pytest.mark.long
 def test_run_ends_when_its_window_closes_and_the_next_one_goes_on(lab: FlowLab) -> None:
     lab.write("orders", kilobytes(400), **BATCH)
     lab.settings["max.bytes.per.second"] = "50 KB"

@@ -19,6 +19,8 @@ from tests.lab.change_examples import CHANGES, joined
 from tests.lab.murmur2 import placed
 from tests.lab.readers import Log, LogRecord, differences, origin_of, read_topic, without_origins
 
+pytestmark = pytest.mark.long
+
 Logs = Dict[int, Log]
 FIRST = 1_700_000_000_000
 STATUS = ("paid", "open", "paid", "void")

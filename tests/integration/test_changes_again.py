@@ -11,6 +11,8 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ConfigError
 from mirror_lib.rows.transform import FlowChange, RemoteNames, no_rows
 
+pytestmark = pytest.mark.long
+
 NAMES = RemoteNames({"orders": ("A.orders",)}, {"A.orders": 4})
 RULES = """
 stops = []

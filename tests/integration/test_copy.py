@@ -172,6 +172,7 @@ def test_refused_record_stops_its_partition_and_is_left_out_alone_where_asked(la
     assert len(lab.incidents()) == 6
 
 
+@pytest.mark.long
 def test_partition_that_was_stopped_goes_on_once_the_cause_is_removed(lab: FlowLab) -> None:
     lab.create("large")
     lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")
@@ -183,6 +184,7 @@ def test_partition_that_was_stopped_goes_on_once_the_cause_is_removed(lab: FlowL
     assert lab.differences("large") == []
 
 
+@pytest.mark.long
 def test_record_that_only_the_sources_new_limit_admits_is_copied_in_the_same_run(lab: FlowLab) -> None:
     lab.create("wide", max_message_bytes="2000")
     lab.create("fine")
@@ -197,6 +199,7 @@ def test_record_that_only_the_sources_new_limit_admits_is_copied_in_the_same_run
     assert lab.differences("wide") == [] and lab.incidents() == []
 
 
+@pytest.mark.long
 def test_runs_hand_over_exactly_whatever_the_number_of_lanes(lab: FlowLab) -> None:
     lab.create("orders", 3)
     for number, lanes in enumerate((2, 2, 3, 1)):
@@ -218,6 +221,7 @@ def test_run_with_nothing_to_do_leaves_the_remote_logs_alone(lab: FlowLab) -> No
     assert lab.incidents() == []
 
 
+@pytest.mark.long
 def test_read_uncommitted_copies_aborted_and_open_transactions_too(lab: FlowLab) -> None:
     topic = lab.create("mixed")
     producer = Producer({"bootstrap.servers": lab.source.bootstrap, "transactional.id": lab.name, "log_level": 0})
@@ -253,6 +257,7 @@ def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab) -> None:
     assert lab.remote_values("orders", 1) == values(20, "after")
 
 
+@pytest.mark.long
 def test_at_least_once_copies_without_a_fence_and_without_doubles_when_nothing_breaks(lab: FlowLab) -> None:
     lab.create("orders", 2)
     for number in range(2):
@@ -271,6 +276,7 @@ def test_identity_policy_keeps_the_name(lab: FlowLab, target_cluster: KafkaBroke
     assert differences(lab.read("orders"), read_topic(target_cluster, topic)) == []
 
 
+@pytest.mark.long
 def test_another_writer_in_the_remote_topic_stops_the_partition(lab: FlowLab) -> None:
     lab.create("orders", 2)
     lab.write("orders", values(50))
@@ -286,6 +292,7 @@ def test_another_writer_in_the_remote_topic_stops_the_partition(lab: FlowLab) ->
     assert [row[:3] for row in lab.incidents()] == [("partition stopped", "orders", 0)]
 
 
+@pytest.mark.long
 def test_several_flows_may_share_a_remote_topic_where_that_is_said(lab: FlowLab) -> None:
     lab.create("orders")
     lab.write("orders", values(50))
@@ -316,6 +323,7 @@ def test_command_copies_and_says_so_in_json(lab: FlowLab) -> None:
     assert lab.differences("orders") == []
 
 
+@pytest.mark.long
 def test_command_that_could_not_copy_all_fails_with_a_sentence(lab: FlowLab) -> None:
     lab.create("large")
     lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")

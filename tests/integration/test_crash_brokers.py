@@ -30,7 +30,7 @@ def own_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[Kafk
         yield brokers
 
 
-@pytest.mark.parametrize("killed", [0, 1], ids=["source", "target"])
+@pytest.mark.parametrize("killed", [pytest.param(0, id="source", marks=pytest.mark.long), pytest.param(1, id="target")])
 def test_copy_is_exact_after_a_broker_killed_and_restarted(
     own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path, killed: int
 ) -> None:
@@ -53,6 +53,7 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     assert flow.differences() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "known, broken",
     [(True, True), (True, False), (False, True)],
@@ -100,6 +101,7 @@ def set_request_quota(broker: KafkaBroker, percentage: float) -> None:
     client.close()
 
 
+@pytest.mark.long
 def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
     own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:

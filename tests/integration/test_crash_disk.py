@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from mirror_lib.copy_job import FlowOutcome
 
+pytestmark = pytest.mark.long
+
 MIRROR = ["-m", "mirror_lib.cli", "run"]
 WRITING_THE_LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"
 # The last batch on a log: the records are old, so the lane fenced again behind them.
@@ -79,7 +81,6 @@ def incidents(flow: OneFlow, spark: SparkSession) -> List[Tuple[str, int, int, i
     return [(row["kind"], row["partition"], row["from_offset"], row["until_offset"]) for row in rows]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "torn"),
     [(KafkaBroker.kill, False), (KafkaBroker.kill, True), (KafkaBroker.stop, False)],
@@ -103,7 +104,6 @@ def test_tail_that_the_remote_log_lost_on_disk_is_copied_again(
     assert incidents(flow, spark) == [("remote log healed", 0, 240, 400)]
 
 
-@pytest.mark.long
 def test_tail_that_reached_into_what_another_tool_wrote_is_refused_or_told(spark: SparkSession, flow: OneFlow) -> None:
     assert flow.run(spark).error is None
     shutil.rmtree(flow.state)  # from now on these records are another tool's
@@ -126,7 +126,6 @@ def test_tail_that_reached_into_what_another_tool_wrote_is_refused_or_told(spark
     assert incidents(flow, spark) == [("data lost", 0, -1, 400)]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("lost", ["tail", "all"])
 def test_running_flow_copies_again_what_the_remote_log_lost_on_disk(
     spark: SparkSession, flow: OneFlow, lost: str
@@ -190,7 +189,6 @@ def test_copy_goes_on_where_a_full_disk_ended_the_target(
         flow.assert_exact(spark)
 
 
-@pytest.mark.long
 def test_state_that_cannot_be_written_is_said_and_the_next_run_enters_what_was_copied(
     spark: SparkSession,
     own_clusters: List[KafkaBroker],

@@ -30,13 +30,15 @@ def flow(
 @pytest.mark.parametrize(
     ("function", "when", "call", "how", "copied"),
     [
-        pytest.param(LANES, "before", 1, "kill", "nothing", id="before-the-lanes"),
-        pytest.param(FENCE, "after", 1, "kill driver", "some", id="after-a-fence"),
+        pytest.param(LANES, "before", 1, "kill", "nothing", id="before-the-lanes", marks=pytest.mark.long),
+        pytest.param(FENCE, "after", 1, "kill driver", "some", id="after-a-fence", marks=pytest.mark.long),
         pytest.param(*ABOUT_TO_WRITE, "kill driver", "some", id="mid-lane"),
-        pytest.param(LANES, "after", 1, "kill", "all", id="after-the-lanes"),
+        pytest.param(LANES, "after", 1, "kill", "all", id="after-the-lanes", marks=pytest.mark.long),
         pytest.param(LEDGER, "after", 1, "kill", "all", id="after-the-ledger"),
         pytest.param(
-            "mirror_lib.replicate.flow:FlowMirror.copy_batch", "after", 1, "kill", "all", id="before-spark-commits"
+            *("mirror_lib.replicate.flow:FlowMirror.copy_batch", "after", 1, "kill", "all"),
+            id="before-spark-commits",
+            marks=pytest.mark.long,
         ),
     ],
 )

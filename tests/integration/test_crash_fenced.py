@@ -25,6 +25,8 @@ from tests.lab.one_lane import LaneProcess, next_plan, task_plans
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 FENCED_AND_NO_MORE = "mirror_lib.replicate.recovery:Recovery.recover"
 
 

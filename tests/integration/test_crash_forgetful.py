@@ -22,6 +22,8 @@ from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
 from tests.lab.one_lane import LaneProcess, next_plan, standing_still, task_plans
 
+pytestmark = pytest.mark.long
+
 # The broker looks for what it may forget this often, not every 10 minutes.
 LOOKS_OFTEN = {"producer.id.expiration.check.interval.ms": "200"}
 EARLY, LATE = 400, 200

@@ -54,7 +54,10 @@ def everything(flow: OneFlow) -> None:
     shutil.rmtree(flow.state)
 
 
-@pytest.mark.parametrize("lose", [checkpoint, ledger_table, everything])
+@pytest.mark.parametrize(
+    "lose",
+    [pytest.param(checkpoint, marks=pytest.mark.long), pytest.param(ledger_table, marks=pytest.mark.long), everything],
+)
 def test_copy_is_exact_after_state_was_lost(
     spark: SparkSession, flow: OneFlow, lose: Callable[[OneFlow], None]
 ) -> None:
@@ -65,6 +68,7 @@ def test_copy_is_exact_after_state_was_lost(
     flow.assert_exact(spark)
 
 
+@pytest.mark.long
 def test_copy_is_exact_after_the_last_rows_of_the_ledger_were_lost(spark: SparkSession, flow: OneFlow) -> None:
     assert flow.run(spark).error is None
     flow.fill(200)
@@ -78,6 +82,7 @@ def test_copy_is_exact_after_the_last_rows_of_the_ledger_were_lost(spark: SparkS
     flow.assert_exact(spark)
 
 
+@pytest.mark.long
 def test_where_another_cluster_stands_behind_an_alias_nothing_is_made_or_copied(
     spark: SparkSession, flow: OneFlow
 ) -> None:
@@ -143,6 +148,7 @@ def test_killed_executor_is_replaced_within_the_run(spark: SparkSession, flow: O
     flow.assert_exact(spark)
 
 
+@pytest.mark.long
 def test_sigterm_ends_a_run_whose_lane_hangs_and_the_next_one_completes(spark: SparkSession, flow: OneFlow) -> None:
     with driver([*MIRROR, str(flow.config)], standing_still(flow)) as running:
         stopped_process(flow.directory / "stopped", 180)
@@ -168,6 +174,7 @@ def checkpoints(flow: OneFlow) -> List[Path]:
     return list((flow.state / "checkpoints" / "source-target").glob("*"))
 
 
+@pytest.mark.long
 def test_checkpoint_of_a_run_that_was_stopped_or_failed_is_not_left_behind(flow: OneFlow, spark: SparkSession) -> None:
     stop = threading.Event()
     ends: List[FlowOutcome] = []

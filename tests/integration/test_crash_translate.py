@@ -72,11 +72,11 @@ def right(lab: JobLab) -> List[Tuple[str, int, int, int, str]]:
     [
         pytest.param(AUDIT, "before", 1, 0, 0, id="before-the-audit-rows", marks=pytest.mark.long),
         pytest.param(AUDIT, "after", 1, MOVES, 0, id="between-rows-and-commits"),
-        pytest.param(COMMIT, "after", 2, MOVES, 4, id="between-two-groups"),
+        pytest.param(COMMIT, "after", 2, MOVES, 4, id="between-two-groups", marks=pytest.mark.long),
         pytest.param(
             CHECKPOINTS, "before", 1, MOVES, MOVES, id="between-commits-and-checkpoints", marks=pytest.mark.long
         ),
-        pytest.param(CHECKPOINTS, "after", 1, MOVES, MOVES, id="after-the-checkpoints"),
+        pytest.param(CHECKPOINTS, "after", 1, MOVES, MOVES, id="after-the-checkpoints", marks=pytest.mark.long),
     ],
 )
 def test_groups_end_right_after_a_driver_killed(
@@ -101,6 +101,7 @@ def test_groups_end_right_after_a_driver_killed(
     assert lab.offset_syncs(lab.target, "mm2-offset-syncs.source.internal") == syncs != []
 
 
+@pytest.mark.long
 def test_group_that_went_on_after_the_kill_is_moved_to_where_it_is_now(lab: JobLab, tmp_path: Path) -> None:
     crash = CrashPoint(AUDIT, "after", 1, tmp_path / "died")
     with driver(["-m", "mirror_lib.cli", "translate", str(lab.config), "--once"], crash) as running:

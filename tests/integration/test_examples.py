@@ -94,6 +94,7 @@ def count_of(found: Mapping[TopicPartition, Sequence[object]]) -> int:
     return sum(len(records) for records in found.values())
 
 
+@pytest.mark.long
 def test_hdinsight_one_way_prefixes_topics_and_leaves_internal_ones(sites: Sites) -> None:
     source, destination = sites
     fill(source, "TestMirrorMakerTopic", partitions=2)
@@ -143,6 +144,7 @@ def test_dzone_active_passive_copies_topics_with_their_configs(sites: Sites) -> 
     assert {key for log in read_topic(target, "source.checkpoints.internal").values() for key in log}
 
 
+@pytest.mark.long
 def test_dzone_active_active_copies_both_ways(sites: Sites) -> None:
     source, target = sites
     fill(source, "topic_1", partitions=1)
@@ -154,6 +156,7 @@ def test_dzone_active_active_copies_both_ways(sites: Sites) -> None:
     assert records == {"topic_1", "topic_2", "source.topic_1", "target.topic_2"}
 
 
+@pytest.mark.long
 def test_mirrormaker_1_command_for_all_topics_copies_each_under_its_name(sites: Sites) -> None:
     source, target = sites
     topics = [fill(source, name, partitions=1) for name in ("test-topic", "orders")]
@@ -186,6 +189,7 @@ def test_the_three_connectors_together_are_one_flow(sites: Sites) -> None:
     assert {key for log in read_topic(target, "emrsource.checkpoints.internal").values() for key in log}
 
 
+@pytest.mark.long
 def test_the_checkpoint_connector_alone_translates_what_the_source_connector_alone_copied(sites: Sites) -> None:
     source, target = sites
     fill(source, "foo", partitions=1)
@@ -208,6 +212,7 @@ def test_the_checkpoint_connector_alone_translates_what_the_source_connector_alo
     assert sum(offset < found.downstream_offset for offset in copies) == 20
 
 
+@pytest.mark.long
 def test_the_heartbeat_connector_alone_writes_heartbeats(sites: Sites) -> None:
     source, target = sites
     fill(source, "foo", partitions=1)
@@ -217,6 +222,7 @@ def test_the_heartbeat_connector_alone_writes_heartbeats(sites: Sites) -> None:
     assert len(read_topic(target, "heartbeats")[0]) == 1
 
 
+@pytest.mark.long
 def test_connectors_that_copy_nothing_go_on_alone_until_they_are_stopped(sites: Sites) -> None:
     source, target = sites
     fill(source, "foo", partitions=1)
@@ -232,6 +238,7 @@ def test_connectors_that_copy_nothing_go_on_alone_until_they_are_stopped(sites: 
     assert "copies nothing" in running.output
 
 
+@pytest.mark.long
 def test_the_source_connector_alone_copies_and_tells_nothing(sites: Sites) -> None:
     source, target = sites
     fill(source, "foo", partitions=1)

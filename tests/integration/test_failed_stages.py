@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 WITHOUT_CRAMJAM = """\
 import sys
 
+pytestmark = pytest.mark.long
+
 
 class Lacking:
     def find_spec(self, name, path=None, target=None):
@@ -77,7 +79,6 @@ def test_executor_without_a_package_is_told_by_the_name_of_that_package(flow: On
     flow.assert_exact(spark)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("placing", [False, True], ids=["partitions are kept", "placed anew"])
 def test_function_that_raises_on_an_executor_is_told_by_what_it_raised(
     flow: OneFlow, spark: SparkSession, placing: bool

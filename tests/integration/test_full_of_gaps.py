@@ -17,6 +17,8 @@ from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import next_plan, task_plans
 from tests.lab.readers import differences, lies, read_topic
 
+pytestmark = pytest.mark.long
+
 TRANSACTIONS, FEW = 300, 40
 END = 2 * TRANSACTIONS  # each record has a marker behind it
 # A pass writes what it has fetched, so what there is must be more than it fetches at once.

@@ -78,6 +78,7 @@ def triples_of(spark: SparkSession, state: str, rows: Sequence[Triple]) -> List[
     return list(zip(flat[0::3], flat[1::3], flat[2::3]))
 
 
+@pytest.mark.long
 def test_table_of_many_small_commits_comes_into_few_files_and_says_the_same(
     spark: SparkSession, state: str, table: GroupOffsetTable
 ) -> None:
@@ -144,6 +145,7 @@ def test_moves_of_a_run_come_in_the_order_written_whatever_the_clock_did(
     assert table.latest(FLOW)[PLACE].new_offset == 20
 
 
+@pytest.mark.long
 def test_a_retried_append_is_taken_once_and_that_of_another_life_as_well(table: GroupOffsetTable) -> None:
     for _ in range(3):
         table.append(FLOW, [MOVE], run_id="run-1", append_number=0)
@@ -167,6 +169,7 @@ def test_runs_tell_how_much_they_moved_newest_first(table: GroupOffsetTable) -> 
     assert all(abs(datetime.now(timezone.utc) - run.last_at) < timedelta(hours=1) for run in runs)
 
 
+@pytest.mark.long
 def test_a_million_moves_give_the_last_of_each(table: GroupOffsetTable, spark: SparkSession) -> None:
     table.append(FLOW, [replace(MOVE, group="other")], run_id="run-0", append_number=0)
     values = {
@@ -264,6 +267,7 @@ def random_rows(seed: int) -> List[Triple]:
     return rows
 
 
+@pytest.mark.long
 def test_triples_mean_the_same_as_the_rows_they_are_made_of(spark: SparkSession, state: str) -> None:
     keys = {replace(KEY, partition=n): random_rows(n) for n in range(40)}
     table = ledger(spark, state, [row for key, rows in keys.items() for row in ledger_rows(rows, key)])
@@ -277,6 +281,7 @@ def test_triples_mean_the_same_as_the_rows_they_are_made_of(spark: SparkSession,
     assert sum(len(flat) for flat in found.values()) < sum(3 * len(rows) for rows in keys.values()) * 0.7
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("partitions", [1, 3], ids=["one large partition", "among others"])
 def test_rows_of_a_large_partition_come_to_the_driver_in_parts_and_are_joined(
     spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch, partitions: int
@@ -307,6 +312,7 @@ def test_rows_of_a_large_partition_come_to_the_driver_in_parts_and_are_joined(
         table.triples(FLOW)
 
 
+@pytest.mark.long
 def test_a_million_true_runs_of_a_thousand_partitions_reach_the_driver(spark: SparkSession, state: str) -> None:
     table = ledger(spark, state, ledger_rows([(0, 0, 0)], replace(KEY, partition=5000)))
     values = {

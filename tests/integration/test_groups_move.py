@@ -154,6 +154,7 @@ def test_a_second_translation_of_everything_moves_nothing(hard_cases: Moved) -> 
 # --- how far the mirror is ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_group_a_hundred_thousand_records_behind_goes_on_exactly_and_so_does_one_at_the_end(lab: GroupLab) -> None:
     far, end, topic = f"{lab.name} far", f"{lab.name} end", lab.create("orders")
     lab.write("orders", values(100_000), compression_type="zstd")
@@ -187,6 +188,7 @@ def test_group_ahead_of_the_mirror_is_held_and_put_where_it_was_as_soon_as_that_
     assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("why", ["flow began at the end", "source had expired"])
 def test_group_older_than_the_first_copied_record_starts_at_that_record(why: str, lab: GroupLab) -> None:
     group, topic = ordered(lab, 50), lab.topic("orders")
@@ -203,6 +205,7 @@ def test_group_older_than_the_first_copied_record_starts_at_that_record(why: str
     assert len(lab.read_remote("orders")[0]) == (40 if why == "source had expired" else 30)
 
 
+@pytest.mark.long
 def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and_the_loss_is_told(
     lab: GroupLab,
 ) -> None:
@@ -221,6 +224,7 @@ def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and
     assert [record.value for record in lab.rest_of(group, "orders")[0]] == values(100)[60:]
 
 
+@pytest.mark.long
 def test_group_of_a_partition_that_was_never_written_starts_at_its_first_record(lab: GroupLab) -> None:
     group, topic = lab.name, lab.create("orders", 2)
     lab.write("orders", values(100))
@@ -280,6 +284,7 @@ def test_group_that_lives_on_the_target_is_left_alone_and_the_others_go_on(
     assert lab.at_target(live, "orders") == {0: (place[40], "")}
 
 
+@pytest.mark.long
 def test_group_that_comes_to_life_after_the_decision_is_refused_and_the_others_go_on(
     mirrored: Mirrored, topic_name: Callable[[str], str]
 ) -> None:
@@ -297,6 +302,7 @@ def test_group_that_comes_to_life_after_the_decision_is_refused_and_the_others_g
     assert lab.at_target(groups[0], "orders") == {} and lab.at_target(groups[1], "orders") == {0: (place[40], "")}
 
 
+@pytest.mark.long
 def test_group_that_worked_on_the_target_since_the_decision_is_not_put_back_and_the_others_go_on(
     mirrored: Mirrored, topic_name: Callable[[str], str]
 ) -> None:
@@ -330,6 +336,7 @@ class CutLine(KafkaCluster):
         return [KafkaConnectionError("the line is cut") for _ in requests]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
     goes_on: bool, mirrored: Mirrored, topic_name: Callable[[str], str]
@@ -345,6 +352,7 @@ def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
     assert (outcome.done, lab.at_target(group, "orders")[0][0]) == expected
 
 
+@pytest.mark.long
 @BOTH_PROTOCOLS
 def test_group_that_lives_on_the_source_is_followed(
     protocol: str, mirrored: Mirrored, topic_name: Callable[[str], str]
@@ -358,6 +366,7 @@ def test_group_that_lives_on_the_source_is_followed(
             assert lab.at_target(group, "orders") == {0: (place[offset], "")}
 
 
+@pytest.mark.long
 def test_group_without_members_is_left_alone_where_somebody_else_committed_unless_told_otherwise(
     mirrored: Mirrored, topic_name: Callable[[str], str]
 ) -> None:
@@ -372,6 +381,7 @@ def test_group_without_members_is_left_alone_where_somebody_else_committed_unles
     assert lab.at_target(group, "orders") == {0: (place[40], "")}
 
 
+@pytest.mark.long
 def test_group_for_which_only_the_mirror_commits_goes_on_being_moved_until_somebody_else_does(
     mirrored: Mirrored, topic_name: Callable[[str], str]
 ) -> None:
@@ -387,6 +397,7 @@ def test_group_for_which_only_the_mirror_commits_goes_on_being_moved_until_someb
     assert lab.at_target(group, "orders") == {0: (place[33], "")}
 
 
+@pytest.mark.long
 def test_group_that_was_reset_on_the_source_goes_back_only_when_that_is_allowed(
     mirrored: Mirrored, topic_name: Callable[[str], str]
 ) -> None:
@@ -408,6 +419,7 @@ def test_group_that_was_reset_on_the_source_goes_back_only_when_that_is_allowed(
 # --- what is carried, and who is chosen --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_metadata_and_odd_group_names_are_carried(mirrored: Mirrored, topic_name: Callable[[str], str]) -> None:
     lab, place = mirrored
     texts = {
@@ -449,6 +461,7 @@ def test_only_groups_and_topics_that_are_asked_for_are_moved(
 # --- fail-back ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_ways(lab: GroupLab) -> None:
     """Both clusters have a topic of this name and copy the other's; the group is moved to the target and back."""
     lab.flows = ("source->target", "target->source")
@@ -486,6 +499,7 @@ def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_wa
 # --- remote logs that are not what they were ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killed", [False, True], ids=["", "its next move written down and not made"])
 def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next_record(
     lab: GroupLab, killed: bool
@@ -515,6 +529,7 @@ def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next
     assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
 
 
+@pytest.mark.long
 def test_group_on_a_shared_remote_topic_stays_the_flows_that_moved_it_first_also_when_it_has_worked_there(
     lab: GroupLab,
 ) -> None:
@@ -541,6 +556,7 @@ def test_group_on_a_shared_remote_topic_stays_the_flows_that_moved_it_first_also
 # --- topics that come and go -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_rows_of_a_source_topic_that_was_created_anew_say_nothing_about_the_new_one(lab: GroupLab) -> None:
     group, topic = ordered(lab, 50), lab.topic("orders")
     lab.copy()
@@ -557,6 +573,7 @@ def test_rows_of_a_source_topic_that_was_created_anew_say_nothing_about_the_new_
     assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
 
 
+@pytest.mark.long
 def test_rows_of_a_remote_topic_that_was_created_anew_say_nothing_about_the_new_one(lab: GroupLab) -> None:
     group, topic = ordered(lab), lab.topic("orders")
     lab.copy()
@@ -573,6 +590,7 @@ def test_rows_of_a_remote_topic_that_was_created_anew_say_nothing_about_the_new_
     assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
 
 
+@pytest.mark.long
 def test_offset_of_a_remote_topic_that_was_created_anew_since_the_decision_is_not_put_on_the_new_one(
     lab: GroupLab,
 ) -> None:

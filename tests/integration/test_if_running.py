@@ -17,6 +17,8 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import driver
 from tests.lab.one_flow import OneFlow, until
 
+pytestmark = pytest.mark.long
+
 FLOW = "source->target"
 
 
@@ -65,7 +67,6 @@ def test_the_later_of_two_runs_exits_or_fences(
     flow.assert_exact(spark)
 
 
-@pytest.mark.long
 def test_a_killed_run_blocks_no_longer_than_its_last_sign_of_life_counts(
     flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

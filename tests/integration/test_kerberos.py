@@ -108,6 +108,7 @@ def test_a_keytab_of_somebody_else_is_told_at_once(broker: KafkaBroker, centre: 
         KafkaCluster(ClusterConfig("A", properties(broker, line(keytab, "nobody"))), answer_seconds=20)
 
 
+@pytest.mark.long
 def test_published_mirrormaker_1_command_copies_with_kerberos_on_both_sides(
     broker: KafkaBroker, centre: Kdc, tmp_path: Path
 ) -> None:

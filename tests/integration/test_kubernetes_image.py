@@ -20,6 +20,8 @@ from tests.lab.one_flow import OneFlow
 from tests.lab.standalone import SMALL, SPARK_HOME
 from tests.lab.submitted import environment
 
+pytestmark = pytest.mark.long
+
 KUBERNETES = ROOT / "conf" / "deploy" / "kubernetes"
 
 

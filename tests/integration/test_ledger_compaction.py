@@ -111,6 +111,7 @@ def history(seed: int) -> List[List[LedgerRow]]:
     return commits
 
 
+@pytest.mark.long
 def test_a_ledger_in_fewer_rows_says_the_same_to_every_reader(ledger: Ledger) -> None:
     for number, rows in enumerate(history(seed=1)):
         again = row(1, 10 * number, 10 * number, 10)
@@ -132,6 +133,7 @@ def test_a_ledger_in_fewer_rows_says_the_same_to_every_reader(ledger: Ledger) ->
     assert ledger.rows().where(f"flow = '{OTHER}'").count() == 2
 
 
+@pytest.mark.long
 def test_merging_is_one_commit_and_rows_that_came_meanwhile_stay(ledger: Ledger) -> None:
     for number in range(3):
         ledger.append(row(0, 10 * number, 10 * number, 10))
@@ -174,6 +176,7 @@ def test_a_stream_survives_compactions_and_hears_each_row_once(
     assert ledger.rows().count() == 1
 
 
+@pytest.mark.long
 def test_a_stream_without_its_options_fails_at_a_compaction(
     ledger: Ledger, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +272,7 @@ def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) 
     assert all("oncurrent" in str(error) for error in refused)
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_merges(ledger: Ledger) -> None:
     for number in range(2):
         ledger.append(*(row(each, 10 * number, 10 * number, 10) for each in range(200)))
@@ -299,6 +303,7 @@ def placed(number: int) -> List[LedgerRow]:
     return rows
 
 
+@pytest.mark.long
 def test_ranges_are_kept_beside_exact_runs_which_no_reader_of_those_sees(ledger: Ledger) -> None:
     begun = LedgerRow("orders", "all", 0, "s", "r", 0, 0, 0, -1, 0, 0)
     anchor = replace(begun, partition=-1, downstream_offset=7, downstream_until=7)
@@ -326,6 +331,7 @@ def test_ranges_are_kept_beside_exact_runs_which_no_reader_of_those_sees(ledger:
     assert ledger.table.range_positions(OTHER) == RangePositions()
 
 
+@pytest.mark.long
 def test_old_ranges_become_few_and_span_what_they_take_the_place_of(ledger: Ledger) -> None:
     for number in range(40):
         ledger.append(*placed(number))

@@ -23,6 +23,8 @@ from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 LANE = "lane of one"
 # No broker has this id: what is sent to it gets no answer.
 NOBODY = 99

@@ -27,6 +27,8 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.one_lane import next_plan, task_plans
 
+pytestmark = pytest.mark.long
+
 EMPTY, SMALL, LARGE, ALL_READ, LOST, LONG = range(6)
 
 

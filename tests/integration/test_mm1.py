@@ -73,6 +73,7 @@ def test_position_of_an_old_mirrormaker_is_gone_on_from_and_survives_a_lost_ledg
     assert committed(lab) == {0: 55, 1: 30}
 
 
+@pytest.mark.long
 def test_two_sources_come_together_in_one_topic_each_record_once(
     lab: Mm1Lab, write: Write
 ) -> None:
@@ -92,6 +93,7 @@ def test_two_sources_come_together_in_one_topic_each_record_once(
     assert sorted(value or b"" for value in lab.copied(0)) == expected
 
 
+@pytest.mark.long
 def test_second_process_stands_by_and_takes_over_what_the_first_wrote_and_no_ledger_knows(
     lab: Mm1Lab, write: Write
 ) -> None:
@@ -140,9 +142,12 @@ def test_lag_of_the_group_is_shown_from_mirrormaker_1_options(
 
 @pytest.mark.parametrize(
     ("script", "topics"),
-    [("hdinsight/mirror.sh", ["testtopic"]), ("hortonworks/mirror.sh", ["topic1", "topic2"]),
-     ("hortonworks/options.sh", ["my-topic"])],
-)  # fmt: skip
+    [
+        ("hdinsight/mirror.sh", ["testtopic"]),
+        pytest.param("hortonworks/mirror.sh", ["topic1", "topic2"], marks=pytest.mark.long),
+        pytest.param("hortonworks/options.sh", ["my-topic"], marks=pytest.mark.long),
+    ],
+)
 def test_published_command_copies_what_its_guide_says(
     lab: Mm1Lab, write: Write, script: str, topics: List[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

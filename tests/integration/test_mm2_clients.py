@@ -24,6 +24,8 @@ from tests.lab.job_lab import CHECKPOINTS, JobLab
 from tests.lab.jvm import kafka_archive, quick_options
 from tests.lab.readers import LogRecord, read_topic
 
+pytestmark = pytest.mark.long
+
 HARD = {"transactions": 2, "compacted": 1, "json.zstd": 2}
 SYNCS_ON_SOURCE, SYNCS_ON_TARGET = "mm2-offset-syncs.target.internal", "mm2-offset-syncs.source.internal"
 

@@ -22,6 +22,8 @@ from tests.lab.one_lane import task_plans
 from tests.lab.ports import free_ports
 from tests.lab.second_broker import second_broker
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:

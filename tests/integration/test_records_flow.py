@@ -67,6 +67,7 @@ def test_run_whose_worker_is_killed_goes_on_and_its_copy_is_exact(spark: SparkSe
     assert flow.false_origins() == []
 
 
+@pytest.mark.long
 def test_values_that_differ_each_time_are_copied_once_whatever_is_killed(spark: SparkSession, flow: OneFlow) -> None:
     flow.settings["select"] = "\"*, coalesce(cast(cast(rand() as string) as binary), value) as value\""
     crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
@@ -77,6 +78,7 @@ def test_values_that_differ_each_time_are_copied_once_whatever_is_killed(spark: 
     assert flow.false_origins() == []
 
 
+@pytest.mark.long
 def test_without_provenance_a_kill_doubles_records(spark: SparkSession, flow: OneFlow) -> None:
     """The negative control of the test above."""
     flow.settings["provenance"] = "off"
@@ -86,6 +88,7 @@ def test_without_provenance_a_kill_doubles_records(spark: SparkSession, flow: On
     assert flow.copies() == 2 * RECORDS * flow.partitions
 
 
+@pytest.mark.long
 def test_place_that_differs_each_time_is_refused(spark: SparkSession, flow: OneFlow) -> None:
     flow.settings.update({"partitioner": "key", "select": "\"*, cast(rand() as string) as key\""})
     error = flow.run(spark).error
@@ -120,6 +123,7 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     assert origins(letters_of(flow)) == without_value(flow)
 
 
+@pytest.mark.long
 def test_bad_record_at_an_offset_of_a_topic_that_was_created_anew_is_a_dead_letter_too(
     spark: SparkSession, burying: OneFlow
 ) -> None:
@@ -135,6 +139,7 @@ def test_bad_record_at_an_offset_of_a_topic_that_was_created_anew_is_a_dead_lett
     assert origins(letters_of(burying)) == sorted([*lost, *new])
 
 
+@pytest.mark.long
 def test_dead_letters_go_one_by_one_to_a_topic_that_takes_few_bytes(spark: SparkSession, burying: OneFlow) -> None:
     burying.target.create_topic(f"{burying.topic}-dead", 2, max_message_bytes="1000", retention_ms="-1")
     assert burying.run(spark).error is None
@@ -144,7 +149,7 @@ def test_dead_letters_go_one_by_one_to_a_topic_that_takes_few_bytes(spark: Spark
     assert origins(letters_of(burying)) == without_value(burying)
 
 
-@pytest.mark.parametrize("partitioner", ["source", "key"])
+@pytest.mark.parametrize("partitioner", ["source", pytest.param("key", marks=pytest.mark.long)])
 def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_to(
     spark: SparkSession, flow: OneFlow, partitioner: str
 ) -> None:

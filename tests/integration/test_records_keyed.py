@@ -105,6 +105,7 @@ def test_two_drivers_of_which_one_stood_still_leave_each_record_once(flow: OneFl
     assert_placed_once_and_in_order(flow)
 
 
+@pytest.mark.long
 def test_keyed_flow_that_begins_at_latest_copies_all_that_comes_behind_its_first_run(
     spark: SparkSession, flow: OneFlow
 ) -> None:
@@ -163,6 +164,7 @@ def positions(broker: KafkaBroker, group: str, topic: str, partitions: int) -> L
     return [TopicPosition(*at, offset) for at, (offset, _) in sorted(found.items())]
 
 
+@pytest.mark.long
 def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before_nothing(
     spark: SparkSession, flow: OneFlow
 ) -> None:
@@ -250,6 +252,7 @@ def test_topic_that_was_copied_is_not_copied_again_by_another_partitioner(
     assert one_key.run(spark).error is None
 
 
+@pytest.mark.long
 def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_killed_among_them(
     spark: SparkSession, flow: OneFlow
 ) -> None:
@@ -277,6 +280,7 @@ def test_state_folder_of_a_release_that_kept_passes_is_refused_by_name(spark: Sp
     assert flow.run(spark).error is None
 
 
+@pytest.mark.long
 def test_copies_whose_ledger_is_lost_are_found_by_their_origins(spark: SparkSession, flow: OneFlow) -> None:
     assert flow.run(spark).error is None
     shutil.rmtree(flow.state)
@@ -285,6 +289,7 @@ def test_copies_whose_ledger_is_lost_are_found_by_their_origins(spark: SparkSess
     assert_placed_once_and_in_order(flow)
 
 
+@pytest.mark.long
 def test_copies_of_another_engine_of_which_no_table_knows_are_refused(spark: SparkSession, one_key: OneFlow) -> None:
     assert one_key.run(spark).error is None
     shutil.rmtree(one_key.state)

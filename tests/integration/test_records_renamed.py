@@ -20,6 +20,8 @@ from tests.lab.readers import Log, LogRecord, read_topic, without_origins
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 # So many that a remote partition takes several batches.
 RECORDS = 3000
 MID_PASS = ("mirror_lib.log.append:_produce_request", "after", 2)

@@ -23,6 +23,8 @@ from tests.lab.flow_lab import FlowLab, values
 from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import next_plan, task_plans
 
+pytestmark = pytest.mark.long
+
 RECORDS = 300
 Ids = Dict[int, FrozenSet[int]]
 

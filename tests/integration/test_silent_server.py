@@ -11,6 +11,8 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.log.connection import LogClient, Network
 from tests.lab.brokers import KafkaBroker
 
+pytestmark = pytest.mark.long
+
 
 def test_a_server_that_never_answers_keeps_no_task_from_the_others(source_cluster: KafkaBroker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

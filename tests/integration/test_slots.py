@@ -19,6 +19,8 @@ from tests.lab.one_flow import OneFlow, until
 from tests.lab.standalone import SMALL, Standalone, kill_tree, standalone
 from tests.lab.submitted import JOB, environment, submitted
 
+pytestmark = pytest.mark.long
+
 NEVER_GIVES_WAY = str(ROOT / "tests" / "lab" / "never_gives_way.py")
 SECONDS = 240.0
 

@@ -18,6 +18,8 @@ from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import task_plans
 from tests.lab.readers import read_topic
 
+pytestmark = pytest.mark.long
+
 COPIED = 200
 LATER = [b"later %d" % number for number in range(5)]
 

@@ -17,6 +17,8 @@ from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import next_plan, task_plans
 from tests.lab.readers import Log, read_topic
 
+pytestmark = pytest.mark.long
+
 COPIED, ALL = 200, 300
 
 

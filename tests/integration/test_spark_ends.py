@@ -44,6 +44,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ENDS)
 def test_table_of_a_spark_that_has_ended_says_that_and_blames_no_folder(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-c", ASKED, str(tmp_path), ENDS[how]]
@@ -72,6 +73,7 @@ except MirrorError as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ENDS)
 def test_comparison_whose_spark_ends_says_that_and_blames_no_log(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-c", COMPARED, str(tmp_path), ENDS[how]]

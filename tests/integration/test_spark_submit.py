@@ -363,6 +363,7 @@ def test_job_gets_its_arguments_and_its_exit_code_comes_back(tmp_path: Path) -> 
     assert running.returncode == 7
 
 
+@pytest.mark.long
 def test_classes_that_a_job_loaded_need_not_be_loaded_by_the_next_one(tmp_path: Path) -> None:
     loaded, changes = tmp_path / "loaded.txt", {"MIRROR_CLASSES": str(tmp_path / "classes.jsa")}
     delta = "io.delta.sql.DeltaSparkSessionExtension source: shared objects file"
@@ -375,7 +376,7 @@ def test_classes_that_a_job_loaded_need_not_be_loaded_by_the_next_one(tmp_path: 
         assert (delta in loaded.read_text()) is from_archive
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_signal_reaches_the_driver_and_leaves_its_workers_alone(tmp_path: Path, signal_number: signal.Signals) -> None:
     damaged = tmp_path / "damaged.jsa"
     damaged.write_text("not Java's")
@@ -408,6 +409,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("then", ["only", "and-java-does-not-answer-behind-it"])
 def test_ctrl_c_ends_a_command_that_waits_for_spark(then: str) -> None:
     """Spark's own handler asks Java to cancel its jobs, which fails while the command's question is open. On a Ctrl-C

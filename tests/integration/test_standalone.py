@@ -18,6 +18,8 @@ from tests.lab.one_flow import OneFlow
 from tests.lab.standalone import SMALL, Standalone, standalone
 from tests.lab.submitted import submit
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:

@@ -53,6 +53,7 @@ def test_time_begins_at_its_first_record_and_the_next_run_goes_on_from_there(lab
     assert copied(lab)[0] == [*values(50)[20:], *values(5, "later")]
 
 
+@pytest.mark.long
 def test_group_says_where_to_begin_and_auto_offset_reset_where_it_says_nothing(lab: FlowLab) -> None:
     topic = f"{lab.name}.orders"
     commit(lab.source, lab.name, topic, 37, 1)
@@ -61,6 +62,7 @@ def test_group_says_where_to_begin_and_auto_offset_reset_where_it_says_nothing(l
     assert copied(lab) == [[], values(50)[37:]]
 
 
+@pytest.mark.long
 def test_offset_beyond_the_log_stops_its_partition_with_a_sentence_and_no_other(lab: FlowLab) -> None:
     topic = f"{lab.name}.orders"
     lab.settings["start.position"] = f"{topic}:0=10, {topic}:1=51"
@@ -82,7 +84,13 @@ def test_end_cuts_between_two_records_of_a_batch_and_the_next_run_goes_on(lab: F
     assert lab.differences("orders") == []
 
 
-@pytest.mark.parametrize("settings", [{"where": '"true"'}, {"partitioner": "key"}], ids=["rows", "placed"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"where": '"true"'}, id="rows"),
+        pytest.param({"partitioner": "key"}, id="placed", marks=pytest.mark.long),
+    ],
+)
 def test_rows_begin_and_end_where_they_are_told_and_the_next_run_goes_on(
     lab: FlowLab, settings: Dict[str, str]
 ) -> None:
@@ -99,6 +107,7 @@ def test_rows_begin_and_end_where_they_are_told_and_the_next_run_goes_on(
     assert all_of(copied(lab)) == all_of([values(50)[10:], values(50), values(5, "later")])
 
 
+@pytest.mark.long
 def test_end_that_is_not_there_yet_is_waited_for_and_nothing_after_it_is_copied(lab: FlowLab) -> None:
     topic = f"{lab.name}.orders"
     outcomes: List[FlowOutcome] = []
@@ -112,6 +121,7 @@ def test_end_that_is_not_there_yet_is_waited_for_and_nothing_after_it_is_copied(
     assert copied(lab)[1] == [*values(50), *values(10, "more")]
 
 
+@pytest.mark.long
 def test_time_that_has_not_come_ends_the_run_when_it_comes(lab: FlowLab) -> None:
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 6))
     outcomes: List[FlowOutcome] = []

@@ -18,6 +18,8 @@ from tests.lab.one_flow import OneFlow, until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def flow(

@@ -18,6 +18,8 @@ from mirror_lib.state.runs import RUNS
 from mirror_lib.state.schema import Column, TableSchema
 from mirror_lib.state.tables import StateTable
 
+pytestmark = pytest.mark.long
+
 FIRST = TableSchema("notes", "a note", (Column("flow", "string", "A->B"), Column("at", "timestamp", "")), stamp="at")
 SECOND = replace(FIRST, columns=(*FIRST.columns, Column("reason", "string", "why", since=2)))
 

@@ -108,6 +108,7 @@ def test_lane_goes_on_with_what_comes_and_tells_of_all_of_it(flow: OneFlow) -> N
     assert_told_of_everything(flow, [*heard, *last])
 
 
+@pytest.mark.long
 def test_lane_goes_on_when_a_broker_was_away(topic_name: Callable[[str], str], tmp_path: Path) -> None:
     with clusters(["source", "target-that-restarts"], tmp_path) as (source, target), listening() as listener:
         flow = OneFlow(source, target, topic_name("tail"), tmp_path)
@@ -122,6 +123,7 @@ def test_lane_goes_on_when_a_broker_was_away(topic_name: Callable[[str], str], t
         assert_told_of_everything(flow, [*listener.take(), *last])
 
 
+@pytest.mark.long
 def test_lane_that_stood_still_while_it_tailed_is_refused_once_another_has_its_place(flow: OneFlow) -> None:
     with listening() as listener:
         plan = tailing(flow, listener)
@@ -132,6 +134,7 @@ def test_lane_that_stood_still_while_it_tailed_is_refused_once_another_has_its_p
     assert flow.differences() == []
 
 
+@pytest.mark.long
 def test_lane_that_stood_still_while_it_tailed_doubles_records_where_there_is_no_fence(flow: OneFlow) -> None:
     with listening() as listener:
         plan = tailing(flow, listener, exactly_once=False)
@@ -144,12 +147,14 @@ def test_lane_that_stood_still_while_it_tailed_doubles_records_where_there_is_no
     assert "which is a duplicate of" in flow.differences()[0]
 
 
+@pytest.mark.long
 def test_task_that_died_is_not_tried_again_with_its_old_plan(flow: OneFlow) -> None:
     with listening() as listener:
         report = copy_lanes(tailing(flow, listener), 1)
     assert report.partitions == () and report.producers == {} and flow.copies() == 0
 
 
+@pytest.mark.long
 def test_lane_that_is_given_an_id_that_is_not_written_down_hands_it_back_and_tails_once_it_is(flow: OneFlow) -> None:
     with listening() as listener:
         plan = replace(tailing(flow, listener), known_ids={})

@@ -23,6 +23,8 @@ from tests.lab.one_flow import until
 from tests.lab.readers import Log, read_topic
 from tests.lab.takeover_lab import Takeover, busy, made, records, write_one
 
+pytestmark = pytest.mark.long
+
 AS_CONNECT = f"connect-topic={ConnectWorker.offsets_topic}"
 # What a killed worker left open is aborted within seconds.
 BROKER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}

@@ -15,6 +15,8 @@ from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import task_plans
 from tests.lab.quotas import quota
 
+pytestmark = pytest.mark.long
+
 # 1.0 MB. The lab's brokers measure over two seconds at least, so a third is more than they take or give at once: they
 # put us off again and again until three seconds have passed.
 RECORDS, BYTES_A_SECOND = 9000, 320_000.0

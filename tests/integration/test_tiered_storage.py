@@ -17,6 +17,8 @@ from tests.lab.one_lane import LaneProcess, task_plans
 from tests.lab.readers import differences, read_topic
 from tests.lab.tiered import AT_ONCE, SlowStore, first_local_offset
 
+pytestmark = pytest.mark.long
+
 # Three empty answers used to be enough, one for a remote log. A broker gives each after half a second.
 SLOW_SECONDS = 4.0
 

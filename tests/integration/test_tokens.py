@@ -138,6 +138,7 @@ def test_a_client_outlives_its_token(broker: TokenBroker) -> None:
     assert len({token for client_id, _, token in broker.issuer.requests if client_id == "running"}) >= 3
 
 
+@pytest.mark.long
 def test_a_whole_flow_by_token_is_exact_and_goes_on_past_the_tokens_life(
     broker: TokenBroker, target_cluster: KafkaBroker, spark: SparkSession, tmp_path: Path
 ) -> None:

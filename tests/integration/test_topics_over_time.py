@@ -43,6 +43,7 @@ def test_running_flow_follows_new_topics_and_new_partitions(lab: FlowLab) -> Non
     assert lab.incidents() == []
 
 
+@pytest.mark.long
 def test_running_flow_tells_which_names_match_no_topic_yet_and_copies_them_once_they_do(
     lab: FlowLab, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -60,6 +61,7 @@ def test_running_flow_tells_which_names_match_no_topic_yet_and_copies_them_once_
     assert caplog.text.count("no topic of source matches") == 1
 
 
+@pytest.mark.long
 def test_running_flow_appends_a_source_topic_that_was_created_anew(lab: FlowLab) -> None:
     lab.trigger = "1 second"
     lab.settings["on.data.loss"] = "continue"
@@ -75,6 +77,7 @@ def test_running_flow_appends_a_source_topic_that_was_created_anew(lab: FlowLab)
     assert [row[:3] for row in lab.incidents()] == [("topic recreated", "orders", 0)]
 
 
+@pytest.mark.long
 def test_running_flow_fills_a_remote_topic_that_was_created_anew(lab: FlowLab) -> None:
     lab.trigger = "1 second"
     lab.settings["consumer.auto.offset.reset"] = "latest"
@@ -92,6 +95,7 @@ def test_running_flow_fills_a_remote_topic_that_was_created_anew(lab: FlowLab) -
     assert [row[:3] for row in lab.incidents()] == [("topic recreated", "orders", 0)]
 
 
+@pytest.mark.long
 def test_remote_topic_with_fewer_partitions_is_grown(lab: FlowLab) -> None:
     lab.create("orders", 3)
     lab.target.create_topic(lab.remote("orders"), 1)
@@ -101,6 +105,7 @@ def test_remote_topic_with_fewer_partitions_is_grown(lab: FlowLab) -> None:
     assert lab.differences("orders") == []
 
 
+@pytest.mark.long
 def test_topic_whose_remote_topic_has_another_count_is_left_out_where_that_is_asked(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +160,7 @@ def test_remote_topic_that_was_deleted_is_filled_again_from_the_start(lab: FlowL
     assert lab.remote_ends() == ends
 
 
+@pytest.mark.long
 def test_topic_that_is_gone_from_the_source_is_named_by_verify_until_it_is_left_out(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +198,7 @@ def test_flow_without_a_topic_proves_nothing(lab: FlowLab, capsys: pytest.Captur
     assert "target->source: nothing was compared" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_records_that_expired_before_they_were_copied_are_refused_or_named_exactly(lab: FlowLab) -> None:
     lab.create("orders", 2)
     lab.write("orders", values(50))
@@ -211,6 +218,7 @@ def test_records_that_expired_before_they_were_copied_are_refused_or_named_exact
     assert lab.incidents() == [("partition stopped", "orders", 0, 50, -1), ("data lost", "orders", 0, 50, 120)]
 
 
+@pytest.mark.long
 def test_expiry_behind_the_position_is_no_loss(lab: FlowLab) -> None:
     lab.create("orders")
     lab.write("orders", values(50))
@@ -222,16 +230,19 @@ def test_expiry_behind_the_position_is_no_loss(lab: FlowLab) -> None:
     assert lab.incidents() == []
 
 
+@pytest.mark.long
 def test_topic_without_records_gets_its_remote_topic(lab: FlowLab) -> None:
     lab.create("empty", 3)
     assert lab.copy().records == 0
     assert lab.read_remote("empty") == {0: {}, 1: {}, 2: {}}
 
 
+@pytest.mark.long
 def test_pattern_that_matches_no_topic_is_no_failure(lab: FlowLab) -> None:
     assert lab.copy().records == 0
 
 
+@pytest.mark.long
 def test_excluded_internal_and_returning_topics_stay_where_they_are(lab: FlowLab) -> None:
     stems = ["orders", "audit"]
     for stem in stems:

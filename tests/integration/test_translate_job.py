@@ -100,6 +100,7 @@ def test_rows_that_a_run_beside_adds_are_followed(lab: JobLab) -> None:
     assert errors == []
 
 
+@pytest.mark.long
 def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
     lab: JobLab, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,6 +126,7 @@ def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
     assert errors == [] and "starts again" not in caplog.text
 
 
+@pytest.mark.long
 def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
     make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +165,7 @@ def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
     assert max(handed) < len(partitions) and len(reads) == 2
 
 
+@pytest.mark.long
 def test_ledger_that_is_not_there_yet_is_waited_for(lab: JobLab) -> None:
     at(lab, lab.name, 40)
     with lab.translating() as errors:
@@ -171,6 +174,7 @@ def test_ledger_that_is_not_there_yet_is_waited_for(lab: JobLab) -> None:
     assert errors == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ledger", [True, False], ids=["ledger of another topic", "no ledger yet"])
 def test_take_over_beside_the_job_holds_the_groups_whose_records_it_did_not_compare(lab: JobLab, ledger: bool) -> None:
     lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of it
@@ -197,6 +201,7 @@ def test_take_over_beside_the_job_holds_the_groups_whose_records_it_did_not_comp
     assert lab.done(early) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("looking", [True, False], ids=["refresh", "no-refresh"])
 def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab, looking: bool) -> None:
     lab.settings["refresh.groups.enabled"] = str(looking).lower()
@@ -213,6 +218,7 @@ def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab, looking: bo
     assert lab.done(new) == (20 if looking else None)
 
 
+@pytest.mark.long
 def test_target_that_is_away_for_a_while_is_survived(make_lab: MakeLab, tmp_path: Path) -> None:
     with clusters(["target"], tmp_path) as (target,):
         lab = make_lab(target=target)
@@ -230,6 +236,7 @@ def test_target_that_is_away_for_a_while_is_survived(make_lab: MakeLab, tmp_path
         assert errors == []
 
 
+@pytest.mark.long
 def test_checkpoints_that_cannot_be_written_for_a_while_are_survived(
     lab: JobLab, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -246,6 +253,7 @@ def test_checkpoints_that_cannot_be_written_for_a_while_are_survived(
     assert errors == []
 
 
+@pytest.mark.long
 def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> None:
     lab.copy()
     at(lab, lab.name, 10)
@@ -262,6 +270,7 @@ def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> No
     assert lab.offset(lab.name) == 55
 
 
+@pytest.mark.long
 def test_two_jobs_at_once_end_where_one_does(lab: JobLab) -> None:
     lab.copy()
     groups = [f"{lab.name}-{number}" for number in range(5)]
@@ -285,6 +294,7 @@ def submitted(lab: JobLab, *options: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.long
 def test_submitted_job_makes_one_pass_where_the_file_says_available_now(lab: JobLab) -> None:
     lab.copy()
     at(lab, lab.name, 25)
@@ -297,7 +307,13 @@ def test_submitted_job_makes_one_pass_where_the_file_says_available_now(lab: Job
     assert lab.done(lab.name) == 25
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole ledger", "negative control: file by file"])
+@pytest.mark.parametrize(
+    "whole",
+    [
+        pytest.param(True, id="whole ledger"),
+        pytest.param(False, id="negative control: file by file", marks=pytest.mark.long),
+    ],
+)
 def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
     whole: bool, lab: JobLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +347,7 @@ def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
     assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
 
 
+@pytest.mark.long
 def test_one_pass_looks_at_every_group_where_the_ledger_has_nothing_new_or_nothing_at_all(lab: JobLab) -> None:
     at(lab, lab.name, 10)
     assert lab.pass_once().verdicts == {"untranslatable": 1}  # no ledger
@@ -345,7 +362,10 @@ def test_one_pass_looks_at_every_group_where_the_ledger_has_nothing_new_or_nothi
     assert lab.pass_once().committed == 0
 
 
-@pytest.mark.parametrize("target_answers", [True, False], ids=["target-answers", "target-hangs"])
+@pytest.mark.parametrize(
+    "target_answers",
+    [pytest.param(True, id="target-answers"), pytest.param(False, id="target-hangs", marks=pytest.mark.long)],
+)
 def test_submitted_job_ends_well_within_thirty_seconds_of_sigterm(lab: JobLab, target_answers: bool) -> None:
     lab.copy()
     lab.trigger = "1 second"
@@ -362,6 +382,7 @@ def test_submitted_job_ends_well_within_thirty_seconds_of_sigterm(lab: JobLab, t
             lab.target.resume()
 
 
+@pytest.mark.long
 def test_mirror_run_once_moves_a_group_that_was_ahead_when_it_began(lab: JobLab, tmp_path: Path) -> None:
     at(lab, lab.name, 100)
     after_the_copy = CrashPoint("mirror_lib.copy_job:run_flows", "after", 1, tmp_path / "here", "stop")
@@ -390,6 +411,7 @@ def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
         assert running.wait(30) == 0
 
 
+@pytest.mark.long
 def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab: JobLab) -> None:
     from mirror_lib.copy_job import FlowOutcome, run_flows
     from mirror_lib.errors import RefusedError

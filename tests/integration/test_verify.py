@@ -460,6 +460,7 @@ def timestamps(bootstrap: str, topic: str) -> List[int]:
     return found
 
 
+@pytest.mark.long
 def test_records_that_compaction_took_are_skipped_and_others_that_are_missing_are_red(lab: Lab) -> None:
     """The remote log is compacted for real; in the second topic it also misses a record that compaction keeps."""
     names = ["verify.compacted", "verify.compacted-lost"]
@@ -507,6 +508,7 @@ def first_offset(bootstrap: str, topic: str) -> int:
     return int(message.offset() or 0)
 
 
+@pytest.mark.long
 def test_a_remote_topic_begun_by_someone_else_is_compared_from_where_the_ledger_begins(lab: Lab) -> None:
     name = "verify.taken-over"
     lab.create(lab.flow.source.bootstrap_servers, [name])
@@ -524,6 +526,7 @@ def test_a_remote_topic_begun_by_someone_else_is_compared_from_where_the_ledger_
     ]
 
 
+@pytest.mark.long
 def test_records_of_other_writers_are_no_difference_where_remote_topics_are_shared(lab: Lab) -> None:
     name = "verify.shared"
     lab.create(lab.flow.source.bootstrap_servers, [name])
@@ -586,6 +589,7 @@ def test_what_a_flow_makes_of_its_records_is_made_again_and_compared(lab: Lab) -
     assert verdict_of(report, "made-equal").records == 9
 
 
+@pytest.mark.long
 def test_record_that_the_sources_cleaner_took_for_one_that_the_flow_drops_is_no_difference(lab: Lab) -> None:
     """In the second topic the remote log misses a record that the source still has."""
     names = ["verify.made-cleaned", "verify.made-cleaned-lost"]
@@ -635,6 +639,7 @@ def filtered(lab: Lab) -> List[str]:
     return names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "bounds",
     [
@@ -813,6 +818,7 @@ def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with
     assert {topic.verdict for topic in nothing.topics} == {"not compared"}
 
 
+@pytest.mark.long
 def test_placed_records_that_expired_on_a_side_are_told_and_the_rest_is_compared(lab: Lab) -> None:
     names = ["verify.placed-old-source", "verify.placed-old-remote", "verify.placed-old-and-lost"]
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
@@ -839,6 +845,7 @@ def test_placed_records_that_expired_on_a_side_are_told_and_the_rest_is_compared
     assert [(d.kind, d.partition, d.upstream_offset) for d in lost.differences] == [("lost", 0, offset_of(ALL[0][-1]))]
 
 
+@pytest.mark.long
 def test_placed_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> None:
     """Without ranges, as with a folder of another mirror under `state:`; and one that lacks all its records, where
     compaction might have taken them."""
@@ -864,6 +871,7 @@ def test_placed_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: L
     assert [topic.verdict for topic in lacking.topics] == ["not compared", "not compared"]
 
 
+@pytest.mark.long
 def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -> None:
     name = "verify.placed-grown"
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
@@ -888,6 +896,7 @@ def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -
     assert any("the remote topic grew" in sentence for sentence in unknown(topic))
 
 
+@pytest.mark.long
 def test_records_whose_content_is_not_the_same_each_time_are_compared_by_their_origins(lab: Lab) -> None:
     names = [f"verify.kept-{case}" for case in ("equal", "lost", "doubled", "stranger")]
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
@@ -921,6 +930,7 @@ BY_TOPIC: Mapping[str, Tuple[Sequence[Rec], List[Tuple[str, Optional[int], Optio
 }
 
 
+@pytest.mark.long
 def test_topics_that_are_joined_in_one_are_compared_with_their_order(lab: Lab) -> None:
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
     names = [(f"verify.joined-{case}-v", f"verify.joined-{case}-w") for case in BY_TOPIC]

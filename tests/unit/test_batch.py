@@ -167,9 +167,10 @@ def test_rehead_refuses_offsets_with_gaps() -> None:
         rehead(gaps, 1, 1, 0)
 
 
-def test_rehead_drops_the_delete_horizon_and_keeps_the_timestamps() -> None:
-    copy = whole(rehead(with_field(built(ROWS), 21, ">h", 0x40), 1, 1, 0))
-    assert read_header(copy).attributes == 0
+@pytest.mark.parametrize("codec", range(5))
+def test_rehead_drops_the_delete_horizon_and_keeps_the_codec_and_the_timestamps(codec: int) -> None:
+    copy = whole(rehead(with_field(built(ROWS, codec), 21, ">h", 0x40 | codec), 1, 1, 0))
+    assert read_header(copy).attributes == codec
     assert rows_of(copy) == list(enumerate(ROWS))
 
 

@@ -166,6 +166,12 @@ def test_remote_log_that_lost_all_is_filled_where_nothing_can_have_lain_before_t
     assert cut(FAIL, Position(100, 340), 100).start == Position(100, 300)
 
 
+def test_remote_log_that_lost_all_is_filled_from_its_offset_0() -> None:
+    decided = first(FAIL, {KEY: Position(400, 350)}, target=OffsetRange(0, 0))
+    assert decided.void_from == 0
+    assert healed(FAIL, decided, SOURCE, Position(100, 0), 100).start == Position(100, 0)
+
+
 def test_remote_log_that_is_longer_than_the_ledger_knows_is_no_damage() -> None:
     assert first(FAIL, {KEY: Position(400, 299)}) == Range(KEY, Position(400, 299), 500)
 

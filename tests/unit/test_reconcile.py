@@ -402,7 +402,7 @@ def test_stranger_behind_a_cleaned_source_is_refused() -> None:
 
 
 def only_left(records: Sequence[Rec], source: Sequence[int], remote: Sequence[int], copied: int) -> Interrupted:
-    """Both logs from offset 0 on, of which `copied` records were copied, with these offsets left."""
+    """Two logs that begin at offset 0. `copied` records were copied; compaction left these offsets."""
     case = interrupted([batch_of(offset, [rec]) for offset, rec in enumerate(records)], 0, copied, limit=80)
     every = {*range(len(records))}
     case.source = [batch.without(every - {*source}) for batch in case.source]
@@ -458,3 +458,11 @@ def test_tombstone_that_left_the_remote_log_ends_the_doubt_about_its_key() -> No
 def test_copy_is_the_later_record_that_proves_an_earlier_one_of_its_own_key() -> None:
     records = [Rec(None, b"3"), Rec(b"a", b"2"), Rec(b"b", b"2")]
     assert reconciled(only_left(records, source=[1, 2], remote=[2], copied=3)) == [Run(2, 2, 1)]
+
+
+def test_records_that_left_the_remote_log_make_no_room_for_a_stranger_where_the_source_has_them_all() -> None:
+    case = only_left(numbered(4), source=[0, 1, 2, 3], remote=[1], copied=2)
+    assert reconciled(case) == [Run(1, 1, 1)]
+    case.remote[1] = batch_of(1, [Rec(b"stranger", b"stranger")])
+    with pytest.raises(RefusedError, match="offset 1 of the remote log is not the source's next one"):
+        reconciled(case)

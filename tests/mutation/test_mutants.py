@@ -1,0 +1,115 @@
+"""Single faults in the pure modules are noticed by the tests of those modules: a seeded sample, and controls."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+
+import pytest
+
+from tests.lab.checkout import ROOT
+from tests.mutation.mutants import KILLED, SURVIVED, chosen, mutants_of, outcome
+
+# By module, the test files that have to notice its faults. A module that is renamed is renamed here too.
+MODULES: Dict[str, Tuple[str, ...]] = {
+    "mirror_lib/replicate/cleaned.py": ("tests/unit/test_reconcile.py", "tests/unit/test_recovery.py"),
+    "mirror_lib/replicate/ranges.py": ("tests/unit/test_ranges.py", "tests/unit/test_behind.py"),
+    "mirror_lib/log/batch.py": ("tests/unit/test_batch.py",),
+    "mirror_lib/log/reencode.py": ("tests/unit/test_reencode.py",),
+    "mirror_lib/translate/partition_map.py": ("tests/unit/test_partition_map.py",),
+    "mirror_lib/topics/plan.py": ("tests/unit/test_plan.py", "tests/unit/test_custom_classes.py"),
+}
+SEED = int(os.environ.get("MUTATION_SEED", "7"))
+EACH = int(os.environ.get("MUTATION_EACH", "8"))
+SHARE = 0.8
+
+
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+SAMPLE = """
+def f(a: int = 3, b=4):
+    '''Doc.'''
+    log.info(f"{a + 1}")
+    if a <= 1 and (not b or b in (2,)):
+        raise ValueError(a + 1)
+    return max(a, b) - 1
+"""
+
+
+def test_each_kind_of_fault_is_made_once_and_leaves_texts_alone() -> None:
+    found = [(mutant.line, mutant.kind, mutant.new) for mutant in mutants_of(SAMPLE, "sample.py")]
+    assert found == [
+        (4, "removed statement", "pass"),
+        (5, "negated condition", "(not (a <= 1 and (not b or b in (2,))))"),
+        (5, "other boolean operator", "((a <= 1) or (not b or b in (2,)))"),
+        (5, "dropped operand", "((not b or b in (2,)))"),
+        (5, "dropped operand", "((a <= 1))"),
+        (5, "comparison", "((a) < (1))"),
+        (5, "comparison", "((a) > (1))"),
+        (5, "constant", "(2)"),
+        (5, "constant", "(0)"),
+        (5, "other boolean operator", "((not b) and (b in (2,)))"),
+        (5, "dropped operand", "((b in (2,)))"),
+        (5, "dropped operand", "((not b))"),
+        (5, "removed not", "(b)"),
+        (5, "comparison", "((b) not in ((2,)))"),
+        (5, "constant", "(3)"),
+        (5, "constant", "(1)"),
+        (6, "removed statement", "pass"),
+        (7, "arithmetic", "((max(a, b)) + (1))"),
+        (7, "min and max", "min"),
+        (7, "constant", "(2)"),
+        (7, "constant", "(0)"),
+    ]
+    assert {mutant.applied(SAMPLE) == SAMPLE for mutant in mutants_of(SAMPLE, "sample.py")} == {False}
+
+
+def test_sample_is_the_same_for_a_seed_and_has_every_kind() -> None:
+    every = mutants_of(SAMPLE, "sample.py")
+    assert chosen(every, 8, 1) == chosen(every, 8, 1) != chosen(every, 8, 2)
+    assert {mutant.kind for mutant in chosen(every, 9, 1)} == {mutant.kind for mutant in every}
+    assert sorted(map(str, chosen(every, 100, 1))) == sorted(map(str, every))
+
+
+def test_modules_of_the_table_exist() -> None:
+    files = [*MODULES, *(test for tests in MODULES.values() for test in tests)]
+    assert [path for path in files if not (ROOT / path).is_file()] == []
+
+
+@pytest.mark.long
+def test_a_fault_that_is_known_is_noticed_and_text_that_means_the_same_is_not(tmp_path: Path) -> None:
+    path = "mirror_lib/replicate/ranges.py"
+    source, tests = text_of(path), MODULES[path]
+    known = source.replace("begin.upstream_offset < 0", "begin.upstream_offset <= 0")
+    assert known != source
+    assert outcome(path, known, tests, tmp_path) == KILLED
+    assert outcome(path, source + "\nSAME = 1\n", tests, tmp_path) == SURVIVED
+    # The fault is there, and the tests of another module do not meet it.
+    assert outcome(path, known, MODULES["mirror_lib/log/batch.py"], tmp_path) == SURVIVED
+    assert outcome(path, "while True:\n    pass\n", tests, tmp_path) == KILLED
+
+
+@pytest.mark.long
+def test_most_single_faults_in_pure_modules_are_noticed(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    survivors: List[str] = []
+    count = 0
+    for path, tests in MODULES.items():
+        source = text_of(path)
+        # What follows says nothing where the tests fail without a fault.
+        assert outcome(path, None, tests, tmp_path) == SURVIVED, f"{', '.join(tests)} fail without a fault"
+        for mutant in chosen(mutants_of(source, path), EACH, SEED):
+            count += 1
+            if outcome(path, mutant.applied(source), tests, tmp_path) == SURVIVED:
+                survivors.append(str(mutant))
+    share = 1 - len(survivors) / count
+    said = f"seed {SEED}: {count - len(survivors)} of {count} mutants were killed, {share:.0%}"
+    # The summary of the run shows it, also where the tests pass.
+    record_property("mutants", said)
+    for survivor in survivors:
+        record_property("survived", survivor)
+    assert share >= SHARE, "\n".join([said, *survivors])

@@ -192,7 +192,7 @@ def snapshot_of(
 def _ledger_runs(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRuns]:
     # What a task told and was not answered, its last report tells again.
     syncs = dict.fromkeys(syncs for report in reports for syncs in report.syncs)
-    return [by_source[(each.topic, each.partition)].ledger_runs(each) for each in syncs]
+    return [by_source[(each.topic, each.partition)].ledger_runs(each.flat) for each in syncs]
 
 
 def _position_rows(

@@ -11,7 +11,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, TopicPartition
-from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSyncs, PartitionKey
+from mirror_lib.state.records import LedgerRow, LedgerRuns, PartitionKey
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from mirror_lib.topics.remote_topics import apply_plan, plan_flow
@@ -50,16 +50,12 @@ class CopiedPartition:
 
     def ledger_row(self, upstream_offset: int, downstream_offset: int, record_count: int) -> LedgerRow:
         """An offset sync of this partition, with the names and ids of both topics."""
-        return LedgerRow(*self._names, upstream_offset, downstream_offset, record_count)
+        names = (self.topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
+        return LedgerRow(*names, upstream_offset, downstream_offset, record_count)
 
-    def ledger_runs(self, syncs: OffsetSyncs) -> LedgerRuns:
-        """The same of many offset syncs."""
-        return LedgerRuns(*self._names, syncs.flat)
-
-    @property
-    def _names(self) -> Tuple[str, str, int, str, str]:
-        """As ledger rows begin."""
-        return (self.topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
+    def ledger_runs(self, flat: bytes) -> LedgerRuns:
+        """Many offset syncs of this partition, as `Runs.tobytes` gives them."""
+        return LedgerRuns(self.ledger_row(0, 0, 0), flat)
 
 
 class TopicWatch:

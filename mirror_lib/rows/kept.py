@@ -170,8 +170,8 @@ class KeptMirror(RowMirror):
             if lane.source is not None and lane.syncs:
                 copied = self._partitions[self._going[lane.source].key]
                 dead = replace(copied, remote_topic=lane.remote[0], remote_topic_id=self._dead_topic_id())
-                runs = dead.ledger_runs(OffsetSyncs(*lane.source, lane.syncs))
-                found.append(replace(runs, remote_partition=lane.remote[1]))
+                like = replace(dead.ledger_row(0, 0, 0), remote_partition=lane.remote[1])
+                found.append(LedgerRuns(like, lane.syncs))
         return found
 
     def _reports(self, found: Sequence[RowsReport], ranges: Ranges, seconds: float) -> List[TaskReport]:

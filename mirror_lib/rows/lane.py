@@ -24,7 +24,7 @@ from mirror_lib.replicate.recovery import told_ends, up_to
 from mirror_lib.replicate.remote_partition import RemotePartition, State
 from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
-from mirror_lib.state.intervals import Runs
+from mirror_lib.state.intervals import Run, Runs
 from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 
 Flat = bytes
@@ -92,12 +92,12 @@ class LaneReport:
 
 
 class Written(NamedTuple):
-    """What a remote log holds that the ledger does not tell of: the highest upstream offset of each source partition,
-    upstream and downstream offsets of the records of `LaneTask.source`, where the log ends, and how many records of the
-    micro-batch it holds of each source partition."""
+    """What a remote log holds that is not in the ledger: the highest upstream offset of each source partition, the runs
+    of `LaneTask.source`, where the log ends, and how many records of the micro-batch it holds of each source
+    partition."""
 
     highest: Mapping[TopicPartition, int]
-    matches: Sequence[Tuple[int, int]]
+    runs: Sequence[Run]
     end: int
     counts: Mapping[TopicPartition, int]
 
@@ -108,7 +108,7 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
     Raises `RefusedError` at a record that this flow did not write, where nobody else may write.
     """
     highest: Dict[TopicPartition, int] = {}
-    matches: List[Tuple[int, int]] = []
+    runs = Runs()
     counts: Dict[TopicPartition, int] = {}
     end, wanted = task.downstream_offset, sources if task.source is None else (task.source,)
     for raw, header, is_data in log:
@@ -123,12 +123,12 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
                 begin, until = sources[origin.source]
                 counts[origin.source] = counts.get(origin.source, 0) + (begin <= origin.offset < until)
                 if task.source is not None:
-                    matches.append((origin.offset, record.offset))
+                    runs.append(origin.offset, record.offset, 1)
             elif not task.shared:
                 raise RefusedError(_foreign(task.remote, record.offset, origin is not None))
         if header is not None:
             end = max(end, header.next_offset)
-    return Written(highest, matches, end, counts)
+    return Written(highest, list(runs), end, counts)
 
 
 def _foreign(remote: TopicPartition, offset: int, has_origin: bool) -> str:
@@ -211,15 +211,17 @@ class Lane(RemotePartition[Outgoing]):
         self._ahead = any(at >= self._ranges[source][1] for source, at in found.highest.items())
         self.downstream = end
         self.begin()
-        for upstream, downstream in found.matches:
-            if upstream >= self._end:
-                # Its record belongs to a later micro-batch, which is to look from here on.
-                self.downstream = downstream
+        for run in found.runs:
+            skipped = max(0, begins[self.source] - run.upstream_offset)
+            count = min(run.upstream_end, self._end) - run.upstream_offset
+            if count > skipped:
+                self._syncs.append(run.upstream_offset + skipped, run.downstream_offset + skipped, count - skipped)
+                self._acknowledged = max(self._acknowledged, run.upstream_offset + count)
+                self._recovered += count - skipped
+            if run.upstream_end > self._end:
+                # The next record belongs to a later micro-batch, which is to look from here on.
+                self.downstream = run.downstream_offset + max(0, count)
                 break
-            if upstream >= begins[self.source]:
-                self._syncs.append(upstream, downstream, 1)
-                self._acknowledged = max(self._acknowledged, upstream + 1)
-                self._recovered += 1
         if self.task.source is None:
             self._counts.update(found.counts)
             self._recovered = sum(found.counts.values())

@@ -119,7 +119,7 @@ class OffsetSyncTable:
             return
         same: Dict[str, Value] = {"flow": flow, "run_id": run_id}
         same.update(query_id=query_id, batch_id=batch_id)
-        given = [RunRows(_names(each), each.flat) for each in (*runs, *map(_alone, rows))]
+        given = [RunRows(_same(each.like), each.flat) for each in (*runs, *map(_alone, rows))]
         with self._table.explained("write to"), shipped(self._spark, given) as held:
 
             def made(columns: Sequence[Tuple[str, str]], stamp: int) -> DataFrame:
@@ -358,14 +358,12 @@ def _grown(rows: Sequence[Row], remotes: Mapping[TopicPartition, Stand]) -> Froz
     return frozenset(topic for topic, found in begun.items() if len(found) > 1)
 
 
-def _names(runs: LedgerRuns) -> Mapping[str, Value]:
-    return {name: getattr(runs, name) for name in LedgerRuns.__dataclass_fields__ if name != "flat"}
+def _same(row: LedgerRow) -> Mapping[str, Value]:
+    return {name: getattr(row, name) for name in LedgerRow.__dataclass_fields__ if name not in NUMBERS}
 
 
 def _alone(row: LedgerRow) -> LedgerRuns:
-    names = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
-    flat = array("q", (row.upstream_offset, row.downstream_offset, row.record_count)).tobytes()
-    return LedgerRuns(*names, flat, row.remote_partition, row.upstream_until, row.downstream_until)
+    return LedgerRuns(row, array("q", (row.upstream_offset, row.downstream_offset, row.record_count)).tobytes())
 
 
 def _is(key: PartitionKey) -> SparkColumn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import FrozenSet, Iterator, Mapping, NamedTuple, Optional, Tuple
 
@@ -157,17 +157,11 @@ class RangePositions:
 
 @dataclass(frozen=True)
 class LedgerRuns:
-    """Ledger rows of one partition: `flat` as in `OffsetSyncs`. What follows it is the same in all of them."""
+    """Many ledger rows of one partition. `like` is a row as all of them are but for their runs, which `flat` holds as
+    `Runs.tobytes` gives them."""
 
-    source_topic: str
-    remote_topic: str
-    partition: int
-    source_topic_id: str
-    remote_topic_id: str
+    like: LedgerRow
     flat: bytes = field(repr=False)
-    remote_partition: Optional[int] = None
-    upstream_until: Optional[int] = None
-    downstream_until: Optional[int] = None
 
     def __len__(self) -> int:
         return len(self.flat) // RUN_BYTES
@@ -175,7 +169,7 @@ class LedgerRuns:
     @property
     def key(self) -> PartitionKey:
         """The partition they belong to."""
-        return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
+        return self.like.key
 
     @property
     def end(self) -> Position:
@@ -184,10 +178,8 @@ class LedgerRuns:
         return Position(last.upstream_end, last.downstream_end)
 
     def rows(self) -> Iterator[LedgerRow]:
-        """One by one."""
-        names = (self.source_topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
-        placed = (self.remote_partition, self.upstream_until, self.downstream_until)
-        return (LedgerRow(*names, up, down, count, *placed) for up, down, count in Runs(self.flat))
+        """Each row by itself."""
+        return (replace(self.like, **run._asdict()) for run in Runs(self.flat))
 
 
 @dataclass(frozen=True)

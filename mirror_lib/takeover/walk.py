@@ -59,7 +59,8 @@ class Proven:
 
 
 def walk(open_source: OpenSource, remote: Records, anchor: Position, restarts: Restarts) -> Proven:
-    """Match every record of `remote`, which begins at the anchor, a pair that is believed, with its source record.
+    """Match every record of `remote` with its source record. `remote` begins at the anchor, whose two offsets are
+    believed to be those of one record.
 
     `open_source` gives the source's records from an upstream offset on. Raises `Unproven` at the first record that is
     neither the source's next one nor the first one of a restart, and where nothing is there to compare.

@@ -209,8 +209,7 @@ def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: 
 def test_a_pass_that_kept_every_tenth_record_is_written_in_one_commit(ledger: Ledger, spark: SparkSession) -> None:
     gaps = 200_000
     flat = {number: array("q", (n for i in range(gaps) for n in (10 * i + number, i, 1))) for number in range(2)}
-    names = ("orders", "primary.orders")
-    runs = [LedgerRuns(*names, number, "source-id", "remote-id", own.tobytes()) for number, own in flat.items()]
+    runs = [LedgerRuns(row(0, 0, 0, partition=number), own.tobytes()) for number, own in flat.items()]
     idle, lying = row(40, 30, 0, partition=2), os.listdir(str(spark.sparkContext._temp_dir))
     for _ in range(2):  # and one that is tried again is dropped
         ledger.table.append(
@@ -220,7 +219,7 @@ def test_a_pass_that_kept_every_tenth_record_is_written_in_one_commit(ledger: Le
     # Spark keeps a file of a large closure until the driver ends.
     assert os.listdir(str(spark.sparkContext._temp_dir)) == lying
     assert ledger.table.triples(FLOW) == {
-        **{each.key: flat[each.partition] for each in runs},
+        **{each.key: flat[each.key.partition] for each in runs},
         idle.key: array("q", (40, 30, 0)),
     }
     rows = spark.read.format("delta").load(ledger.table.path)

@@ -22,7 +22,7 @@ from mirror_lib.log.visible import Entry, entries
 from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges, Written, read_back
 from mirror_lib.rows.origin import Provenance, origin_of
-from mirror_lib.state.intervals import Runs
+from mirror_lib.state.intervals import Run, Runs
 from mirror_lib.state.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
 
@@ -54,7 +54,7 @@ def found(log: Sequence[LogBatch], task: LaneTask = TASK, provenance: Provenance
 
 def test_records_behind_the_position_are_told_by_their_origins() -> None:
     log = [marker(100), copies(101, 10, 12), copies(103, 13), marker(104)]
-    assert found(log) == Written({SOURCE: 13}, [(10, 101), (12, 102), (13, 103)], 105, {SOURCE: 3})
+    assert found(log) == Written({SOURCE: 13}, [Run(10, 101, 1), Run(12, 102, 2)], 105, {SOURCE: 3})
 
 
 def test_log_that_holds_nothing_behind_the_position_holds_nothing() -> None:
@@ -65,7 +65,7 @@ def test_log_that_holds_nothing_behind_the_position_holds_nothing() -> None:
 def test_records_before_the_position_are_the_ledgers() -> None:
     """A fetch gives whole batches, so also what lies before the offset that was asked for; even another writer's."""
     log = [batch_of(97, [Rec(b"of somebody"), copy(8), copy(9), copy(10), copy(11)])]
-    assert found(log) == Written({SOURCE: 11}, [(10, 100), (11, 101)], 102, {SOURCE: 2})
+    assert found(log) == Written({SOURCE: 11}, [Run(10, 100, 2)], 102, {SOURCE: 2})
     with pytest.raises(RefusedError):
         found(log, replace(TASK, downstream_offset=97))
 
@@ -105,7 +105,8 @@ def test_record_of_somebody_else_is_refused_by_its_place(record: Rec, words: str
 @pytest.mark.parametrize(("record", "words"), OF_OTHERS)
 def test_record_of_somebody_else_is_passed_over_where_others_may_write(record: Rec, words: str) -> None:
     log = [copies(100, 10), batch_of(101, [record]), copies(102, 11)]
-    assert found(log, replace(TASK, shared=True)) == Written({SOURCE: 11}, [(10, 100), (11, 102)], 103, {SOURCE: 2})
+    runs = [Run(10, 100, 1), Run(11, 102, 1)]
+    assert found(log, replace(TASK, shared=True)) == Written({SOURCE: 11}, runs, 103, {SOURCE: 2})
 
 
 @pytest.mark.parametrize(("there", "now"), [("", "Qx7f2kLmNo"), ("Qx7f2k", ""), ("", "")])
@@ -303,6 +304,27 @@ def test_records_of_before_the_micro_batch_are_not_reported_again(monkeypatch: p
     lane = Driven().take_over(monkeypatch, Log([copies(100, 8, 9, 10)])).feed(10, 11).drain()
     assert (lane.written, lane.report().recovered) == ([(103, 11)], 1)
     assert lane.report().syncs == syncs((10, 102, 2))
+
+
+@given(st.lists(st.integers(5, 25), max_size=20), st.lists(st.integers(0, 20), max_size=2))
+def test_what_is_taken_of_a_log_is_each_record_of_the_micro_batch_up_to_the_first_of_a_later_one(
+    offsets: List[int], markers: List[int]
+) -> None:
+    log: List[LogBatch] = []
+    for number, offset in enumerate(offsets):
+        log += [marker(log[-1].next if log else 100)] * (number in markers)
+        log.append(copies(log[-1].next if log else 100, offset))
+    begin, end = RANGES[SOURCE]
+    lane, written = Lane(TASK, RANGES, False), found(log)
+    lane._take_found(written, written.end)
+    there = [(up + n, down + n) for up, down, count in written.runs for n in range(count)]
+    assert [up for up, _ in there] == offsets
+    later = next((at for at, (up, _) in enumerate(there) if up >= end), len(there))
+    ours = [each for each in there[:later] if each[0] >= begin]
+    report = lane.report(True)
+    assert [(up + n, down + n) for up, down, count in Runs(report.syncs) for n in range(count)] == ours
+    assert (report.recovered, report.downstream) == (len(ours), there[later][1] if there[later:] else written.end)
+    assert report.position == max([begin, *(up + 1 for up, _ in ours)])
 
 
 def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_a_report_brings_them_to_the_driver_as_they_are(syncs: List[Tuple[int, i
 
 def test_ledger_rows_of_a_partition_say_where_the_last_of_them_ends() -> None:
     syncs = ((0, 0, 10), (20, 11, 5))
-    runs = LedgerRuns("orders", "A.orders", 0, "a", "b", runs_of(*syncs).tobytes())
+    runs = LedgerRuns(LedgerRow("orders", "A.orders", 0, "a", "b", 0, 0, 0), runs_of(*syncs).tobytes())
     assert list(runs.rows()) == [LedgerRow("orders", "A.orders", 0, "a", "b", *sync) for sync in syncs]
     assert (len(runs), runs.end) == (2, Position(25, 16))
 

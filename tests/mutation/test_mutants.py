@@ -17,7 +17,7 @@ MODULES: Dict[str, Tuple[str, ...]] = {
     "mirror_lib/replicate/ranges.py": ("tests/unit/test_ranges.py", "tests/unit/test_behind.py"),
     "mirror_lib/log/batch.py": ("tests/unit/test_batch.py",),
     "mirror_lib/log/reencode.py": ("tests/unit/test_reencode.py",),
-    "mirror_lib/translate/partition_map.py": ("tests/unit/test_partition_map.py",),
+    "mirror_lib/state/intervals.py": ("tests/unit/test_partition_map.py",),
     "mirror_lib/topics/plan.py": ("tests/unit/test_plan.py", "tests/unit/test_custom_classes.py"),
 }
 SEED = int(os.environ.get("MUTATION_SEED", "7"))

@@ -131,7 +131,7 @@ if [[ -d $fetched ]]; then
 elif [[ -n ${MIRROR_JARS_DIR:-} ]]; then
     fail "MIRROR_JARS_DIR=$MIRROR_JARS_DIR is not a folder"
 else
-    fitting=$(cd "$home" && "$python" -m mirror_lib.driver_java "$spark" 2>/dev/null) ||
+    fitting=$(cd "$home" && "$python" -m mirror_lib.spark.java "$spark" 2>/dev/null) ||
         fail "no connector is known for Spark $spark in $SPARK_HOME: use 3.3 to 4.2, or name a folder of jars in MIRROR_JARS_DIR"
     packages=${packages:+$packages,}$(sed -E "s/_2\.1[23]:/_$scala:/g" <<<"$fitting")
     class_path=

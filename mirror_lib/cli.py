@@ -30,8 +30,8 @@ from mirror_lib.commands import (
 )
 from mirror_lib.commands.output import STDOUT, json_to, json_words, print_error
 from mirror_lib.commands.parser import EXIT_CODES, Commands
-from mirror_lib.driver_java import SPARK_LINES
 from mirror_lib.errors import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
+from mirror_lib.spark.java import SPARK_LINES
 
 log = logging.getLogger("mirror")
 

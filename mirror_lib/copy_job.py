@@ -14,31 +14,31 @@ from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence, T
 
 from pyspark.sql import DataFrame, SparkSession
 
-from mirror_lib.cluster import KafkaCluster, clusters_of
-from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StalledError, StateError, cause_of
 from mirror_lib.facts import TopicPartition
-from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end, unforeseen
-from mirror_lib.progress import counted
-from mirror_lib.replicate.copy_hours import CopyHours
-from mirror_lib.replicate.flow import FlowMirror, Watcher
-from mirror_lib.replicate.journal import BatchRef, Journal
-from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.replicate.query import start_query, start_rows_query
-from mirror_lib.replicate.stage import most_slots
-from mirror_lib.replicate.stall import CommitWatch
-from mirror_lib.replicate.tailing import PASS_SECONDS, TAIL_TRIGGER, Every, Tail, tail_tasks
-from mirror_lib.replicate.totals import TopicTotal, Totals
-from mirror_lib.replicate.warm_up import warm_workers
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.kafka.group_member import GroupMember
+from mirror_lib.ledger.folders import drop_folder
+from mirror_lib.ledger.records import MirrorRun
+from mirror_lib.ledger.tables import same_clusters
+from mirror_lib.replication.copy_hours import CopyHours
+from mirror_lib.replication.flow import FlowMirror, Watcher
+from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.query import start_query, start_rows_query
+from mirror_lib.replication.stage import most_slots
+from mirror_lib.replication.stall import CommitWatch
+from mirror_lib.replication.tail import PASS_SECONDS, TAIL_TRIGGER, Every, Tail, tail_tasks
+from mirror_lib.replication.totals import TopicTotal, Totals
+from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_the_other_way, row_mirror
 from mirror_lib.rows.mirror import Given, Reading, RowMirror
-from mirror_lib.session import cloned
-from mirror_lib.state.folders import drop_folder
-from mirror_lib.state.records import MirrorRun
-from mirror_lib.state.runs import same_clusters
+from mirror_lib.spark.session import cloned
+from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end, unforeseen
+from mirror_lib.text import counted
 from mirror_lib.topics.filters import subscribe_pattern
 from mirror_lib.topics.old_brokers import runnable
 from mirror_lib.topics.selection import matchless_words

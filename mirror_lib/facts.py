@@ -1,7 +1,7 @@
 """What a cluster says about itself, and the questions it can be asked: frozen answers and the `Cluster`,
 `GroupCluster` and `AclCluster` protocols.
 
-Pure, so that decisions and their tests need no Kafka client. `mirror_lib.cluster` answers from a real cluster.
+Pure, so that decisions and their tests need no Kafka client. `mirror_lib.kafka.admin` answers from a real cluster.
 """
 
 from __future__ import annotations

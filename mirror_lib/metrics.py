@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.progress import counted, duration, grouped, size
+from mirror_lib.text import counted, duration, grouped, size
 
 COUNTED, CURRENT = "counted", "current"
 

@@ -74,7 +74,7 @@ def spark(lab_directory: Path) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def compiled_statements(spark: SparkSession) -> Iterator[None]:
     """For files about what statements answer, or about many rows: Spark compiles them, as it does for users."""
-    from mirror_lib.state.tables import own_session
+    from mirror_lib.ledger.delta_table import own_session
 
     for name in INTERPRETED:
         for session in (spark, own_session(spark)):

@@ -69,7 +69,7 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
 EXECUTORS = (
-    *("mirror_lib.replicate.lane", "mirror_lib.replicate.warm_up", "mirror_lib.state.run_rows"),
+    *("mirror_lib.replication.lane", "mirror_lib.replication.warm_up", "mirror_lib.ledger.run_rows"),
     *("mirror_lib.rows.writer", "mirror_lib.rows.stage", "mirror_lib.preflight.probe"),
 )
 NOT_ON_EXECUTORS = (
@@ -94,7 +94,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def module_of(path: Path) -> str:
-    """`mirror_lib/log/batch.py` is `log.batch`."""
+    """`mirror_lib/kafka/record_batch.py` is `log.batch`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[1:] if parts[0] == "mirror_lib" else parts)
 
@@ -177,13 +177,13 @@ def test_imports_keep_to_their_doors() -> None:
     ("module", "line"),
     [
         ("plan", "import kafka.admin"),
-        ("verify", "from mirror_lib.log import batch"),
+        ("verify", "from mirror_lib.kafka import batch"),
         ("replicate.query", "from delta import DeltaTable"),
         ("cli", "def f():\n    import yaml"),
         ("config.loader", "from pyspark.sql import SparkSession"),
         ("state.records", "import pyspark"),
         ("rows.writer", "from pyspark import TaskContext"),
-        ("rows.transform", "from mirror_lib.log.batch import Record"),
+        ("rows.transform", "from mirror_lib.kafka.record_batch import Record"),
         ("verify.flow", "from mirror_lib.rows import lane"),
     ],
 )

@@ -13,7 +13,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError
 
 if TYPE_CHECKING:
-    from mirror_lib.explain.steps import Explanation
+    from mirror_lib.plan.explain import Explanation
     from mirror_lib.topics.plan import TopicFacts
 
 
@@ -39,8 +39,8 @@ def read_explained(arguments: argparse.Namespace) -> MirrorConfig:
 
 def explain_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror explain`: read both clusters and print; nothing is changed, and 0 whatever the verdict is."""
-    from mirror_lib.explain.steps import explanation_json, explanation_lines
-    from mirror_lib.explain.topic import explain_topic
+    from mirror_lib.plan.explain import explanation_json, explanation_lines
+    from mirror_lib.plan.topic import explain_topic
 
     topic = _topic(arguments)
     for flow in chosen_flows(arguments, config):
@@ -60,7 +60,7 @@ def _topic(arguments: argparse.Namespace) -> Optional[str]:
 
 
 def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicFacts]:
-    from mirror_lib.cluster import clusters_of
+    from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.topics.remote_topics import read_facts
 
     try:
@@ -72,10 +72,10 @@ def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicF
 
 
 def _group(group: str, flow: ReplicationFlow, config: MirrorConfig) -> Explanation:
-    from mirror_lib.cluster import clusters_of
-    from mirror_lib.explain.group import explain_group
-    from mirror_lib.preview.groups import GroupFacts
-    from mirror_lib.preview.look import existing_groups
+    from mirror_lib.kafka.admin import clusters_of
+    from mirror_lib.plan.group import explain_group
+    from mirror_lib.plan.groups import GroupFacts
+    from mirror_lib.plan.look import existing_groups
     from mirror_lib.topics.remote_topics import plan_flow
 
     with clusters_of(flow) as (source, target):

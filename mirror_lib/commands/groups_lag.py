@@ -12,7 +12,7 @@ from mirror_lib.config.model import ClusterConfig, MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from mirror_lib.translate.lag import GroupLag
+    from mirror_lib.groups.lag import GroupLag
 
 
 def add(groups: Commands) -> None:
@@ -43,9 +43,9 @@ class _Found(NamedTuple):
 
 
 def _found(arguments: argparse.Namespace, settings: ClusterConfig) -> _Found:
-    from mirror_lib.cluster import KafkaCluster
-    from mirror_lib.cluster.timestamps import timestamps_at
-    from mirror_lib.translate.lag import group_lags, unread
+    from mirror_lib.groups.lag import group_lags, unread
+    from mirror_lib.kafka.admin import KafkaCluster
+    from mirror_lib.kafka.timestamps import timestamps_at
 
     with KafkaCluster(settings) as cluster:
         names = [name for name in cluster.group_names() if arguments.group in (None, name)]
@@ -66,7 +66,7 @@ def _untold(groups: Sequence[str], brokers: Sequence[str]) -> List[str]:
 
 
 def _show(arguments: argparse.Namespace, alias: str, found: _Found) -> None:
-    from mirror_lib.translate.lag import lag_json, lag_lines
+    from mirror_lib.groups.lag import lag_json, lag_lines
 
     if arguments.json:
         print_json({"cluster": alias, "groups": [lag_json(row) for row in found.rows]})

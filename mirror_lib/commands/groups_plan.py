@@ -13,7 +13,7 @@ from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.translate.report import PlannedMove
+    from mirror_lib.groups.report import PlannedMove
 
 
 def add(groups: Commands) -> None:
@@ -30,8 +30,8 @@ def add(groups: Commands) -> None:
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror groups plan`: show where each group would go on; with `--execute` move them. 1 if one was refused, or did
     not tell where it stands."""
-    from mirror_lib.session import running_session
-    from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM
+    from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM
+    from mirror_lib.spark.session import running_session
 
     flows = chosen_flows(arguments, config)
     direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
@@ -55,10 +55,10 @@ class _Planned(NamedTuple):
 def _planned(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, direction: str
 ) -> _Planned:
-    from mirror_lib.cluster import clusters_of
-    from mirror_lib.translate.flow import FlowTranslation, Selection
-    from mirror_lib.translate.report import PlannedMove, would
-    from mirror_lib.translate.verdicts import TranslationRules
+    from mirror_lib.groups.report import PlannedMove, would
+    from mirror_lib.groups.translator import FlowTranslation, Selection
+    from mirror_lib.groups.verdicts import TranslationRules
+    from mirror_lib.kafka.admin import clusters_of
 
     rules = TranslationRules(arguments.allow_rewind, flow.groups_simple)
     with clusters_of(flow) as (source, target):
@@ -76,7 +76,7 @@ def _planned(
 
 
 def _show(arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned) -> None:
-    from mirror_lib.translate.report import plan_json, plan_lines, summary
+    from mirror_lib.groups.report import plan_json, plan_lines, summary
 
     moves, run_id = planned.moves, planned.run_id
     if arguments.json:
@@ -95,7 +95,7 @@ def _show(arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, 
 
 
 def _way(flow: ReplicationFlow, direction: str) -> str:
-    from mirror_lib.translate.verdicts import TO_DOWNSTREAM
+    from mirror_lib.groups.verdicts import TO_DOWNSTREAM
 
     source, target = flow.source.alias, flow.target.alias
     return f"{source} to {target}" if direction == TO_DOWNSTREAM else f"{target} back to {source}"

@@ -10,15 +10,15 @@ from mirror_lib.commands.output import named_cluster, print_json, print_lines, p
 from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
-from mirror_lib.progress import counted
+from mirror_lib.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.cluster import KafkaCluster
-    from mirror_lib.state.group_offsets import GroupOffsetTable
-    from mirror_lib.state.records import GroupOffset, MoveKey
-    from mirror_lib.translate.rollback import Undo
+    from mirror_lib.groups.rollback import Undo
+    from mirror_lib.kafka.admin import KafkaCluster
+    from mirror_lib.ledger.group_offsets import GroupOffsetTable
+    from mirror_lib.ledger.records import GroupOffset, MoveKey
 
 
 def add(groups: Commands) -> None:
@@ -30,7 +30,7 @@ def add(groups: Commands) -> None:
 
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror groups rollback`: put back what a run moved; without `--execute` only show it."""
-    from mirror_lib.session import running_session
+    from mirror_lib.spark.session import running_session
 
     with running_session("mirror groups rollback") as spark:
         return roll_back(arguments, config, spark)
@@ -39,9 +39,9 @@ def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig)
 def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSession) -> int:
     """Put back, or show, what run `arguments.run` moved; an exit code. ConfigError where there is no such run,
     RefusedError where another cluster stands where it moved groups."""
-    from mirror_lib.cluster import KafkaCluster
-    from mirror_lib.state.group_offsets import GroupOffsetTable
-    from mirror_lib.state.runs import RunTable
+    from mirror_lib.kafka.admin import KafkaCluster
+    from mirror_lib.ledger.group_offsets import GroupOffsetTable
+    from mirror_lib.ledger.tables import RunTable
 
     table, runs = GroupOffsetTable(spark, config.state), RunTable(spark, config.state)
     by_side: Dict[Tuple[str, str], List[GroupOffset]] = {}
@@ -80,8 +80,8 @@ def _undone(
     cluster: KafkaCluster,
     table: GroupOffsetTable,
 ) -> _Undone:
-    from mirror_lib.translate.moves import GroupMover
-    from mirror_lib.translate.rollback import REFUSED, plan_undo
+    from mirror_lib.groups.moves import GroupMover
+    from mirror_lib.groups.rollback import REFUSED, plan_undo
 
     groups = sorted({move.group for move in moves})
     found = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
@@ -97,7 +97,7 @@ def _undone(
 
 
 def _show(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:
-    from mirror_lib.translate.rollback import undo_json, undo_lines
+    from mirror_lib.groups.rollback import undo_json, undo_lines
 
     if arguments.json:
         rows = [undo_json(undo, undone.outcomes) for undo in undone.found]

@@ -16,8 +16,8 @@ from mirror_lib.facts import AclBinding
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.preview.engine import EngineNote
-    from mirror_lib.preview.look import FlowPreview
+    from mirror_lib.plan.engine import EngineNote
+    from mirror_lib.plan.look import FlowPreview
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ def add(commands: Commands) -> None:
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror plan`: read both clusters and print; nothing is changed. Ends as the run would where that is refused."""
-    from mirror_lib.preview.document import preview_json
-    from mirror_lib.preview.lines import preview_lines
+    from mirror_lib.plan.document import preview_json
+    from mirror_lib.plan.render import preview_lines
 
     flows, code = chosen_flows(arguments, config), EXIT_OK
     known = _spark_knows(config, flows)
@@ -49,8 +49,8 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> FlowPreview:
     """Read both clusters. What a library raises that nobody foresaw leaves as a MirrorError."""
-    from mirror_lib.cluster import clusters_of
-    from mirror_lib.preview.look import preview
+    from mirror_lib.kafka.admin import clusters_of
+    from mirror_lib.plan.look import preview
     from mirror_lib.topics.old_brokers import settled
 
     try:
@@ -81,17 +81,17 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
     asking = [flow for flow in flows if _deletes(flow) or flow.change is not None]
     if not asking:
         return {}
-    from mirror_lib.session import running_session
+    from mirror_lib.spark.session import running_session
 
     with running_session("mirror plan") as spark:
         return {flow.name: _known(config, flow, spark) for flow in asking}
 
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
-    from mirror_lib.preview.engine import engine_note
+    from mirror_lib.ledger.topic_acls import TopicAclTable
+    from mirror_lib.plan.engine import engine_note
     from mirror_lib.rows.flow import why_not_placed
     from mirror_lib.rows.transform import check_change, placement_fault
-    from mirror_lib.state.topic_acls import TopicAclTable
 
     made = TopicAclTable(spark, config.state).made(flow.name) if _deletes(flow) else frozenset()
     if flow.change is None:

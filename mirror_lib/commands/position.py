@@ -13,7 +13,7 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
-    from mirror_lib.translate.position_input import PositionInput
+    from mirror_lib.groups.position_formats import PositionInput
 
 
 def add(commands: Commands) -> None:
@@ -29,9 +29,9 @@ def add(commands: Commands) -> None:
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror translate-position`: print the translation. 1 if one of the positions has none."""
-    from mirror_lib.session import running_session
-    from mirror_lib.translate.position_output import render
-    from mirror_lib.translate.positions import translate_positions
+    from mirror_lib.groups.position_output import render
+    from mirror_lib.groups.positions import translate_positions
+    from mirror_lib.spark.session import running_session
 
     given = _given(arguments)
     flows = chosen_flows(arguments, config)
@@ -47,7 +47,7 @@ def translate_position_command(arguments: argparse.Namespace, config: MirrorConf
 
 
 def _given(arguments: argparse.Namespace) -> PositionInput:
-    from mirror_lib.translate.position_input import one_position, read_positions
+    from mirror_lib.groups.position_formats import one_position, read_positions
 
     single = (arguments.topic, arguments.partition, arguments.offset)
     if arguments.file is not None and single == (None, None, None):

@@ -14,8 +14,8 @@ from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.log.connection import LogClient
-    from mirror_lib.state.suspect_positions import SuspectPosition
+    from mirror_lib.kafka.connection import LogClient
+    from mirror_lib.ledger.suspect_positions import SuspectPosition
 
 READ_SECONDS = 60.0
 RIGHT, WRONG, LOST, UNKNOWN = "right", "wrong", "records lost", "unknown"
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
 
 def repair_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror repair`: show wrong positions, and remove them with `--execute`. 1 where records are lost or unknown."""
-    from mirror_lib.session import running_session
+    from mirror_lib.spark.session import running_session
 
     flows = chosen_flows(arguments, config)
     with running_session("mirror repair") as spark:
@@ -49,7 +49,7 @@ def repair_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _repair(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> bool:
-    from mirror_lib.state.suspect_positions import SuspectPositions
+    from mirror_lib.ledger.suspect_positions import SuspectPositions
 
     positions = SuspectPositions(spark, config.state)
     # A flow that changes records passes those that it filters, and was never subject to the defect.
@@ -68,7 +68,7 @@ def _repair(arguments: argparse.Namespace, config: MirrorConfig, flow: Replicati
 
 
 def _judged(flow: ReplicationFlow, suspects: List[SuspectPosition]) -> List[_Judged]:
-    from mirror_lib.cluster.connection import log_client
+    from mirror_lib.kafka.admin_client import log_client
 
     asked = [each for each in suspects if not (each.contradicted or each.explained)]
     found = {}
@@ -82,9 +82,9 @@ def _judged(flow: ReplicationFlow, suspects: List[SuspectPosition]) -> List[_Jud
 
 def _verdict(flow: ReplicationFlow, suspect: SuspectPosition, client: LogClient) -> str:
     """Whether the source has a record among the offsets that the position passes."""
-    from mirror_lib.log.fetch import ISOLATION
-    from mirror_lib.log.legacy import last_offset
-    from mirror_lib.log.tail import log_entries
+    from mirror_lib.kafka.fetcher import ISOLATION
+    from mirror_lib.kafka.legacy import last_offset
+    from mirror_lib.kafka.log_reader import log_entries
 
     key, until = suspect.key, suspect.position.upstream_offset
     isolation = ISOLATION[flow.isolation_level]

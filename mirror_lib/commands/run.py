@@ -16,14 +16,14 @@ from mirror_lib.config.offset_choice import OffsetChoice, until
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ConfigError, MirrorError
 from mirror_lib.metrics import FlowMetrics, is_news, metrics_json, status_line
-from mirror_lib.preview.terms import COPIES_NOTHING, terms
-from mirror_lib.progress import duration
+from mirror_lib.plan.terms import COPIES_NOTHING, terms
+from mirror_lib.text import duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.copy_job import FlowOutcome
-    from mirror_lib.state.runs import RunTable
+    from mirror_lib.ledger.tables import RunTable
 
 EXIT, FENCE = "exit", "fence"
 IF_RUNNING_HELP = (
@@ -48,17 +48,17 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
-    from mirror_lib.control.beside import ControlBeside
     from mirror_lib.control.report import control_json, control_line
+    from mirror_lib.control.service import ControlBeside
     from mirror_lib.copy_job import run_flows
+    from mirror_lib.groups.beside import TranslationBeside
+    from mirror_lib.groups.passes import pass_json, pass_line
+    from mirror_lib.ledger.tables import RunTable
+    from mirror_lib.ledger.topic_acls import TopicAclTable
     from mirror_lib.preflight.executors import check_executors
-    from mirror_lib.replicate.stage import task_slots
-    from mirror_lib.session import refuse_logins, refuse_settings, running_session
-    from mirror_lib.spark_metrics import gauges_for
-    from mirror_lib.state.runs import RunTable
-    from mirror_lib.state.topic_acls import TopicAclTable
-    from mirror_lib.translate.beside import TranslationBeside
-    from mirror_lib.translate.passes import pass_json, pass_line
+    from mirror_lib.replication.stage import task_slots
+    from mirror_lib.spark.metrics import gauges_for
+    from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
 
     flows = chosen_flows(arguments, config)
     copied = [flow for flow in flows if flow.copied]
@@ -103,7 +103,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:
     """Whether another run of any of `flows` is under way; shows each."""
-    from mirror_lib.replicate.signs import DEAD_SECONDS
+    from mirror_lib.replication.signs import DEAD_SECONDS
 
     found = table.open_runs([flow.name for flow in flows], DEAD_SECONDS)
     for run in found:
@@ -153,7 +153,7 @@ def stop_on_signals() -> threading.Event:
 
 
 def _show(outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_json: bool) -> None:
-    from mirror_lib.replicate.totals import total_json, total_lines
+    from mirror_lib.replication.totals import total_json, total_lines
 
     for error in errors:
         print_progress(f"error: {error}")

@@ -47,7 +47,7 @@ def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
 
     A flow that cannot be taken over as a whole is an error, and the others go on.
     """
-    from mirror_lib.session import running_session
+    from mirror_lib.spark.session import running_session
 
     if arguments.compare < 1:
         raise ConfigError("--compare must be 1 or more")
@@ -80,7 +80,7 @@ def _taken_over(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession
 ) -> Tuple[List[PartitionTakeover], int, str]:
     """The decisions, how many were written down, and the run's id."""
-    from mirror_lib.cluster import clusters_of
+    from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.takeover.flow import FlowTakeover
     from mirror_lib.takeover.origin import parse_origin
 

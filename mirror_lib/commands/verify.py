@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror verify`: compare both sides with ordinary consumers, on Spark. 1 where a flow's copies are not equal, or
     no flow has anything to compare."""
-    from mirror_lib.session import running_session
+    from mirror_lib.spark.session import running_session
 
     flows = chosen_flows(arguments, config)
     with running_session("mirror verify") as spark:
@@ -45,9 +45,9 @@ class _Done(NamedTuple):
 
 
 def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> _Done:
-    from mirror_lib.cluster import clusters_of
-    from mirror_lib.cluster.connection import some
-    from mirror_lib.state.incidents import IncidentTable
+    from mirror_lib.kafka.admin import clusters_of
+    from mirror_lib.kafka.admin_client import some
+    from mirror_lib.ledger.incidents import IncidentTable
     from mirror_lib.verify.unlisted import with_left_out, with_unlisted
     from mirror_lib.verify.verdicts import report_json, report_lines
 
@@ -86,8 +86,8 @@ def _compared(
     flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, source: Cluster, target: Cluster
 ) -> _Compared:
     """The flow's topics, and how the copies of those that were copied compare."""
-    from mirror_lib.state.offset_syncs import OffsetSyncTable
-    from mirror_lib.state.takeovers import TakeoverTable
+    from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+    from mirror_lib.ledger.takeovers import TakeoverTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import verify
     from mirror_lib.verify.unlisted import unlisted

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
-from mirror_lib.config.entries import Entry
+from mirror_lib.config.document import Entry
 from mirror_lib.config.properties import Property
 from mirror_lib.config.refusals import config_error
 

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Mapping, Sequence, Tuple, Union
 
-from mirror_lib.config.entries import Document
+from mirror_lib.config.document import Document
 from mirror_lib.config.loader import config_of, read_document, with_values
-from mirror_lib.config.yaml_file import read_yaml
-from mirror_lib.config.yaml_text import yaml_text
+from mirror_lib.config.yaml_reader import read_yaml
+from mirror_lib.config.yaml_writer import yaml_text
 from mirror_lib.errors import ConfigError
 
 

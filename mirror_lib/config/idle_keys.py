@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 
-from mirror_lib.config.entries import Entry
+from mirror_lib.config.document import Entry
 from mirror_lib.config.model import ReplicationFlow
 
 # Keys, whether a flow heeds them, and the switch that makes it.

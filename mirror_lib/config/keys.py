@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from mirror_lib.config.client_properties import CLIENT_PROPERTIES, reaches_the_copy
-from mirror_lib.config.entries import MM2, Document, Entry
-from mirror_lib.config.mm2 import tidy
+from mirror_lib.config.document import MM2, Document, Entry
+from mirror_lib.config.mm2_reader import tidy
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
 from mirror_lib.config.refusals import config_error, nearest
 from mirror_lib.config.settings import BY_NAME, FLOW, GONE, MISSPELLINGS, OLD_NAMES, TOP, Setting, class_key

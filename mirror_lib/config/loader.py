@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import List, Mapping, Optional, Sequence, Union
 
+from mirror_lib.config.build import build_config
+from mirror_lib.config.connect_reader import join_connectors
 from mirror_lib.config.connector_files import Connector, connector_of_properties, read_connectors
-from mirror_lib.config.connectors import join_connectors
-from mirror_lib.config.entries import Document, Entry
-from mirror_lib.config.flows import build_config
+from mirror_lib.config.document import Document, Entry
 from mirror_lib.config.keys import sort_keys
-from mirror_lib.config.mm2 import read_mm2
+from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.properties import read_properties
 from mirror_lib.config.references import References, provider_names
 from mirror_lib.config.refusals import config_error
-from mirror_lib.config.yaml_file import read_yaml
+from mirror_lib.config.yaml_reader import read_yaml
 
 _YAML = (".yaml", ".yml")
 _PROPERTIES = ".properties"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Optional, Tuple
 
-from mirror_lib.config.entries import Value
+from mirror_lib.config.document import Value
 from mirror_lib.config.values import Kind, items
 from mirror_lib.facts import TopicPartition
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Match, Optional, Tuple, Union
 
-from mirror_lib.config.entries import Value
+from mirror_lib.config.document import Value
 from mirror_lib.config.values import LEGAL_NAME, Kind, check_pattern, is_entry_point, items, one
 
 BATCHES, RECORDS = "batches", "records"

@@ -12,7 +12,7 @@ from typing import Callable, Dict, Mapping, Optional
 
 import javaproperties
 
-from mirror_lib.config.entries import Entry, Value
+from mirror_lib.config.document import Entry, Value
 from mirror_lib.config.refusals import config_error
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z][\w-]*):([^}]*)\}")

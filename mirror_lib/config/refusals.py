@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Iterable, Mapping, Optional, Sequence
 
-from mirror_lib.config.entries import Entry
+from mirror_lib.config.document import Entry
 from mirror_lib.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
-from mirror_lib.config.entries import Value
+from mirror_lib.config.document import Value
 from mirror_lib.config.model import (
     CONFIG_PROPERTIES_EXCLUDE,
     DEFAULT_CONFIG_FILTER,

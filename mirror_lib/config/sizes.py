@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Optional, Sequence, Tuple
 
-from mirror_lib.config.entries import Value
+from mirror_lib.config.document import Value
 from mirror_lib.config.values import PATTERNS, Kind, items, one
 
 NONE = "none"

@@ -12,7 +12,7 @@ from typing import Dict, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 from mirror_lib.config.jaas import login_line
-from mirror_lib.config.tls import TlsSettings, tls_settings
+from mirror_lib.config.security import TlsSettings, tls_settings
 from mirror_lib.errors import ConfigError
 
 OAUTHBEARER, MSK_IAM = "OAUTHBEARER", "AWS_MSK_IAM"

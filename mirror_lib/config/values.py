@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Callable, Mapping, Optional, Tuple
 
-from mirror_lib.config.entries import Value
+from mirror_lib.config.document import Value
 
 # The trigger of a run that ends by itself, by Spark's name.
 AVAILABLE_NOW = "availableNow"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import FrozenSet, List, Optional, Tuple
 
-from mirror_lib.config.entries import Value
+from mirror_lib.config.document import Value
 from mirror_lib.config.values import Kind, items, one
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from typing import Callable, List, Sequence
 
-from mirror_lib.cluster import KafkaCluster
-from mirror_lib.cluster.internal_topic import InternalTopic
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
+from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.topics.policy import policy_for
-from mirror_lib.translate.mm2_format import Heartbeat, encode_heartbeat
 
 
 def beating_pairs(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> List[ReplicationFlow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Dict, Tuple
 
-from mirror_lib.progress import counted
+from mirror_lib.text import counted
 
 
 @dataclass(frozen=True)

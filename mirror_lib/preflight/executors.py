@@ -14,14 +14,14 @@ from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence,
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster.reach import Access, log_in, unreachable
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import MirrorError, RefusedError, cause_of
-from mirror_lib.job_names import named
+from mirror_lib.kafka.reach import Access, log_in, unreachable
+from mirror_lib.ledger.writable import why_not_writable
 from mirror_lib.preflight.probe import Finding, examine
-from mirror_lib.shipped import Shipped, shipped
-from mirror_lib.spark_end import spark_ended
-from mirror_lib.state.writable import why_not_writable
+from mirror_lib.spark.errors import spark_ended
+from mirror_lib.spark.jobs import named
+from mirror_lib.spark.shipped import Shipped, shipped
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 if TYPE_CHECKING:
-    from mirror_lib.cluster.reach import Access
+    from mirror_lib.kafka.reach import Access
 
 # What a task imports. `pyarrow` and `pandas` are what Spark needs for `mapInArrow`.
-PACKAGES = ("kafka", "google_crc32c", "cramjam", "pyarrow", "pandas", "mirror_lib.replicate.lane")
+PACKAGES = ("kafka", "google_crc32c", "cramjam", "pyarrow", "pandas", "mirror_lib.replication.lane")
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def _import_failure(package: str) -> str:
 
 
 def _refusals(access: Access) -> List[str]:
-    from mirror_lib.cluster.reach import log_in, unreachable
     from mirror_lib.errors import MirrorError
+    from mirror_lib.kafka.reach import log_in, unreachable
 
     try:
         log_in(access)

@@ -6,10 +6,10 @@ from typing import Dict, Mapping, Optional, Sequence
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
-from mirror_lib.replicate.loss import left_the_log
-from mirror_lib.replicate.starts import Start
-from mirror_lib.replicate.topics import CopiedPartition
-from mirror_lib.state.records import RangePositions, Stand
+from mirror_lib.ledger.records import RangePositions, Stand
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.loss import left_the_log
+from mirror_lib.replication.starts import Start
 
 
 def beginnings(

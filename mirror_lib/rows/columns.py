@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.log.batch import Record
-from mirror_lib.log.reencode import RECORD_OVERHEAD, runs_of
-from mirror_lib.log.varint import SMALL, SMALL_VARINTS, encode_varint
+from mirror_lib.kafka.record_batch import Record
+from mirror_lib.kafka.reencoder import RECORD_OVERHEAD, runs_of
+from mirror_lib.kafka.varint import SMALL, SMALL_VARINTS, encode_varint
 from mirror_lib.rows.origin import ID_LENGTH, ORIGIN_HEADER, Provenance
 
 SOURCE = ("source_topic", "source_partition")

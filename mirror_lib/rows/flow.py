@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster, TopicDescription
-from mirror_lib.replicate.journal import Journal
+from mirror_lib.ledger.delta_table import names_flow
+from mirror_lib.ledger.records import PartitionKey, RangePositions, TopicPair
+from mirror_lib.replication.journal import Journal
 from mirror_lib.rows.kept import KeptMirror
 from mirror_lib.rows.mirror import Given, RowMirror
 from mirror_lib.rows.placed import PlacedMirror
-from mirror_lib.state.records import PartitionKey, RangePositions, TopicPair
-from mirror_lib.state.tables import names_flow
 from mirror_lib.topics.plan import select_topics
 from mirror_lib.topics.policy import remote_topics
 

@@ -8,27 +8,19 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 from pyspark.sql import DataFrame
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.replicate.flow_state import FlowState, end_if_lost, snapshot_of
-from mirror_lib.replicate.journal import BatchRef, position_row
-from mirror_lib.replicate.lanes import PartitionReport, TaskReport, nothing_copied
-from mirror_lib.replicate.loss import CONTINUE_HINT, left_the_log
-from mirror_lib.replicate.positions import Positions
-from mirror_lib.replicate.ranges import Range
-from mirror_lib.replicate.second_look import looked_again
-from mirror_lib.replicate.source_progress import SourceProgress
-from mirror_lib.replicate.stopped import refusal_of
+from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey, Position
+from mirror_lib.replication.journal import BatchRef, position_row
+from mirror_lib.replication.loss import CONTINUE_HINT, left_the_log
+from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
+from mirror_lib.replication.planner import Range
+from mirror_lib.replication.positions import Positions
+from mirror_lib.replication.second_look import looked_again
+from mirror_lib.replication.source_progress import SourceProgress
+from mirror_lib.replication.state import FlowState, end_if_lost, snapshot_of
+from mirror_lib.replication.stopped import refusal_of
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import Given, RowMirror
 from mirror_lib.rows.writer import RowsReport
-from mirror_lib.state.records import (
-    DATA_LOST,
-    Incident,
-    LedgerRuns,
-    LetterPlace,
-    OffsetSyncs,
-    PartitionKey,
-    Position,
-)
 
 
 class KeptMirror(RowMirror):

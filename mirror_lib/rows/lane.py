@@ -13,19 +13,19 @@ from typing import Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, S
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.log.batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence, read_header
-from mirror_lib.log.connection import Disconnected, LogClient, name_of
-from mirror_lib.log.fetch import READ_UNCOMMITTED
-from mirror_lib.log.reencode import Built, RecordTooLarge, build_batches, cut, read_records
-from mirror_lib.log.tail import LostTail, log_entries
-from mirror_lib.log.visible import Entry
-from mirror_lib.replicate.encode import Outgoing
-from mirror_lib.replicate.recovery import told_ends, up_to
-from mirror_lib.replicate.remote_partition import RemotePartition, State
+from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
+from mirror_lib.kafka.log_reader import LostTail, log_entries
+from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence, read_header
+from mirror_lib.kafka.reencoder import Built, RecordTooLarge, build_batches, cut, read_records
+from mirror_lib.kafka.visible import Entry
+from mirror_lib.ledger.intervals import Run, Runs
+from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
+from mirror_lib.replication.encoder import Outgoing
+from mirror_lib.replication.recovery import told_ends, up_to
+from mirror_lib.replication.remote_partition import RemotePartition, State
 from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
-from mirror_lib.state.intervals import Run, Runs
-from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 
 Flat = bytes
 

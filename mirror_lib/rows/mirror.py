@@ -14,32 +14,32 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from mirror_lib.config.clients import kafka_python_options
+from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.offset_choice import OffsetChoice
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.facts import Cluster, TopicPartition
-from mirror_lib.job_names import named
-from mirror_lib.log.batch import Producer
-from mirror_lib.replicate.copy_hours import Halt
-from mirror_lib.replicate.flow import Watcher
-from mirror_lib.replicate.flow_rates import FlowRates
-from mirror_lib.replicate.journal import BatchRef, Journal
-from mirror_lib.replicate.lane_state import fence_holds
-from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.replicate.positions import Partitions
-from mirror_lib.replicate.source_progress import SourceGroup
-from mirror_lib.replicate.starts import SourceCluster
-from mirror_lib.replicate.tailing import LEFT_OUT_SECONDS
-from mirror_lib.replicate.topics import TopicWatch
-from mirror_lib.replicate.totals import Totals
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.replication.copied_topics import TopicWatch
+from mirror_lib.replication.copy_hours import Halt
+from mirror_lib.replication.flow import Watcher
+from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.lane_state import fence_holds
+from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.positions import Partitions
+from mirror_lib.replication.source_progress import SourceGroup
+from mirror_lib.replication.starts import SourceCluster
+from mirror_lib.replication.tail import LEFT_OUT_SECONDS
+from mirror_lib.replication.totals import Totals
 from mirror_lib.rows.lane import LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.pace import RowPace
 from mirror_lib.rows.stage import append_rows
 from mirror_lib.rows.transform import FlowChange, needless, placement_fault, remote_names
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
+from mirror_lib.spark.jobs import named
 
 log = logging.getLogger(__name__)
 

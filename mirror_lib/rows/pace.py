@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.replicate.copy_hours import Halt
-from mirror_lib.replicate.flow_rates import FlowRates
-from mirror_lib.replicate.lanes import nothing_copied
-from mirror_lib.replicate.rates import FLOW, Fetching, RateShare, TaskRates
+from mirror_lib.replication.copy_hours import Halt
+from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.messages import nothing_copied
+from mirror_lib.replication.quotas import FLOW, Fetching, RateShare, TaskRates
 
 BATCH_SECONDS = 5.0
 # Where no rate bounds it. Some seconds' worth, where a micro-batch costs one besides its rows.

@@ -11,18 +11,18 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, Stand
 from mirror_lib.metrics import FlowMetrics, farthest_back
-from mirror_lib.replicate.journal import BatchRef
-from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.replicate.positions import Bounds, source_logs
-from mirror_lib.replicate.starts import Starts
-from mirror_lib.replicate.stopped import of_unlisted
-from mirror_lib.replicate.topics import CopiedPartition
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.journal import BatchRef
+from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.positions import Bounds, source_logs
+from mirror_lib.replication.starts import Starts
+from mirror_lib.replication.stopped import of_unlisted
 from mirror_lib.rows.beginnings import beginnings, refuse_new_remote_topics
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import Given, RowMirror
 from mirror_lib.rows.writer import RowsReport
-from mirror_lib.state.records import NO_PARTITION, LedgerRow, Stand
 
 ORDER = ("remote_topic", "remote_partition", "source_topic", "source_partition", "source_offset")
 NAMES_TOLD = 3

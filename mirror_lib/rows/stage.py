@@ -12,13 +12,13 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from mirror_lib.log.batch import Producer
-from mirror_lib.replicate.warm_up import forget_archives
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.ledger.records import Incident
+from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.rows.lane import LaneReport
 from mirror_lib.rows.writer import RowsPlan, RowsReport, RowWriter
-from mirror_lib.shipped import Shipped, shipped
-from mirror_lib.spark_end import stage_error
-from mirror_lib.state.records import Incident
+from mirror_lib.spark.errors import stage_error
+from mirror_lib.spark.shipped import Shipped, shipped
 
 REPORT_DDL = "report string"
 

@@ -15,17 +15,17 @@ import pyarrow as pa
 
 from mirror_lib.errors import FencedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.log.append import Appender
-from mirror_lib.log.batch import Producer
-from mirror_lib.log.connection import Disconnected, Future, LogClient, Network, name_of
-from mirror_lib.log.fence import fence, idempotent_producer
-from mirror_lib.log.offsets import log_ends
-from mirror_lib.log.refresh import AnswerLost, HeldLane, refresh
-from mirror_lib.replicate.lanes import EPOCH_KEPT_SECONDS
+from mirror_lib.kafka.connection import Disconnected, Future, LogClient, Network, name_of
+from mirror_lib.kafka.fencing import fence, idempotent_producer
+from mirror_lib.kafka.offsets_of_log import log_ends
+from mirror_lib.kafka.producer import Appender
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.kafka.refresh import AnswerLost, HeldLane, refresh
+from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
+from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS
 from mirror_lib.rows.columns import SOURCE, Stretch, stretches
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance
-from mirror_lib.state.records import OFFSETS_SKIPPED, Incident
 
 CONNECT_SECONDS = 30.0
 

@@ -15,17 +15,17 @@ from typing import Dict, Iterator, List, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster
-from mirror_lib.cluster.connection import ANSWER_SECONDS, log_client, some
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
-from mirror_lib.log.connection import Disconnected, LogClient
-from mirror_lib.replicate.starts import noted
-from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
-from mirror_lib.state.runs import RunTable
-from mirror_lib.state.takeovers import TakeoverTable
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client, some
+from mirror_lib.kafka.connection import Disconnected, LogClient
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
+from mirror_lib.ledger.tables import RunTable
+from mirror_lib.ledger.takeovers import TakeoverTable
+from mirror_lib.replication.starts import noted
 from mirror_lib.takeover.logs import KafkaPartitionLogs
 from mirror_lib.takeover.origin import Left, Origin, changed, read_left, refuse_live
 from mirror_lib.takeover.positions import SyncHistory

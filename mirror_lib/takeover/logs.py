@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Callable, List, Optional, Sequence
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.log.batch import Record
-from mirror_lib.log.connection import LogClient
-from mirror_lib.log.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from mirror_lib.log.tail import log_entries
-from mirror_lib.replicate.log_records import Records
-from mirror_lib.state.records import Position
+from mirror_lib.kafka.connection import LogClient
+from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED
+from mirror_lib.kafka.log_reader import log_entries
+from mirror_lib.kafka.record_batch import Record
+from mirror_lib.ledger.records import Position
+from mirror_lib.replication.log_records import Records
 from mirror_lib.takeover.walk import Proven, Restarts, Unproven, is_copy, walk
 
 

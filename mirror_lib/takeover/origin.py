@@ -6,12 +6,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.cluster import KafkaCluster
-from mirror_lib.cluster.whole_topic import whole_topic
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import GroupMember, TopicPartition
-from mirror_lib.replicate.starts import committed_by
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.whole_topic import whole_topic
+from mirror_lib.replication.starts import committed_by
 from mirror_lib.takeover.positions import (
     DEDICATED_CONNECTOR,
     KeptPosition,

@@ -12,9 +12,9 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tupl
 
 from mirror_lib.errors import RefusedError, StateError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.state.records import Position
+from mirror_lib.groups.mm2_format import decode_offset_sync
+from mirror_lib.ledger.records import Position
 from mirror_lib.takeover.walk import Restarts
-from mirror_lib.translate.mm2_format import decode_offset_sync
 
 # Of MirrorMaker's dedicated mode, where a connector has the name of its class.
 DEDICATED_CONNECTOR = "MirrorSourceConnector"

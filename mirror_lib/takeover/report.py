@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
 from mirror_lib.columns import aligned
-from mirror_lib.progress import counted
-from mirror_lib.state.records import PartitionKey
+from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.takeover.verdicts import REFUSED, TAKE_OVER, Verdict
+from mirror_lib.text import counted
 
 _HEADER = ("TOPIC", "PARTITION", "KEPT", "TAIL", "DOUBLED", "GOES ON AT", "REMOTE TOPIC", "AT", "COMPARED", "VERDICT")
 

@@ -10,9 +10,9 @@ from typing import Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.log.batch import Record
-from mirror_lib.state.intervals import Run
-from mirror_lib.state.records import Position
+from mirror_lib.kafka.record_batch import Record
+from mirror_lib.ledger.intervals import Run
+from mirror_lib.ledger.records import Position
 from mirror_lib.takeover.positions import KeptPosition, SyncHistory
 from mirror_lib.takeover.walk import Proven, Restarts, Unproven, candidates
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Callable, Collection, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.log.batch import Record
-from mirror_lib.log.varint import decode_varint
-from mirror_lib.replicate.log_records import Records
-from mirror_lib.state.intervals import Run, Runs
-from mirror_lib.state.records import Position
+from mirror_lib.kafka.record_batch import Record
+from mirror_lib.kafka.varint import decode_varint
+from mirror_lib.ledger.intervals import Run, Runs
+from mirror_lib.ledger.records import Position
+from mirror_lib.replication.log_records import Records
 
 # No timestamp: a producer that is given none sets the present time.
 NO_TIMESTAMP = -1

@@ -11,7 +11,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 from mirror_lib.config.model import REFUSE, ReplicationFlow
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
-from mirror_lib.progress import counted
+from mirror_lib.text import counted
 from mirror_lib.topics.filters import topic_filter_for
 from mirror_lib.topics.policy import remote_topic, remote_topics
 from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs

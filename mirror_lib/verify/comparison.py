@@ -13,9 +13,9 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from mirror_lib.local_rows import local_rows
-from mirror_lib.verify.copied_range import CopiedRange
+from mirror_lib.spark.local_rows import local_rows
 from mirror_lib.verify.digests import DigestReader, Slice
+from mirror_lib.verify.ranges import CopiedRange
 from mirror_lib.verify.run_frame import run_frame
 
 # Runs are spelled out in pieces of so many records, which several tasks can share and which fit in memory.

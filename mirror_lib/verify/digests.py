@@ -13,11 +13,11 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.config.clients import spark_kafka_options
+from mirror_lib.config.client_options import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.local_rows import local_rows
+from mirror_lib.ledger.compaction import text_literal
 from mirror_lib.rows.origin import ORIGIN_HEADER
-from mirror_lib.state.compaction import text_literal
+from mirror_lib.spark.local_rows import local_rows
 
 # Rows of Kafka's source to the rows that are digested instead, each with its position.
 Made = Callable[[DataFrame], DataFrame]

@@ -11,8 +11,8 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import functions as F
 
-from mirror_lib.verify.copied_range import Bounds, CopiedRange
 from mirror_lib.verify.digests import FIELDS, DigestReader, Slice
+from mirror_lib.verify.ranges import Bounds, CopiedRange
 from mirror_lib.verify.verdicts import Places, SeenRecord, classify
 
 

@@ -17,20 +17,20 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.ledger.intervals import BEFORE, INSIDE, Numbers
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import PartitionKey, RangePositions, Stand
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
 from mirror_lib.rows.transform import check_change, expected, names_of
-from mirror_lib.spark_end import memory_hint, spark_ended
-from mirror_lib.state.intervals import BEFORE, INSIDE, Numbers
-from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import PartitionKey, RangePositions, Stand
+from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
-from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.first_differences import Facing, kinds
 from mirror_lib.verify.origin_comparison import OriginCounts, compare_origins
 from mirror_lib.verify.origins import Judging, OriginCopy, nothing_compared, origin_copy, verdicts
 from mirror_lib.verify.partition_verdict import EXAMINED, Finding, lost_at_the_head, partition_verdict
+from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.screen import screen
 from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVerdict, TopicVerdict, VerifyReport
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from mirror_lib.local_rows import local_rows
+from mirror_lib.spark.local_rows import local_rows
 from mirror_lib.verify.digests import FIELD_HASHES, OTHER, OWN
 
 PAIR, MISSING, DOUBLED, ELSEWHERE, NOT_MADE, FOREIGN = "pair", "missing", "doubled", "elsewhere", "not made", "foreign"

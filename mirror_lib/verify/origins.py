@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.ledger.records import RangePositions, Stand
 from mirror_lib.rows.origin import ID_LENGTH
-from mirror_lib.state.records import RangePositions, Stand
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.digests import Feed, Slice
 from mirror_lib.verify.origin_comparison import NOTHING, ChangedRecord, OriginCounts, SlotFacts, Told

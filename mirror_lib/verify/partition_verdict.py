@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Dict, Optional, Tuple
 
 from mirror_lib.verify.comparison import Counts, TailCounts
-from mirror_lib.verify.copied_range import CopiedRange
 from mirror_lib.verify.first_differences import Facing
+from mirror_lib.verify.ranges import CopiedRange
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,

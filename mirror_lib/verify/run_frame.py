@@ -10,11 +10,11 @@ from typing import Iterator, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from mirror_lib.local_rows import local_rows
-from mirror_lib.shipped import shipped
-from mirror_lib.state.intervals import RUN_BYTES
-from mirror_lib.state.run_rows import RunRows, run_rows
-from mirror_lib.verify.copied_range import CopiedRange
+from mirror_lib.ledger.intervals import RUN_BYTES
+from mirror_lib.ledger.run_rows import RunRows, run_rows
+from mirror_lib.spark.local_rows import local_rows
+from mirror_lib.spark.shipped import shipped
+from mirror_lib.verify.ranges import CopiedRange
 
 _RUN = (("slot", "int"), ("upstream", "bigint"), ("downstream", "bigint"), ("count", "bigint"))
 _NUMBERS = ("upstream", "downstream", "count")

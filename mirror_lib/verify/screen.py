@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.verify.comparison import Counts, remote_slices, source_slices
-from mirror_lib.verify.copied_range import CopiedRange
 from mirror_lib.verify.digests import DigestReader
+from mirror_lib.verify.ranges import CopiedRange
 from mirror_lib.verify.run_frame import RunFrame, run_frame
 
 # A record finds its run among those that touch the same stretch of so many offsets.

@@ -7,7 +7,7 @@ from typing import Collection, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicPartition
-from mirror_lib.state.records import LeftOut
+from mirror_lib.ledger.records import LeftOut
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.policy import remote_topics
 from mirror_lib.topics.selection import why_skipped

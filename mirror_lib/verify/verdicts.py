@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from mirror_lib.columns import aligned
-from mirror_lib.progress import grouped, size
-from mirror_lib.state.records import LeftOut
+from mirror_lib.ledger.records import LeftOut
+from mirror_lib.text import grouped, size
 
 EQUAL = "equal"
 DIFFERS = "differs"

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence
 
-from mirror_lib.progress import grouped, size
+from mirror_lib.text import grouped, size
 from tests.bench.bounds import BOUNDS
 from tests.bench.cases import CASES, STEADY, WHOLE, Case
 from tests.bench.figures import Spread, short, spread

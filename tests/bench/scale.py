@@ -24,16 +24,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.columns import aligned
 from mirror_lib.config.loader import load
-from mirror_lib.driver_java import JARS_DIR
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.progress import grouped
-from mirror_lib.replicate.flow import FlowMirror
-from mirror_lib.replicate.journal import BatchRef, Journal
-from mirror_lib.replicate.totals import Totals
-from mirror_lib.session import open_session
+from mirror_lib.replication.flow import FlowMirror
+from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.totals import Totals
+from mirror_lib.spark.java import JARS_DIR
+from mirror_lib.spark.session import open_session
+from mirror_lib.text import grouped
 from tests.bench.plot import Chart
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder

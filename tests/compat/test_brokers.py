@@ -21,7 +21,7 @@ from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.facts import TopicPartition
-from mirror_lib.translate.mm2_format import decode_heartbeat
+from mirror_lib.groups.mm2_format import decode_heartbeat
 from tests.compat.table import Row, Table, chosen_rows
 from tests.lab import dataset
 from tests.lab.brokers import java_command

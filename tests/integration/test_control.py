@@ -13,15 +13,15 @@ import pytest
 from confluent_kafka import Producer
 from kafka.admin import ACLOperation, ResourceType
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.control.beside import ControlBeside
 from mirror_lib.control.report import ControlReport
+from mirror_lib.control.service import ControlBeside
 from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
 from mirror_lib.control.topic_acls import AclChanges
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic
-from mirror_lib.preview.look import preview
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.plan.look import preview
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
 from tests.lab.readers import read_topic
@@ -280,8 +280,8 @@ class GuardedFlow:
     def run(self, user: str) -> Dict[str, ControlReport]:
         """What `mirror run` does; each flow's last report."""
         from mirror_lib.copy_job import run_flows
-        from mirror_lib.state.runs import RunTable
-        from mirror_lib.state.topic_acls import TopicAclTable
+        from mirror_lib.ledger.tables import RunTable
+        from mirror_lib.ledger.topic_acls import TopicAclTable
 
         config, stop = self.config(user), threading.Event()
         reports: Dict[str, ControlReport] = {}

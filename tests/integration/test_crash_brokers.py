@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
-from mirror_lib.log.connection import LogClient, Network
-from mirror_lib.log.fetch_request import MAX_WAIT_MS
-from mirror_lib.replicate.lanes import NO_END
-from mirror_lib.replicate.reporting import Listener
+from mirror_lib.kafka.connection import LogClient, Network
+from mirror_lib.kafka.fetch_request import MAX_WAIT_MS
+from mirror_lib.replication.messages import NO_END
+from mirror_lib.replication.report_channel import Listener
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 MIRROR = ["-m", "mirror_lib.cli", "run"]
-WRITING_THE_LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"
+WRITING_THE_LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
 # The last batch on a log: the records are old, so the lane fenced again behind them.
 MARKER = 1
 

@@ -14,8 +14,8 @@ from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FENCE, LANES = "mirror_lib.log.fence:fence", "mirror_lib.replicate.stage:run_tasks"
-LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"
+FENCE, LANES = "mirror_lib.kafka.fencing:fence", "mirror_lib.replication.stage:run_tasks"
+LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def flow(
         pytest.param(LANES, "after", 1, "kill", "all", id="after-the-lanes", marks=pytest.mark.long),
         pytest.param(LEDGER, "after", 1, "kill", "all", id="after-the-ledger"),
         pytest.param(
-            *("mirror_lib.replicate.flow:FlowMirror.copy_batch", "after", 1, "kill", "all"),
+            *("mirror_lib.replication.flow:FlowMirror.copy_batch", "after", 1, "kill", "all"),
             id="before-spark-commits",
             marks=pytest.mark.long,
         ),

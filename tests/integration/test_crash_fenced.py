@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Callable, List, Sequence
 
 import pytest
 
-from mirror_lib.log import append
-from mirror_lib.log.produce_request import ProduceRequest
-from mirror_lib.replicate import lane
-from mirror_lib.replicate.lanes import TaskPlan, TaskReport
-from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.kafka import producer as append
+from mirror_lib.kafka.produce_request import ProduceRequest
+from mirror_lib.replication import lane
+from mirror_lib.replication.messages import TaskPlan, TaskReport
+from mirror_lib.replication.partition import PartitionCopy
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.drained import Drained
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-FENCED_AND_NO_MORE = "mirror_lib.replicate.recovery:Recovery.recover"
+FENCED_AND_NO_MORE = "mirror_lib.replication.recovery:Recovery.recover"
 
 
 def fenced_at_the_last_request(monkeypatch: pytest.MonkeyPatch, plan: TaskPlan, directory: Path) -> None:

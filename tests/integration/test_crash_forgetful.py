@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 from kafka import KafkaAdminClient, TopicPartition
 
-from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import TaskPlan
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 # The broker looks for what it may forget this often, not every 10 minutes.
 LOOKS_OFTEN = {"producer.id.expiration.check.interval.ms": "200"}
 EARLY, LATE = 400, 200
-REFRESH, ROUND = "mirror_lib.log.refresh:refresh", "mirror_lib.log.refresh:_SideBySide.__call__"
+REFRESH, ROUND = "mirror_lib.kafka.refresh:refresh", "mirror_lib.kafka.refresh:_SideBySide.__call__"
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Callable, List
 
 import pytest
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until

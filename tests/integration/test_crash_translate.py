@@ -17,9 +17,9 @@ from tests.lab.readers import read_topic
 POSITIONS = {"a": (10, 20), "b": (33, 7), "c": (50, 50)}
 MOVES = 6
 
-AUDIT = "mirror_lib.state.group_offsets:GroupOffsetTable.append"
-COMMIT = "mirror_lib.cluster.groups:ClusterGroups.commit_offsets"
-CHECKPOINTS = "mirror_lib.translate.mm2_topics:CheckpointWriter.write"
+AUDIT = "mirror_lib.ledger.group_offsets:GroupOffsetTable.append"
+COMMIT = "mirror_lib.kafka.groups:ClusterGroups.commit_offsets"
+CHECKPOINTS = "mirror_lib.groups.mm2_topics:CheckpointWriter.write"
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Callable
 
 import pytest
 
-from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import TaskPlan
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
 from tests.lab.one_lane import next_plan, standing_still, task_plans
@@ -75,10 +75,10 @@ def test_zombie_between_two_passes_of_its_successor_is_refused(flow: OneFlow) ->
 @pytest.mark.parametrize(
     ("function", "when", "call"),
     [
-        pytest.param("mirror_lib.log.fence:init_producer", "after", 1, id="with-its-first-epoch"),
-        pytest.param("mirror_lib.log.fence:_add_partitions", "after", 1, id="with-its-partitions-added"),
-        pytest.param("mirror_lib.log.fence:_abort", "after", 1, id="with-its-markers-written"),
-        pytest.param("mirror_lib.log.fence:fence", "after", 1, id="with-its-fence-up"),
+        pytest.param("mirror_lib.kafka.fencing:init_producer", "after", 1, id="with-its-first-epoch"),
+        pytest.param("mirror_lib.kafka.fencing:_add_partitions", "after", 1, id="with-its-partitions-added"),
+        pytest.param("mirror_lib.kafka.fencing:_abort", "after", 1, id="with-its-markers-written"),
+        pytest.param("mirror_lib.kafka.fencing:fence", "after", 1, id="with-its-fence-up"),
     ],
 )
 def test_lane_that_stood_still_while_fencing_does_not_write(flow: OneFlow, function: str, when: str, call: int) -> None:
@@ -98,7 +98,7 @@ def test_two_lanes_that_fence_at_once_never_both_write(flow: OneFlow) -> None:
     (plan,) = task_plans(flow)
     for folder in ("one", "other"):
         (flow.directory / folder).mkdir()
-    after_markers = ("mirror_lib.log.fence:_abort", "after", 1)
+    after_markers = ("mirror_lib.kafka.fencing:_abort", "after", 1)
     with standing_still(plan, flow.directory / "one", *after_markers) as wake_one, standing_still(
         plan, flow.directory / "other", *after_markers
     ) as wake_other:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
 from mirror_lib.facts import TopicPartition
-from mirror_lib.translate.mm2_format import decode_checkpoint
+from mirror_lib.groups.mm2_format import decode_checkpoint
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import driver
 from tests.lab.examples import CONNECTORS, EXAMPLES, filled_in

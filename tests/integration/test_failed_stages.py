@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, List
 
 import pytest
 
-from mirror_lib.spark_end import stage_error
+from mirror_lib.spark.errors import stage_error
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import driver
 from tests.lab.one_flow import OneFlow

@@ -9,9 +9,9 @@ from typing import Callable, List, Sequence, Tuple
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import TaskPlan, TaskReport
-from mirror_lib.state.intervals import Runs
+from mirror_lib.ledger.intervals import Runs
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import TaskPlan, TaskReport
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import next_plan, task_plans

@@ -10,10 +10,10 @@ from kafka import KafkaAdminClient
 from kafka.admin import ACLOperation, ResourceType
 from kafka.protocol.consumer import JoinGroupRequest
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, NewTopic
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.group_lab import committed
 from tests.lab.guarded import allow, guarded_cluster, login

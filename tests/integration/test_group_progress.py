@@ -8,10 +8,10 @@ from typing import Callable, Dict
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from mirror_lib.cluster.group_member import GroupMember
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset
+from mirror_lib.kafka.group_member import GroupMember
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.one_flow import until

@@ -11,13 +11,13 @@ from typing import Any, Callable, Dict, Tuple
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.commands.groups_rollback import roll_back
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError, RefusedError
-from mirror_lib.state.group_offsets import GroupOffsetTable
-from mirror_lib.state.records import GroupOffset, MirrorRun
-from mirror_lib.state.runs import RunTable
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.group_offsets import GroupOffsetTable
+from mirror_lib.ledger.records import GroupOffset, MirrorRun
+from mirror_lib.ledger.tables import RunTable
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, commit_with_note, member

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import StateError
-from mirror_lib.replicate.journal import BatchRef, Journal
-from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import LedgerRow, MirrorRun, PartitionKey, Position
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position
+from mirror_lib.replication.journal import BatchRef, Journal
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Dict, Iterator
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.cluster import KafkaCluster
-from mirror_lib.config.clients import spark_kafka_options
+from mirror_lib.config.client_options import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.examples import EXAMPLES

@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from mirror_lib.cli import main
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.copy_job import FlowOutcome
-from mirror_lib.replicate import stopped
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.replication import stopped
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.second_broker import second_broker

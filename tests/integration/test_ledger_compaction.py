@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
-from mirror_lib.state.compaction import Choice, LedgerCompaction, merged_ranges
-from mirror_lib.state.intervals import PartitionMap
-from mirror_lib.state.ledger_stream import CHANGES, LedgerStream
-from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
-from mirror_lib.state.records import LedgerRow, PartitionKey, Position, RangePositions, Stand, TopicPair
-from mirror_lib.state.tables import KEPT_COMMITS, StateTable
+from mirror_lib.groups.ledger_stream import CHANGES, LedgerStream
+from mirror_lib.ledger.compaction import Choice, LedgerCompaction, merged_ranges
+from mirror_lib.ledger.delta_table import KEPT_COMMITS, StateTable
+from mirror_lib.ledger.intervals import PartitionMap
+from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.records import LedgerRow, PartitionKey, Position, RangePositions, Stand, TopicPair
 from tests.lab.crash import driver
 from tests.lab.one_flow import until
 
@@ -34,8 +34,8 @@ OTHER = "other->flow"
 MERGE = """
 import sys
 from dataclasses import replace
-from mirror_lib.session import open_session
-from mirror_lib.state.compaction import ROWS_TO_A_FILE, LedgerCompaction
+from mirror_lib.spark.session import open_session
+from mirror_lib.ledger.compaction import ROWS_TO_A_FILE, LedgerCompaction
 compaction = LedgerCompaction(open_session("merge"), *sys.argv[1:])
 compaction.merge(replace(compaction.due(2), rows=200 * ROWS_TO_A_FILE))
 """

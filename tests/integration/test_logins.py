@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Sequence
 
 import pytest
 
-from mirror_lib.cluster import KafkaCluster
-from mirror_lib.cluster.connection import log_client
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, ConfigError, LoginError, MirrorError
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.admin_client import log_client
 from tests.lab.secured import PASSWORDS, SecuredBroker, secured_cluster
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_continuous_flow_with_a_wrong_password_ends_instead_of_trying_until_the_
     broker: SecuredBroker, spark: SparkSession, tmp_path: Path, job: str
 ) -> None:
     from mirror_lib.copy_job import run_flows
-    from mirror_lib.translate.job import run_translations
+    from mirror_lib.groups.job import run_translations
 
     file = tmp_path / "mirror.yaml"
     wrong = broker.sasl("source", password="nope")

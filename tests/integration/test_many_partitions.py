@@ -10,9 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.log.connection import LogClient, Network
-from mirror_lib.log.fetch import READ_UNCOMMITTED, Fetched, fetched
-from mirror_lib.log.fetch_request import (
+from mirror_lib.kafka.connection import LogClient, Network
+from mirror_lib.kafka.fetch_request import (
     LAST_EPOCH,
     NO_EPOCH,
     SESSION_FROM_PARTITIONS,
@@ -20,9 +19,10 @@ from mirror_lib.log.fetch_request import (
     FetchSession,
     fetch_request,
 )
-from mirror_lib.log.offsets import log_ends
-from mirror_lib.log.tail import GLANCE_BYTES, LogEntries, glances, log_entries
-from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, fetched
+from mirror_lib.kafka.log_reader import GLANCE_BYTES, LogEntries, glances, log_entries
+from mirror_lib.kafka.offsets_of_log import log_ends
+from mirror_lib.replication.lane import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.one_lane import next_plan, task_plans

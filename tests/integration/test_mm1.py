@@ -102,7 +102,7 @@ def test_second_process_stands_by_and_takes_over_what_the_first_wrote_and_no_led
     # The first dies when the second part of the records is written and not in its ledger, nor is any offset of it in
     # the group. Before the first part the lane of partition 0 had its producer id written down, before the second that
     # of partition 1, which is tailed too.
-    crash = CrashPoint("mirror_lib.state.offset_syncs:OffsetSyncTable.append", "before", 4, lab.directory / "died")
+    crash = CrashPoint("mirror_lib.ledger.offset_syncs:OffsetSyncTable.append", "before", 4, lab.directory / "died")
     with driver(["-m", "mirror_lib.cli", "mm1", *lab.arguments("first")], crash) as first:
         until(lambda: len(lab.copied(0)) == 500, 90)
         with lab.running("second") as outcomes:

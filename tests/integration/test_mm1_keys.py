@@ -64,7 +64,7 @@ def test_file_with_keys_goes_on_where_the_group_stood_beside_other_writers_and_o
         "start.position": f"group {group}",
         "shared.remote.topics": "true",
     }
-    crash = CrashPoint("mirror_lib.log.append:_produce_request", "after", 2, flow.directory / "died", "kill driver")
+    crash = CrashPoint("mirror_lib.kafka.producer:_produce_request", "after", 2, flow.directory / "died", "kill driver")
     assert run_mirror(flow.config, crash=crash) == -9
     assert crash.reached
     theirs(flow.target, flow.topic, 10)

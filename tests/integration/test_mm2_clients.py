@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import HeartbeatWriter
-from mirror_lib.translate.mm2_format import decode_heartbeat
+from mirror_lib.groups.mm2_format import decode_heartbeat
 from tests.lab import dataset
 from tests.lab.brokers import JARS, KafkaBroker, clusters, java_command
 from tests.lab.checkout import ROOT

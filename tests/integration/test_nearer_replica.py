@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from mirror_lib.log.connection import LogClient, Network
-from mirror_lib.log.fetch import READ_UNCOMMITTED, redirects
-from mirror_lib.log.fetch_request import fetch_request
-from mirror_lib.replicate.lane import copy_lanes
+from mirror_lib.kafka.connection import LogClient, Network
+from mirror_lib.kafka.fetch_request import fetch_request
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, redirects
+from mirror_lib.replication.lane import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.java_class import compiled
 from tests.lab.one_flow import OneFlow, until

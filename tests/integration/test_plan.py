@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.cli import main
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.group_lab import commit

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ENGINE = "mirror_lib.rows.stage:append_rows"
 # Of a task with several requests the first one is on its way.
-MID_TASK = ("mirror_lib.log.append:_produce_request", "after", 2)
+MID_TASK = ("mirror_lib.kafka.producer:_produce_request", "after", 2)
 RECORDS = 3000
 
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Tupl
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
 from mirror_lib.copy_job import run_flows
 from mirror_lib.errors import RefusedError
+from mirror_lib.groups.decisions import Decision
+from mirror_lib.groups.job import run_translations
+from mirror_lib.groups.position_formats import TopicPosition
+from mirror_lib.groups.positions import translate_positions
+from mirror_lib.groups.translator import FlowTranslation, Selection
+from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.translate.decisions import Decision
-from mirror_lib.translate.flow import FlowTranslation, Selection
-from mirror_lib.translate.job import run_translations
-from mirror_lib.translate.position_input import TopicPosition
-from mirror_lib.translate.positions import translate_positions
-from mirror_lib.translate.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.group_lab import committed
@@ -81,7 +81,7 @@ def assert_placed_once_and_in_order(flow: OneFlow) -> None:
 
 
 def test_keyed_copy_is_exact_after_driver_and_worker_died_mid_pass(spark: SparkSession, flow: OneFlow) -> None:
-    crash = CrashPoint("mirror_lib.log.append:_produce_request", "after", 2, flow.directory / "died", "kill driver")
+    crash = CrashPoint("mirror_lib.kafka.producer:_produce_request", "after", 2, flow.directory / "died", "kill driver")
     assert run_mirror(flow.config, crash=crash) == -9
     assert crash.reached
     flow.fill(100)
@@ -95,7 +95,7 @@ def test_keyed_copy_is_exact_after_driver_and_worker_died_mid_pass(spark: SparkS
 @pytest.mark.long
 def test_two_drivers_of_which_one_stood_still_leave_each_record_once(flow: OneFlow) -> None:
     run = ["-m", "mirror_lib.cli", "run", str(flow.config)]
-    asleep = CrashPoint("mirror_lib.log.append:_produce_request", "after", 2, flow.directory / "one", "stop")
+    asleep = CrashPoint("mirror_lib.kafka.producer:_produce_request", "after", 2, flow.directory / "one", "stop")
     with driver(run, asleep) as first:
         one = stopped_process(flow.directory / "one", 180)
         assert run_mirror(flow.config) == 0

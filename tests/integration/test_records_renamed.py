@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Callable, Dict, List
 import pytest
 
 from mirror_lib.cli import main
-from mirror_lib.cluster import clusters_of
 from mirror_lib.config.loader import load
-from mirror_lib.translate.position_input import TopicPosition
-from mirror_lib.translate.positions import translate_positions
+from mirror_lib.groups.position_formats import TopicPosition
+from mirror_lib.groups.positions import translate_positions
+from mirror_lib.kafka.admin import clusters_of
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.one_flow import OneFlow
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 # So many that a remote partition takes several batches.
 RECORDS = 3000
-MID_PASS = ("mirror_lib.log.append:_produce_request", "after", 2)
+MID_PASS = ("mirror_lib.kafka.producer:_produce_request", "after", 2)
 
 
 def assert_once_and_in_order(sources: List[Dict[int, Log]], remote: Dict[int, Log]) -> None:

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import Message, Producer
 from kafka.admin import ACLOperation
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import NewTopic, OffsetRange
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.remote_topics import apply_plan, plan_flow
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, guarded_cluster, login

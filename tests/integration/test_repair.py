@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List
 import pytest
 
 from mirror_lib.cli import main
-from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import LedgerRow
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import LedgerRow
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
 

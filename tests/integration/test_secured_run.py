@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster
-from mirror_lib.cluster.connection import log_client
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import CommittedOffset, NewTopic
-from mirror_lib.log.fence import fence
-from mirror_lib.session import open_session
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.admin_client import log_client
+from mirror_lib.kafka.fencing import fence
+from mirror_lib.spark.session import open_session
 from tests.lab.brokers import end_with_parent
 from tests.lab.checkout import ROOT
 from tests.lab.group_lab import read_on

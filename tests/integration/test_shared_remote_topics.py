@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import TaskPlan, TaskReport
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import TaskPlan, TaskReport
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab, values

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mirror_lib.errors import ClusterError
-from mirror_lib.log.connection import LogClient, Network
+from mirror_lib.kafka.connection import LogClient, Network
 from tests.lab.brokers import KafkaBroker
 
 pytestmark = pytest.mark.long

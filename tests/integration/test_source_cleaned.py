@@ -9,9 +9,9 @@ from typing import Callable, List, Sequence
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import TaskReport
-from mirror_lib.state.intervals import Runs
+from mirror_lib.ledger.intervals import Runs
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import TaskReport
 from tests.lab.brokers import KafkaBroker
 from tests.lab.dataset import COMPACT_QUICKLY, set_configs, wait_compacted
 from tests.lab.one_flow import OneFlow

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import TaskPlan
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import next_plan, task_plans

@@ -28,7 +28,7 @@ for words in (["run", "--once"], ["verify"], ["translate", "--once"], ["groups",
 for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
     os.environ.pop(name, None)
 from mirror_lib.errors import ConfigError
-from mirror_lib.session import refuse_without_jvm
+from mirror_lib.spark.session import refuse_without_jvm
 try:
     refuse_without_jvm(spark)
     own = None

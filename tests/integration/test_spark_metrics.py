@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, Dict, cast
 import pytest
 
 from mirror_lib.metrics import CURRENT, FlowMetrics, gauges
-from mirror_lib.spark_metrics import current, gauges_for
+from mirror_lib.spark.metrics import current, gauges_for
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import OneFlow
 from tests.lab.submitted import submit

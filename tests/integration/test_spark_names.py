@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Set
 
-from mirror_lib.job_names import named
+from mirror_lib.spark.jobs import named
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import OneFlow
 

@@ -14,7 +14,7 @@ from typing import Dict, List, Sequence, Tuple
 import pyspark
 import pytest
 
-from mirror_lib.driver_java import COLLECTOR, LATE_COMPILER
+from mirror_lib.spark.java import COLLECTOR, LATE_COMPILER
 from tests.lab.checkout import ROOT, jars_folder
 from tests.lab.jvm import quick_spark
 
@@ -394,7 +394,7 @@ INTERRUPTED = """
 import signal
 import sys
 from py4j.protocol import Py4JNetworkError
-from mirror_lib.session import running_session
+from mirror_lib.spark.session import running_session
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 try:
     with running_session("interrupted") as spark:

@@ -11,7 +11,7 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.errors import StateError
-from mirror_lib.replicate.query import start_query
+from mirror_lib.replication.query import start_query
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import EXIT_REFUSED, RefusedError
-from mirror_lib.state.incidents import INCIDENTS
-from mirror_lib.state.offset_syncs import OFFSET_SYNCS
-from mirror_lib.state.runs import RUNS
-from mirror_lib.state.schema import Column, TableSchema
-from mirror_lib.state.tables import StateTable
+from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.incidents import INCIDENTS
+from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
+from mirror_lib.ledger.schema import Column, TableSchema
+from mirror_lib.ledger.tables import RUNS
 
 pytestmark = pytest.mark.long
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
 
 import pytest
 
-from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import NO_END, TaskPlan, TaskReport
-from mirror_lib.replicate.reporting import Listener
-from mirror_lib.state.intervals import Runs
+from mirror_lib.ledger.intervals import Runs
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import NO_END, TaskPlan, TaskReport
+from mirror_lib.replication.report_channel import Listener
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint, Driver, driver
 from tests.lab.flow_lab import FlowLab, values
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EARLY, LATE = 400, 200
 PASS_SECONDS = 0.3
-LEDGER = "mirror_lib.state.offset_syncs:OffsetSyncTable.append"
+LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
 
 
 @pytest.fixture

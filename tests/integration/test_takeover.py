@@ -15,15 +15,15 @@ from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.replicate.starts import read_note
-from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import LedgerRow
-from mirror_lib.state.takeovers import TakeoverTable
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import LedgerRow
+from mirror_lib.ledger.takeovers import TakeoverTable
+from mirror_lib.replication.starts import read_note
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import verify

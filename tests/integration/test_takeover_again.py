@@ -9,8 +9,8 @@ from typing import Any, Dict, Iterator, List
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster, clusters_of
 from mirror_lib.config.loader import load
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.takeover.flow import FlowTakeover
 from mirror_lib.takeover.origin import parse_origin
 from mirror_lib.takeover.verdicts import Verdict
@@ -112,7 +112,7 @@ def test_take_over_that_died_before_its_ledger_is_made_again(
         write_one(lab.target, topic, number, value, 0)
     commit(lab.source, "mirrormaker-1", topic, 20)
 
-    point = CrashPoint("mirror_lib.state.offset_syncs:OffsetSyncTable.append", "before", token=tmp_path / "token")
+    point = CrashPoint("mirror_lib.ledger.offset_syncs:OffsetSyncTable.append", "before", token=tmp_path / "token")
     origin = "group=mirrormaker-1"
     arguments = ["-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute", "--from", origin]
     with driver(arguments, point) as dying:

@@ -8,8 +8,8 @@ from typing import Callable
 
 import pytest
 
-from mirror_lib.replicate.lane import copy_lanes
-from mirror_lib.replicate.lanes import TaskPlan
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import task_plans

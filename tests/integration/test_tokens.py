@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.cli import main
-from mirror_lib.cluster import KafkaCluster
-from mirror_lib.cluster.connection import log_client
-from mirror_lib.config.clients import spark_kafka_options
+from mirror_lib.config.client_options import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, LoginError
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.admin_client import log_client
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import QUIET
 from tests.lab.group_lab import committed, read_on

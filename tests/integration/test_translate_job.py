@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from mirror_lib.state import ledger_stream
-from mirror_lib.state.compaction import LedgerCompaction
-from mirror_lib.state.ledger_stream import LedgerStream
-from mirror_lib.state.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
-from mirror_lib.state.tables import StateTable
-from mirror_lib.translate.flow import FlowTranslation
-from mirror_lib.translate.query import start_once
+from mirror_lib.groups import ledger_stream
+from mirror_lib.groups.ledger_stream import LedgerStream
+from mirror_lib.groups.query import start_once
+from mirror_lib.groups.translator import FlowTranslation
+from mirror_lib.ledger.compaction import LedgerCompaction
+from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, driver
@@ -35,8 +35,8 @@ from tests.lab.takeover_lab import Takeover
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from mirror_lib.state.intervals import Numbers
-    from mirror_lib.state.records import LedgerRow, PartitionKey
+    from mirror_lib.ledger.intervals import Numbers
+    from mirror_lib.ledger.records import LedgerRow, PartitionKey
 
 MakeLab = Callable[..., JobLab]
 
@@ -145,7 +145,7 @@ def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
         reads.append(flow)
         return triples(table, flow)
 
-    monkeypatch.setattr("mirror_lib.translate.query.MOST_ROWS", len(partitions) - 1)
+    monkeypatch.setattr("mirror_lib.groups.query.MOST_ROWS", len(partitions) - 1)
     monkeypatch.setattr(FlowTranslation, "add_rows", seen_rows)
     monkeypatch.setattr(OffsetSyncTable, "triples", seen_read)
 
@@ -333,7 +333,7 @@ def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
         lab.copy()
         lab.write("orders", values(50))
         at(lab, lab.name, written)
-    monkeypatch.setattr("mirror_lib.translate.job.start_once", seen)
+    monkeypatch.setattr("mirror_lib.groups.job.start_once", seen)
     if whole:
         monkeypatch.setattr(OffsetSyncTable, "triples", not_asked)
     else:
@@ -415,7 +415,7 @@ def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
 def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab: JobLab) -> None:
     from mirror_lib.copy_job import FlowOutcome, run_flows
     from mirror_lib.errors import RefusedError
-    from mirror_lib.translate.beside import TranslationBeside
+    from mirror_lib.groups.beside import TranslationBeside
 
     lab.copy()
     config = lab.loaded("1 second")

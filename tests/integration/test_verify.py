@@ -17,13 +17,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.state.offset_syncs import OffsetSyncTable
-from mirror_lib.state.records import LedgerRow
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import verify
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import CommittedOffset
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import JARS, clusters
 from tests.lab.checkout import CACHE, ROOT
 from tests.lab.jvm import QUICK, QUIET, job_archive, kafka_archive, spark_archive

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mirror_lib.errors import FencedError
-from mirror_lib.log.append import Acknowledgement
-from mirror_lib.log.connection import Disconnected
-from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.kafka.connection import Disconnected
+from mirror_lib.kafka.producer import Acknowledgement
+from mirror_lib.replication.partition import PartitionCopy
 
 
 class Drained(PartitionCopy):

@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.translate.mm2_format import Checkpoint, PointSync, decode_checkpoint, decode_offset_sync
+from mirror_lib.groups.mm2_format import Checkpoint, PointSync, decode_checkpoint, decode_offset_sync
 from tests.lab.brokers import KafkaBroker
 from tests.lab.group_lab import GroupLab
 from tests.lab.meanwhile import meanwhile
@@ -19,7 +19,7 @@ from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
     from mirror_lib.errors import MirrorError
-    from mirror_lib.translate.passes import PassReport
+    from mirror_lib.groups.passes import PassReport
 
 CHECKPOINTS = "source.checkpoints.internal"
 EVERY_SECOND: Dict[str, Any] = {
@@ -44,7 +44,7 @@ class JobLab(GroupLab):
 
     def job(self, trigger: str, stop: threading.Event) -> List[MirrorError]:
         """The job in this thread, to its end."""
-        from mirror_lib.translate.job import run_translations
+        from mirror_lib.groups.job import run_translations
 
         config = self.loaded(trigger)
         return run_translations(config, config.flows, self.spark, self.reports.append, stop)

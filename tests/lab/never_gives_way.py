@@ -1,4 +1,4 @@
-"""The negative control of `mirror_lib.replicate.stall`: the job with a tail that keeps the slots that it once had."""
+"""The negative control of `mirror_lib.replication.stall`: the job with a tail that keeps the slots that it once had."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
-from mirror_lib.replicate import flow
+from mirror_lib.replication import flow
 
 SLOTS = 4
 

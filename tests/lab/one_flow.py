@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.model import ClusterConfig
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import QUIET
 from tests.lab.readers import Log, differences, lies, origin_of, read_topic, without_origins
@@ -31,7 +31,7 @@ NOON = 1_700_000_000_000
 RECORDS_PER_BATCH = 40
 
 # A crash point: the third produce request is built and not sent yet, the worst moment to die or to fall asleep.
-ABOUT_TO_WRITE = ("mirror_lib.log.append:_produce_request", "after", 3)
+ABOUT_TO_WRITE = ("mirror_lib.kafka.producer:_produce_request", "after", 3)
 
 
 @dataclass

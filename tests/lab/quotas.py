@@ -8,7 +8,7 @@ from typing import Iterator
 
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
-from mirror_lib.log.connection import LogClient, Network
+from mirror_lib.kafka.connection import LogClient, Network
 from tests.lab.brokers import KafkaBroker
 
 

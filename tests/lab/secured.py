@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern, ResourceType
 
-from mirror_lib.config.tls import Store
-from mirror_lib.log.java_stores import open_java_stores
+from mirror_lib.config.security import Store
+from mirror_lib.kafka.java_keystore import open_java_stores
 from tests.lab.brokers import KafkaBroker, java_command
 from tests.lab.jvm import QUICK
 from tests.lab.ports import free_ports

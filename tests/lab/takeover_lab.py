@@ -11,9 +11,9 @@ from typing import Dict, Iterator, List, Mapping, Sequence
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.config.loader import load
 from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.takeover.flow import FlowTakeover
 from mirror_lib.takeover.origin import parse_origin
 from mirror_lib.takeover.report import PartitionTakeover

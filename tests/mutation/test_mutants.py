@@ -13,11 +13,11 @@ from tests.mutation.mutants import KILLED, SURVIVED, chosen, mutants_of, outcome
 
 # By module, the test files that have to notice its faults. A module that is renamed is renamed here too.
 MODULES: Dict[str, Tuple[str, ...]] = {
-    "mirror_lib/replicate/cleaned.py": ("tests/unit/test_reconcile.py", "tests/unit/test_recovery.py"),
-    "mirror_lib/replicate/ranges.py": ("tests/unit/test_ranges.py", "tests/unit/test_behind.py"),
-    "mirror_lib/log/batch.py": ("tests/unit/test_batch.py",),
-    "mirror_lib/log/reencode.py": ("tests/unit/test_reencode.py",),
-    "mirror_lib/state/intervals.py": ("tests/unit/test_partition_map.py",),
+    "mirror_lib/replication/reconcile.py": ("tests/unit/test_reconcile.py", "tests/unit/test_recovery.py"),
+    "mirror_lib/replication/planner.py": ("tests/unit/test_ranges.py", "tests/unit/test_behind.py"),
+    "mirror_lib/kafka/record_batch.py": ("tests/unit/test_batch.py",),
+    "mirror_lib/kafka/reencoder.py": ("tests/unit/test_reencode.py",),
+    "mirror_lib/ledger/intervals.py": ("tests/unit/test_partition_map.py",),
     "mirror_lib/topics/plan.py": ("tests/unit/test_plan.py", "tests/unit/test_custom_classes.py"),
 }
 SEED = int(os.environ.get("MUTATION_SEED", "7"))
@@ -81,14 +81,14 @@ def test_modules_of_the_table_exist() -> None:
 
 @pytest.mark.long
 def test_a_fault_that_is_known_is_noticed_and_text_that_means_the_same_is_not(tmp_path: Path) -> None:
-    path = "mirror_lib/replicate/ranges.py"
+    path = "mirror_lib/replication/planner.py"
     source, tests = text_of(path), MODULES[path]
     known = source.replace("begin.upstream_offset < 0", "begin.upstream_offset <= 0")
     assert known != source
     assert outcome(path, known, tests, tmp_path) == KILLED
     assert outcome(path, source + "\nSAME = 1\n", tests, tmp_path) == SURVIVED
     # The fault is there, and the tests of another module do not meet it.
-    assert outcome(path, known, MODULES["mirror_lib/log/batch.py"], tmp_path) == SURVIVED
+    assert outcome(path, known, MODULES["mirror_lib/kafka/record_batch.py"], tmp_path) == SURVIVED
     assert outcome(path, "while True:\n    pass\n", tests, tmp_path) == KILLED
 
 

@@ -10,7 +10,7 @@ from kafka.future import Future
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchRequest
 
-from mirror_lib.log.fetch_answer import BY_TOPIC_ID, FetchAnswer, PartAnswer, TopicAnswer
+from mirror_lib.kafka.fetch_answer import BY_TOPIC_ID, FetchAnswer, PartAnswer, TopicAnswer
 
 PARTITION = ("orders", 0)
 TOPIC_ID = uuid.UUID(int=7)

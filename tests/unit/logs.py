@@ -9,11 +9,11 @@ from typing import Collection, Iterable, List, NamedTuple, Optional, Sequence, T
 import google_crc32c
 from kafka.record.memory_records import MemoryRecords
 
-from mirror_lib.log.codecs import compress
-from mirror_lib.log.fetch import Fetched
-from mirror_lib.log.produce_request import Batch
-from mirror_lib.log.varint import encode_varint
-from mirror_lib.replicate.lanes import PartitionTask
+from mirror_lib.kafka.codecs import compress
+from mirror_lib.kafka.fetcher import Fetched
+from mirror_lib.kafka.produce_request import Batch
+from mirror_lib.kafka.varint import encode_varint
+from mirror_lib.replication.messages import PartitionTask
 
 NOON = 1_700_000_000_000
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, List
 
-from mirror_lib.cluster.offsets import agreed_leaders
+from mirror_lib.kafka.offsets import agreed_leaders
 
 AT = ("orders", 0)
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.state.arrow_runs import KEY, NUMBERS, joined, runs_by_key
-from mirror_lib.state.intervals import PartitionMap, Run
+from mirror_lib.ledger.intervals import PartitionMap, Run
+from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, joined, runs_by_key
 from tests.unit.offset_histories import History, Triple, histories
 
 Row = Tuple[int, int, int, int]

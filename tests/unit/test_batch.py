@@ -13,7 +13,7 @@ from kafka.record import MemoryRecords
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import (
+from mirror_lib.kafka.record_batch import (
     checked_payload,
     magic_of,
     next_sequence,

@@ -9,9 +9,9 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.state.intervals import PartitionMap
-from mirror_lib.translate.mm2_format import Checkpoint, PointSync, encode_checkpoint, encode_offset_sync
-from mirror_lib.translate.mm2_topics import CheckpointBook, OffsetSyncBook
+from mirror_lib.groups.mm2_format import Checkpoint, PointSync, encode_checkpoint, encode_offset_sync
+from mirror_lib.groups.mm2_topics import CheckpointBook, OffsetSyncBook
+from mirror_lib.ledger.intervals import PartitionMap
 from tests.unit.offset_histories import History, Triple, histories
 
 ORDERS = ("orders", 0)

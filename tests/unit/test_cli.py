@@ -17,11 +17,11 @@ import pytest
 
 from mirror_lib import __version__, cli
 from mirror_lib.cli import main
-from mirror_lib.cluster import KafkaCluster
 from mirror_lib.commands.output import chosen_flows, print_progress
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.checkout import ROOT
 
 TWO_FLOWS = """\
@@ -211,7 +211,7 @@ def test_environment_says_how_much_is_logged_of_us_and_not_of_libraries(
 ) -> None:
     monkeypatch.setenv("MIRROR_LOG", "Debug")
     assert main(["run", config, "--flow", "none"]) == 2
-    assert logging.getLogger("mirror_lib.flow_life").isEnabledFor(logging.DEBUG)
+    assert logging.getLogger("mirror_lib.supervisor").isEnabledFor(logging.DEBUG)
     assert not logging.getLogger("py4j.clientserver").isEnabledFor(logging.DEBUG)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, mend_lz4_header
+from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, mend_lz4_header
 
 READERS: Dict[int, Callable[[bytes], Any]] = {
     GZIP: gzip.decompress,

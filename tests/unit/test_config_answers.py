@@ -7,10 +7,10 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
-from mirror_lib.cluster import topics
-from mirror_lib.cluster.topics import OK, UNKNOWN_TOPIC, ClusterTopics
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import TopicConfigs
+from mirror_lib.kafka import topics
+from mirror_lib.kafka.topics import OK, UNKNOWN_TOPIC, ClusterTopics
 
 CONFIGS: TopicConfigs = {}
 

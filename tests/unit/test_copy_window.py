@@ -12,7 +12,7 @@ import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.windows import ALWAYS, WINDOWS, ZONE, Opening, opening
-from mirror_lib.replicate.copy_hours import CopyHours
+from mirror_lib.replication.copy_hours import CopyHours
 
 # 2026-11-22 is a Sunday.
 FLOW = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))

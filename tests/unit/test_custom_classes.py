@@ -22,6 +22,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.errors import ConfigError, CustomClassError
 from mirror_lib.facts import LITERAL, PREFIXED, AclBinding, TopicConfigEntry, TopicDescription
+from mirror_lib.groups.survey import group_names
 from mirror_lib.topics.filters import (
     ConfigPropertyFilter,
     GroupFilter,
@@ -31,7 +32,6 @@ from mirror_lib.topics.filters import (
 )
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
 from mirror_lib.topics.policy import DefaultReplicationPolicy, ReplicationPolicy, policy_for
-from mirror_lib.translate.survey import group_names
 from tests.lab.checkout import ROOT
 
 EXAMPLE = ROOT / "conf" / "examples" / "custom" / "mirror.yaml"

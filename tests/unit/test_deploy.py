@@ -18,7 +18,7 @@ import yaml
 
 from mirror_lib import cli, wheel_task
 from mirror_lib.config.loader import load
-from mirror_lib.driver_java import packages
+from mirror_lib.spark.java import packages
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "conf" / "deploy"

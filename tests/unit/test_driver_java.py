@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mirror_lib.driver_java import COLLECTOR, SPARK_LINES, connector_settings, java_settings, packages, require_java
 from mirror_lib.errors import EXIT_USAGE, ConfigError
+from mirror_lib.spark.java import COLLECTOR, SPARK_LINES, connector_settings, java_settings, packages, require_java
 from tests.compat.spark_lines import LINES
 from tests.lab.checkout import ROOT
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import Producer, new_batch, read_header
-from mirror_lib.log.fetch import Fetched
-from mirror_lib.log.reencode import RecordTooLarge
-from mirror_lib.replicate.encode import (
+from mirror_lib.kafka.fetcher import Fetched
+from mirror_lib.kafka.record_batch import Producer, new_batch, read_header
+from mirror_lib.kafka.reencoder import RecordTooLarge
+from mirror_lib.replication.encoder import (
     BACKLOG_BATCHES,
     JOIN_BELOW_BYTES,
     JOIN_BELOW_COMPRESSED_BYTES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror_lib.log.fetch import PAUSE_SECONDS, SMALL_BYTES, FetchPace
+from mirror_lib.kafka.fetcher import PAUSE_SECONDS, SMALL_BYTES, FetchPace
 
 
 def asked_of(pace: FetchPace, brought: int, answer_seconds: float, until: float = 1.0) -> int:

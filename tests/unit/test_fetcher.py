@@ -7,11 +7,11 @@ from typing import List, Tuple
 
 import pytest
 
-from mirror_lib.log.connection import Disconnected
-from mirror_lib.log.fetch import EMPTY_ANSWERS, PAUSE_SECONDS, READ_UNCOMMITTED, Fetched, Fetcher
-from mirror_lib.log.fetch_answer import KNOWS_NEAREST, FetchAnswer
-from mirror_lib.replicate.gate import Gate
-from mirror_lib.replicate.rates import NO_RATES
+from mirror_lib.kafka.connection import Disconnected
+from mirror_lib.kafka.fetch_answer import KNOWS_NEAREST, FetchAnswer
+from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, PAUSE_SECONDS, READ_UNCOMMITTED, Fetched, Fetcher
+from mirror_lib.replication.gate import Gate
+from mirror_lib.replication.quotas import NO_RATES
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of
 

@@ -10,7 +10,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Type
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from mirror_lib import flow_life
+from mirror_lib import supervisor as flow_life
 from mirror_lib.errors import (
     ClusterError,
     FencedError,
@@ -20,8 +20,8 @@ from mirror_lib.errors import (
     SparkEndedError,
     StateError,
 )
-from mirror_lib.flow_life import FlowLife, WatchedQuery, await_end
-from mirror_lib.spark_end import asked_again
+from mirror_lib.spark.errors import asked_again
+from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end
 
 
 class Once(FlowLife):

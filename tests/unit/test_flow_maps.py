@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 
-from mirror_lib.state.intervals import PartitionMap
-from mirror_lib.state.records import LedgerRow, PartitionKey
-from mirror_lib.translate.maps import FlowMaps, Reads
+from mirror_lib.groups.map import FlowMaps, Reads
+from mirror_lib.ledger.intervals import PartitionMap
+from mirror_lib.ledger.records import LedgerRow, PartitionKey
 
 KEY = PartitionKey("u1", "u2", "orders", 0)
 

@@ -11,10 +11,10 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.sizes import SIZE, TOPIC_RATES, TopicRate
-from mirror_lib.preview.terms import terms
-from mirror_lib.replicate.flow_rates import LOOK_SECONDS, FlowRates
-from mirror_lib.replicate.lanes import PartitionTask, TaskPlan, TaskReport
-from mirror_lib.replicate.rates import FLOW, NO_RATES, Fetching
+from mirror_lib.plan.terms import terms
+from mirror_lib.replication.flow_rates import LOOK_SECONDS, FlowRates
+from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
+from mirror_lib.replication.quotas import FLOW, NO_RATES, Fetching
 from tests.unit.logs import task_of
 
 MB = 1_000_000

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from mirror_lib.log.connection import keep_freed_memory
+from mirror_lib.kafka.connection import keep_freed_memory
 from tests.lab.checkout import ROOT
 
 # As fetch answers do: some pieces of megabytes at once, freed, and again.
 PROGRAM = """
 import resource
-from mirror_lib.log.connection import keep_freed_memory
+from mirror_lib.kafka.connection import keep_freed_memory
 {first}
 for turn in range(11):
     if turn == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List
 
-from mirror_lib.log.fetch import EMPTY_ANSWERS, Gaps
+from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, Gaps
 
 PARTITION = ("orders", 0)
 

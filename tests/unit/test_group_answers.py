@@ -12,7 +12,8 @@ from kafka.errors import (
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetFetchResponse
 
-from mirror_lib.cluster.group_answers import (
+from mirror_lib.facts import CommittedOffset
+from mirror_lib.kafka.group_answers import (
     Failure,
     classic_group,
     committed,
@@ -21,7 +22,6 @@ from mirror_lib.cluster.group_answers import (
     reason,
     standing_in_the_way,
 )
-from mirror_lib.facts import CommittedOffset
 
 AWAY = Failure(CoordinatorNotAvailableError())
 SILENT = Failure(KafkaConnectionError(), heard=False)

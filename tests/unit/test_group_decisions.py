@@ -9,12 +9,12 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
-from mirror_lib.state.records import GroupOffset, PartitionKey
-from mirror_lib.translate.ahead import PositionsAhead
-from mirror_lib.translate.decisions import UNTOLD, Decision, Known, decide
-from mirror_lib.translate.maps import FlowMaps
-from mirror_lib.translate.report import PlannedMove, plan_json, plan_lines, summary, would
-from mirror_lib.translate.survey import Pair, Survey
+from mirror_lib.groups.ahead import PositionsAhead
+from mirror_lib.groups.decisions import UNTOLD, Decision, Known, decide
+from mirror_lib.groups.map import FlowMaps
+from mirror_lib.groups.report import PlannedMove, plan_json, plan_lines, summary, would
+from mirror_lib.groups.survey import Pair, Survey
+from mirror_lib.ledger.records import GroupOffset, PartitionKey
 
 HERE, THERE = ("orders", 0), ("A.orders", 0)
 KEY = PartitionKey("u1", "u2", "orders", 0)

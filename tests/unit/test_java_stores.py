@@ -10,7 +10,7 @@ import py4j.java_gateway
 import pytest
 from py4j.version import __version__ as version
 
-from mirror_lib.log.java_stores import py4j_jar
+from mirror_lib.kafka.java_keystore import py4j_jar
 
 
 def test_jar_is_found_on_the_class_path_of_a_yarn_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,10 @@ from kafka.protocol.admin import DescribeClusterResponse
 from kafka.protocol.parser import KafkaProtocol
 
 import mirror_lib
-from mirror_lib.cluster.group_member import Turns
-from mirror_lib.log import wire
-from mirror_lib.log.tokens import TokenSource
-from mirror_lib.log.wire import (
+from mirror_lib.kafka import wire
+from mirror_lib.kafka.group_member import Turns
+from mirror_lib.kafka.tokens import TokenSource
+from mirror_lib.kafka.wire import (
     BrokerConnection,
     BrokerConnections,
     BrokerLoop,

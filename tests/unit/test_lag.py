@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
-from mirror_lib.translate.lag import GroupLag, group_lags, lag_json, lag_lines, unread
+from mirror_lib.groups.lag import GroupLag, group_lags, lag_json, lag_lines, unread
 
 NOW = 1_700_000_000_000
 READER = GroupMember("reader-1-abc", "reader-1", "/10.0.0.7", frozenset({("orders", 0), ("orders", 2)}))

@@ -7,9 +7,9 @@ from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 import pytest
 
 from mirror_lib.errors import FencedError
-from mirror_lib.log.batch import Producer
-from mirror_lib.replicate.lane_ids import LaneIds
-from mirror_lib.replicate.lanes import LANES, TaskPlan, TaskReport, lane_of
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.replication.lane_ids import LaneIds
+from mirror_lib.replication.messages import LANES, TaskPlan, TaskReport, lane_of
 from tests.unit.logs import task_of
 
 

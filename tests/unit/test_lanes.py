@@ -8,7 +8,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.replicate.lanes import LANES, lane_of, transactional_id
+from mirror_lib.replication.messages import LANES, lane_of, transactional_id
 from tests.lab.checkout import ROOT
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789._-", min_size=1, max_size=30)
@@ -29,7 +29,7 @@ def test_lanes_are_the_same_for_every_driver_and_release() -> None:
     places = [("A.orders", 0), ("A.orders", 1), ("A.payments", 0), ("B.x_y-z", 7)]
     expected = [lane_of(*place) for place in places]
     assert (LANES, expected) == (64, [22, 23, 2, 7])
-    code = f"from mirror_lib.replicate.lanes import lane_of; print([lane_of(*p) for p in {places!r}])"
+    code = f"from mirror_lib.replication.messages import lane_of; print([lane_of(*p) for p in {places!r}])"
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", code],

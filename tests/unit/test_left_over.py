@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mirror_lib.copy_job import way_out
-from mirror_lib.replicate.lanes import PartitionReport
+from mirror_lib.replication.messages import PartitionReport
 
 REFUSED = PartitionReport("sales", "A.sales", 0, 10, 10, 0, -1, stopped="sales-0 at offset 10: too large")
 

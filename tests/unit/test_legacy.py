@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from mirror_lib.errors import BatchError
-from mirror_lib.log.batch import Record, split_batches
-from mirror_lib.log.codecs import compress
-from mirror_lib.log.reencode import build_batches, read_records
+from mirror_lib.kafka.codecs import compress
+from mirror_lib.kafka.record_batch import Record, split_batches
+from mirror_lib.kafka.reencoder import build_batches, read_records
 
 from .test_batch import rows_of
 

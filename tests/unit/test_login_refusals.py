@@ -7,8 +7,8 @@ import ssl
 import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
-from mirror_lib.log.login_refusals import refusal
-from mirror_lib.log.wire import BulkTlsTransport
+from mirror_lib.kafka.login_refusals import refusal
+from mirror_lib.kafka.wire import BulkTlsTransport
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.log.visible import Entry, entries
-from mirror_lib.replicate.log_records import Records
-from mirror_lib.replicate.loss import Settled, settle
-from mirror_lib.state.records import Position
+from mirror_lib.kafka.visible import Entry, entries
+from mirror_lib.ledger.records import Position
+from mirror_lib.replication.log_records import Records
+from mirror_lib.replication.loss import Settled, settle
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker
 from tests.unit.test_reconcile import Interrupted, from_offset, interrupted, numbered
 

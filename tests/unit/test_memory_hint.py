@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror_lib.spark_end import memory_hint
+from mirror_lib.spark.errors import memory_hint
 from mirror_lib.verify.flow import unread
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.translate.mm2_format import (
+from mirror_lib.groups.mm2_format import (
     Checkpoint,
     Heartbeat,
     PointSync,

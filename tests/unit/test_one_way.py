@@ -10,8 +10,8 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
+from mirror_lib.ledger.records import PartitionKey, RangePositions, TopicPair
 from mirror_lib.rows.flow import pairs_of, refuse_other_way, refuse_passes
-from mirror_lib.state.records import PartitionKey, RangePositions, TopicPair
 
 PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 SELECTED = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(select="*"))

@@ -6,7 +6,7 @@ from typing import Optional, Tuple
 
 import pytest
 
-from mirror_lib.log.reencode import read_records
+from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.rows.origin import Origin, headers_of, origin_cluster, origin_of, origin_sql, same_topic
 from tests.unit.logs import Rec, batch_of
 

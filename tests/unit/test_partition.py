@@ -8,15 +8,15 @@ from typing import Optional, Tuple
 import pytest
 
 from mirror_lib.errors import FencedError
-from mirror_lib.log.append import Acknowledgement
-from mirror_lib.log.batch import Producer
-from mirror_lib.log.connection import Disconnected
-from mirror_lib.log.fetch import Fetched
-from mirror_lib.replicate.lanes import NO_END
-from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.rejections import Rejections
-from mirror_lib.state.intervals import Run
-from mirror_lib.state.records import PartitionKey
+from mirror_lib.kafka.connection import Disconnected
+from mirror_lib.kafka.fetcher import Fetched
+from mirror_lib.kafka.producer import Acknowledgement
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.ledger.intervals import Run
+from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.replication.messages import NO_END
+from mirror_lib.replication.partition import PartitionCopy
+from mirror_lib.replication.rejections import Rejections
 from tests.unit.logs import Rec, batch_of, fetched, task_of
 
 REMOTE = ("A.orders", 0)

@@ -11,8 +11,8 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.state import intervals
-from mirror_lib.state.intervals import PartitionMap, Place
+from mirror_lib.ledger import intervals
+from mirror_lib.ledger.intervals import PartitionMap, Place
 from tests.unit.offset_histories import History, Triple, histories
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.state.intervals import NO_RUNS, PartitionMap, Run
+from mirror_lib.ledger.intervals import NO_RUNS, PartitionMap, Run
 
 
 def pairs(runs: Iterable[Run]) -> Dict[int, int]:

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.errors import FencedError
-from mirror_lib.log.append import Acknowledgement
-from mirror_lib.log.batch import Producer, read_header
-from mirror_lib.log.connection import Disconnected
-from mirror_lib.log.fetch import Fetched
-from mirror_lib.replicate.partition import PartitionCopy
+from mirror_lib.kafka.connection import Disconnected
+from mirror_lib.kafka.fetcher import Fetched
+from mirror_lib.kafka.producer import Acknowledgement
+from mirror_lib.kafka.record_batch import Producer, read_header
+from mirror_lib.replication.partition import PartitionCopy
 from tests.lab.drained import Drained
 from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker, task_of, whole
 

@@ -7,11 +7,11 @@ from typing import Tuple
 
 import pytest
 
-from mirror_lib.state.intervals import NO_RUNS
+from mirror_lib.ledger.intervals import NO_RUNS
 from mirror_lib.verify.comparison import Counts, TailCounts
-from mirror_lib.verify.copied_range import Bounds, CopiedRange
 from mirror_lib.verify.first_differences import Facing
 from mirror_lib.verify.partition_verdict import Finding, partition_verdict
+from mirror_lib.verify.ranges import Bounds, CopiedRange
 from mirror_lib.verify.verdicts import DIFFERS, EQUAL, EXPIRED, NOT_COMPARED, PartitionVerdict
 
 

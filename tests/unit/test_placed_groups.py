@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.state.intervals import Place
-from mirror_lib.state.records import NO_PARTITION, LedgerRow
-from mirror_lib.translate.ahead import PositionsAhead
-from mirror_lib.translate.decisions import Decision, Known
-from mirror_lib.translate.maps import FlowMaps
-from mirror_lib.translate.ranges import FlowRanges, decide_back, decide_there, feeds_of, place_back, place_there
-from mirror_lib.translate.survey import Survey
-from mirror_lib.translate.verdicts import TO_UPSTREAM
+from mirror_lib.groups.ahead import PositionsAhead
+from mirror_lib.groups.decisions import Decision, Known
+from mirror_lib.groups.map import FlowMaps
+from mirror_lib.groups.ranges import FlowRanges, decide_back, decide_there, feeds_of, place_back, place_there
+from mirror_lib.groups.survey import Survey
+from mirror_lib.groups.verdicts import TO_UPSTREAM
+from mirror_lib.ledger.intervals import Place
+from mirror_lib.ledger.records import NO_PARTITION, LedgerRow
 from tests.unit.test_plan import flow
 
 REMOTES = [("all", 0), ("all", 1)]

@@ -8,7 +8,7 @@ from typing import Sequence
 import pytest
 
 from mirror_lib.errors import ConfigError, RefusedError
-from mirror_lib.translate.position_input import (
+from mirror_lib.groups.position_formats import (
     CSV,
     JSON,
     JSON_LINES,
@@ -20,7 +20,7 @@ from mirror_lib.translate.position_input import (
     one_position,
     read_positions,
 )
-from mirror_lib.translate.position_output import TranslatedPosition, render, unchanged
+from mirror_lib.groups.position_output import TranslatedPosition, render, unchanged
 
 OFFSETS_FILE = """v1
 {"batchWatermarkMs":0,"batchTimestampMs":1732192000000,"conf":{"spark.sql.shuffle.partitions":"2"}}

@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from mirror_lib.cluster.reach import Access, unreachable
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import EXIT_REFUSED
+from mirror_lib.kafka.reach import Access, unreachable
 from mirror_lib.preflight import probe
 from mirror_lib.preflight.executors import _python_failure, on_cluster, refusals
 from mirror_lib.preflight.probe import Finding, examine
@@ -56,7 +56,7 @@ def test_package_that_cannot_be_imported_is_found_before_any_broker_is_asked(mon
 
 
 def test_cluster_without_a_broker_is_a_finding_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirror_lib.cluster.reach.LOGIN_SECONDS", 1.0)
+    monkeypatch.setattr("mirror_lib.kafka.reach.LOGIN_SECONDS", 1.0)
     (port,) = free_ports(1)
     access = Access(ClusterConfig("A", {"bootstrap.servers": f"127.0.0.1:{port}"}), "producer")
     found = examine(pickle.dumps((access,)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mirror_lib.metrics import FlowMetrics, is_news, metrics_json, status_line
-from mirror_lib.progress import duration, grouped, size
+from mirror_lib.text import duration, grouped, size
 
 COPYING = FlowMetrics(
     flow="A->B",

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.log.batch import Producer
-from mirror_lib.log.visible import Entry, entries
-from mirror_lib.replicate.encode import Encoder
-from mirror_lib.replicate.log_records import Records
-from mirror_lib.replicate.recovery import reconcile
-from mirror_lib.state.intervals import Run
-from mirror_lib.state.records import Position
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.kafka.visible import Entry, entries
+from mirror_lib.ledger.intervals import Run
+from mirror_lib.ledger.records import Position
+from mirror_lib.replication.encoder import Encoder
+from mirror_lib.replication.log_records import Records
+from mirror_lib.replication.recovery import reconcile
 from tests.unit.logs import (
     CONTROL,
     LOG_APPEND_TIME,

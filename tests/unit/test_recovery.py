@@ -10,11 +10,11 @@ import pytest
 from kafka.future import Future
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from mirror_lib.log.connection import Disconnected, LogClient
-from mirror_lib.log.fetch import READ_COMMITTED
-from mirror_lib.replicate.partition import PartitionCopy
-from mirror_lib.replicate.recovery import Recovery
-from mirror_lib.state.intervals import Run
+from mirror_lib.kafka.connection import Disconnected, LogClient
+from mirror_lib.kafka.fetcher import READ_COMMITTED
+from mirror_lib.ledger.intervals import Run
+from mirror_lib.replication.partition import PartitionCopy
+from mirror_lib.replication.recovery import Recovery
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, marker, task_of
 from tests.unit.test_reconcile import cleaned, interrupted
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirror_lib.replicate.lanes import PartitionReport
-from mirror_lib.replicate.rejections import Rejections
-from mirror_lib.state.records import Incident, PartitionKey
+from mirror_lib.ledger.records import Incident, PartitionKey
+from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.rejections import Rejections
 
 KEY = PartitionKey("s", "r", "orders", 0)
 STOP = Incident("partition stopped", "orders", 0, 10, 30, "too large")

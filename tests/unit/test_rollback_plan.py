@@ -8,8 +8,8 @@ from typing import Dict, List, Optional
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
-from mirror_lib.state.records import GroupOffset
-from mirror_lib.translate.rollback import REFUSED, Undo, plan_undo, undo_json, undo_lines
+from mirror_lib.groups.rollback import REFUSED, Undo, plan_undo, undo_json, undo_lines
+from mirror_lib.ledger.records import GroupOffset
 
 ORDERS = ("A.orders", 0)
 EMPTY = ConsumerGroup("billing", "Empty", True, ())

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from mirror_lib.errors import FencedError, RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.log.append import Acknowledgement
-from mirror_lib.log.batch import HEADER_SIZE, Producer, read_header
-from mirror_lib.log.connection import Disconnected
-from mirror_lib.log.reencode import read_records
-from mirror_lib.log.tail import LostTail
-from mirror_lib.log.visible import Entry, entries
+from mirror_lib.kafka.connection import Disconnected
+from mirror_lib.kafka.log_reader import LostTail
+from mirror_lib.kafka.producer import Acknowledgement
+from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, read_header
+from mirror_lib.kafka.reencoder import read_records
+from mirror_lib.kafka.visible import Entry, entries
+from mirror_lib.ledger.intervals import Run, Runs
+from mirror_lib.ledger.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
 from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges, Written, read_back
 from mirror_lib.rows.origin import Provenance, origin_of
-from mirror_lib.state.intervals import Run, Runs
-from mirror_lib.state.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
 
 SOURCE, OTHER, REMOTE = ("orders", 0), ("orders", 1), ("A.orders", 0)

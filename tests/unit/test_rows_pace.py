@@ -10,8 +10,8 @@ import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.sizes import TopicRate
-from mirror_lib.replicate.flow_rates import FlowRates
-from mirror_lib.replicate.rates import FLOW
+from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.quotas import FLOW
 from mirror_lib.rows.pace import BATCH_SECONDS, FEWEST_OFFSETS, GROWTH, LARGEST_RECORD, MOST_OFFSETS, RESIZE, RowPace
 
 RATE = 1024 * 1024

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.log.batch import Producer
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.ledger.records import Incident
 from mirror_lib.rows.lane import LaneReport
 from mirror_lib.rows.stage import report_from, report_text
 from mirror_lib.rows.writer import RowsReport
-from mirror_lib.state.records import Incident
 
 PLACES = st.tuples(st.text(max_size=5), st.integers(0, 9))
 TEXTS = st.one_of(st.none(), st.text(max_size=9))

@@ -8,7 +8,7 @@ from typing import Any, Dict
 import pytest
 
 from mirror_lib.errors import EXIT_REFUSED, RefusedError
-from mirror_lib.session import SETTINGS, refuse_settings, silence_traces
+from mirror_lib.spark.session import SETTINGS, refuse_settings, silence_traces
 
 
 class Session:

@@ -14,9 +14,9 @@ from kafka.errors import KafkaError
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchResponse
 
-from mirror_lib.log.fetch import READ_UNCOMMITTED
-from mirror_lib.log.fetch_request import fetch_request
-from mirror_lib.log.wire import BrokerConnection, BrokerLoop, BulkTransport, Throttle
+from mirror_lib.kafka.fetch_request import fetch_request
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
+from mirror_lib.kafka.wire import BrokerConnection, BrokerLoop, BulkTransport, Throttle
 
 VERSION = 10
 REQUEST_MS = 300

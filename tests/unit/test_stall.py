@@ -9,8 +9,8 @@ import pytest
 
 from mirror_lib.errors import EXIT_OK, StalledError
 from mirror_lib.metrics import FlowMetrics, is_news, status_line
-from mirror_lib.replicate.reporting import PORTS, Listener
-from mirror_lib.replicate.stall import (
+from mirror_lib.replication.report_channel import PORTS, Listener
+from mirror_lib.replication.stall import (
     GIVE_WAY_SECONDS,
     SMALLER_SECONDS,
     STALL_SECONDS,

@@ -9,10 +9,10 @@ from typing import Dict, List, Tuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.replicate.lanes import from_text, nothing_copied, to_text
-from mirror_lib.state.intervals import Runs
-from mirror_lib.state.records import LedgerRow, LedgerRuns, OffsetSyncs, Position
-from mirror_lib.state.run_rows import RunRows, parts
+from mirror_lib.ledger.intervals import Runs
+from mirror_lib.ledger.records import LedgerRow, LedgerRuns, OffsetSyncs, Position
+from mirror_lib.ledger.run_rows import RunRows, parts
+from mirror_lib.replication.messages import from_text, nothing_copied, to_text
 
 ROW = 24
 

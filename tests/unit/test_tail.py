@@ -7,13 +7,13 @@ from typing import Dict, List
 
 import pytest
 
-from mirror_lib.log.connection import Disconnected
-from mirror_lib.log.fetch import READ_UNCOMMITTED
-from mirror_lib.log.fetch_answer import KNOWS_NEAREST, FetchAnswer
-from mirror_lib.log.tail import LogEntries, log_entries
-from mirror_lib.replicate.log_records import Records
-from mirror_lib.replicate.recovery import reconcile
-from mirror_lib.state.records import Position
+from mirror_lib.kafka.connection import Disconnected
+from mirror_lib.kafka.fetch_answer import KNOWS_NEAREST, FetchAnswer
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
+from mirror_lib.kafka.log_reader import LogEntries, log_entries
+from mirror_lib.ledger.records import Position
+from mirror_lib.replication.log_records import Records
+from mirror_lib.replication.recovery import reconcile
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of, marker
 from tests.unit.test_legacy import Row, message, wrapper

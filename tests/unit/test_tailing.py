@@ -11,25 +11,16 @@ from typing import List, Optional, cast
 import pytest
 
 from mirror_lib.errors import StateError
-from mirror_lib.log.batch import Producer
-from mirror_lib.replicate.flow_state import commit_of, judged_by_topics
-from mirror_lib.replicate.lanes import NO_END, PartitionReport, ReportTo, TaskReport
-from mirror_lib.replicate.positions import Positions
-from mirror_lib.replicate.ranges import Range
-from mirror_lib.replicate.rejections import Rejections
-from mirror_lib.replicate.reporting import TAKEN, UNTOLD_REPORTS, Listener, Teller
-from mirror_lib.replicate.tailing import (
-    BatchClock,
-    Beside,
-    Every,
-    Tail,
-    falls_behind,
-    rest_after,
-    tail_tasks,
-    tailed,
-)
-from mirror_lib.replicate.topics import CopiedPartition
-from mirror_lib.state.records import DATA_LOST, Incident, OffsetSyncs, PartitionKey, Position
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.ledger.records import DATA_LOST, Incident, OffsetSyncs, PartitionKey, Position
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.messages import NO_END, PartitionReport, ReportTo, TaskReport
+from mirror_lib.replication.planner import Range
+from mirror_lib.replication.positions import Positions
+from mirror_lib.replication.rejections import Rejections
+from mirror_lib.replication.report_channel import TAKEN, UNTOLD_REPORTS, Listener, Teller
+from mirror_lib.replication.state import commit_of, judged_by_topics
+from mirror_lib.replication.tail import BatchClock, Beside, Every, Tail, falls_behind, rest_after, tail_tasks, tailed
 from tests.lab.one_flow import until
 
 SYNCS = OffsetSyncs("orders", 0, array("q", (9, 9, 1)).tobytes())

@@ -7,8 +7,8 @@ import time
 import pytest
 from kafka.future import Future
 
-from mirror_lib.log.connection import LogClient, Network
-from mirror_lib.log.wire import Throttle
+from mirror_lib.kafka.connection import LogClient, Network
+from mirror_lib.kafka.wire import Throttle
 
 
 def test_waits_that_overlap_are_counted_once() -> None:

@@ -7,11 +7,11 @@ from typing import Dict, Tuple
 import pytest
 
 from mirror_lib.facts import TopicDescription
-from mirror_lib.state.intervals import NO_RUNS
-from mirror_lib.state.records import PartitionKey
+from mirror_lib.ledger.intervals import NO_RUNS
+from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.verify.copied_range import Bounds, CopiedRange
 from mirror_lib.verify.flow import ANOTHER_TOPIC, EXTRA, NO_LOG, topic_verdicts
+from mirror_lib.verify.ranges import Bounds, CopiedRange
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,

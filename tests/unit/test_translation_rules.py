@@ -18,10 +18,8 @@ from hypothesis.stateful import (
 )
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, OffsetRange
-from mirror_lib.state.intervals import PartitionMap
-from mirror_lib.state.records import GroupOffset
-from mirror_lib.translate.decisions import only_we_moved
-from mirror_lib.translate.verdicts import (
+from mirror_lib.groups.decisions import only_we_moved
+from mirror_lib.groups.verdicts import (
     MENDED,
     TO_DOWNSTREAM,
     TO_UPSTREAM,
@@ -30,6 +28,8 @@ from mirror_lib.translate.verdicts import (
     TranslationRules,
     translate,
 )
+from mirror_lib.ledger.intervals import PartitionMap
+from mirror_lib.ledger.records import GroupOffset
 from tests.unit.offset_histories import History, Triple, histories
 
 RUN = PartitionMap.of([(100, 50, 10), (120, 62, 10)])

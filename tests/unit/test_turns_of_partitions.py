@@ -9,10 +9,10 @@ from typing import Any, Dict, List, Mapping, Sequence
 from kafka.future import Future
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.log.append import IN_FLIGHT, Appender
-from mirror_lib.log.fetch import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher, Grant
-from mirror_lib.log.fetch_answer import FetchAnswer, PartAnswer, TopicAnswer
-from mirror_lib.log.produce_request import Batch
+from mirror_lib.kafka.fetch_answer import FetchAnswer, PartAnswer, TopicAnswer
+from mirror_lib.kafka.fetcher import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher, Grant
+from mirror_lib.kafka.produce_request import Batch
+from mirror_lib.kafka.producer import IN_FLIGHT, Appender
 from tests.unit.logs import Rec, batch_of
 
 

@@ -9,7 +9,7 @@ from typing import Optional, Sequence, Tuple
 import pytest
 
 from mirror_lib.facts import OffsetRange
-from mirror_lib.verify.copied_range import CopiedPartition, CopiedRange, copied_range
+from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.verdicts import (
     Difference,
     PartitionVerdict,

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 import pytest
 
 from mirror_lib.facts import OffsetRange, TopicDescription
-from mirror_lib.state.records import RangePositions, Stand
+from mirror_lib.ledger.records import RangePositions, Stand
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.origin_comparison import ChangedRecord, OriginCounts, SlotFacts, Told
 from mirror_lib.verify.origins import Judging, OriginCopy, nothing_compared, origin_copy, verdicts

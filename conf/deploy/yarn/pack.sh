@@ -19,7 +19,7 @@ if [[ -n $spark ]]; then
     [[ -d $jars ]] || fail "there is no folder $jars: name one in MIRROR_JARS_DIR"
     mkdir "$scratch/mirror/jars" && cp "$jars"/*.jar "$scratch/mirror/jars/"
     # Delta's Python part comes with its package, and not with a folder of jars. It imports importlib_metadata.
-    delta=$(cd "$home" && python3 -m mirror_lib.driver_java "$spark") || fail "no Delta is known for Spark $spark"
+    delta=$(cd "$home" && python3 -m mirror_lib.spark.java "$spark") || fail "no Delta is known for Spark $spark"
     wheels=$scratch/mirror/wheels
     python3 -m pip wheel -q --no-deps --wheel-dir "$wheels" "$scratch/mirror"
     rm -rf "$scratch/mirror"/{build,*.egg-info}

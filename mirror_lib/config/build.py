@@ -1,0 +1,304 @@
+"""Sorted keys in, `MirrorConfig` out: MirrorMaker 2's precedence, its defaults, and the checks across keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.client_options import clear_text_risk, kafka_python_options
+from mirror_lib.config.custom_classes import check_custom_classes
+from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry
+from mirror_lib.config.idle_keys import idle_keys
+from mirror_lib.config.keys import ROLES, Keys
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange, change_of
+from mirror_lib.config.refusals import config_error, place_of_named
+from mirror_lib.config.settings import (
+    BY_NAME,
+    EMIT_HEARTBEATS,
+    ENABLED,
+    ENGINE,
+    FLOW,
+    HEARTBEATS_REPLICATION,
+    MM2_TOPICS_EXCLUDE,
+    MM2_TRIGGER,
+    SETTINGS,
+    TOP,
+    TOPICS_EXCLUDE,
+    Setting,
+    class_key,
+)
+from mirror_lib.config.values import is_entry_point, items
+from mirror_lib.errors import ConfigError
+
+_SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
+_ALIAS = re.compile(r"[A-Za-z0-9._-]+")
+_TO_ENABLE = {
+    YAML: "list A->B under flows",
+    MM2: "write A->B.enabled = true",
+    CONNECT: "give the file of a connector that is not switched off",
+}
+# What each side of a flow is used for, and so whose properties must make sense at once.
+_ROLES_IN_USE = {"source": ("consumer", "admin"), "target": ("producer", "admin")}
+_OVERRIDES = {"source": ("consumer.override", "admin.override"), "target": ("producer.override", "admin.override")}
+
+
+def build_config(document: Document, keys: Keys) -> MirrorConfig:
+    """The whole file as one frozen value. Raises `ConfigError`, with the place of the key that is wrong."""
+    scopes = list(_enabled_scopes(document, keys))
+    if not scopes:
+        raise config_error(f"no flow is enabled; {_TO_ENABLE[document.dialect]}", document.path)
+    flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
+    _check_source_groups(flows, document.path)
+    beating = _heartbeat_scopes(document, keys, scopes)
+    pairs = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in beating)
+    for (scope, key), entry in keys.custom.items():
+        if not scope and not any(key in flow.custom_properties for flow in flows):
+            raise _no_class_for(entry, class_key(key) or key)
+    overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
+    idle = idle_keys(keys.settings, (*flows, *pairs))
+    warnings = dict.fromkeys([*keys.warnings, *overruled, *idle, *_secrets_in_clear(flows)])
+    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **_top(document, keys))
+
+
+def _check_source_groups(flows: Sequence[ReplicationFlow], path: str) -> None:
+    """Two flows that commit to one group would wait for each other's turn for ever."""
+    taken: Dict[Tuple[str, str], str] = {}
+    for flow in (each for each in flows if each.commit_source_group):
+        group = (flow.source.bootstrap_servers, flow.commit_source_group)
+        if group in taken:
+            raise config_error(
+                f"{taken[group]} and {flow.name} commit to the same group {group[1]} of one cluster; give each its own",
+                path,
+            )
+        taken[group] = flow.name
+
+
+def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
+    """`A->B` of each flow that is to run: those that the file mentions first, in its order."""
+    mentioned = [entry.scope for entry in document.entries if "->" in entry.scope]
+    pairs = [f"{a}->{b}" for a in document.aliases for b in document.aliases if a != b]
+    for scope in dict.fromkeys([*mentioned, *pairs]):
+        entry = _find(keys, scope, ENABLED)
+        if entry is not None and _value(BY_NAME[ENABLED], entry):
+            yield scope
+
+
+def _heartbeat_scopes(document: Document, keys: Keys, enabled: Sequence[str]) -> Iterator[str]:
+    """Pairs that are not copied and have heartbeats: those whose own key asks for them, and where all pairs have them,
+    those into a cluster that an enabled flow reads.
+
+    All pairs have them where the bare key says so, and by default in a MirrorMaker 2 file, as in MirrorMaker.
+    """
+    in_use = dict.fromkeys(alias for scope in enabled for alias in scope.split("->"))
+    sources = dict.fromkeys(scope.split("->")[0] for scope in enabled)
+    both = [dict.fromkeys([*first, *document.aliases]) for first in (in_use, sources)]
+    for a, b in ((a, b) for b in both[1] for a in both[0] if a != b):
+        scope = f"{a}->{b}"
+        own = (scope, EMIT_HEARTBEATS)
+        read_on = a in in_use and b in sources
+        entry = _find(keys, *own) if read_on else keys.settings.get(own)
+        default = read_on and document.dialect == MM2
+        if scope not in enabled and (default if entry is None else _value(BY_NAME[EMIT_HEARTBEATS], entry)):
+            yield scope
+
+
+def _top(document: Document, keys: Keys) -> Dict[str, Any]:
+    values = {s.field: _value(s, keys.settings.get(("", s.name))) for s in SETTINGS if s.level == TOP and s.field}
+    if document.dialect != YAML and ("", "trigger") not in keys.settings:
+        values["trigger"] = MM2_TRIGGER
+    return values
+
+
+def _find(keys: Keys, scope: str, name: str) -> Optional[Entry]:
+    return keys.settings.get((scope, name)) or keys.settings.get(("", name))
+
+
+def _value(setting: Setting, entry: Optional[Entry]) -> Any:
+    if entry is None:
+        return setting.kind.parse(setting.default)
+    try:
+        return setting.kind.parse(entry.value)
+    except ValueError as error:
+        raise config_error(f"{entry.written} {error}, not {entry.shown}", entry.place) from None
+
+
+class _Flow:
+    """Builds one flow of a document."""
+
+    def __init__(self, document: Document, keys: Keys, source: str, target: str) -> None:
+        self._document = document
+        self._keys = keys
+        self._source = source
+        self._target = target
+        self._scope = f"{source}->{target}"
+
+    def build(self) -> ReplicationFlow:
+        """The flow with every setting. Raises `ConfigError`."""
+        if self._source == self._target:
+            raise config_error(f"{self._scope}: source and target are the same cluster", self._place())
+        fields = self._fields()
+        self._check_aliases(fields["separator"])
+        source, target = (self._cluster(side) for side in ("source", "target"))
+        flow = ReplicationFlow(source=source, target=target, **fields)
+        check_custom_classes(flow)
+        return flow
+
+    def _fields(self) -> Dict[str, Any]:
+        rows = [setting for setting in SETTINGS if setting.level == FLOW]
+        values = {row.name: _value(row, self._entry(row)) for row in rows}
+        fields = {row.field: values[row.name] for row in rows if row.field}
+        for row in rows:
+            if row.switches and not values[row.name]:
+                fields[BY_NAME[row.switches].field] = None
+        if not fields["copied"]:
+            # The run that copies does these.
+            fields.update(sync_topic_configs_interval=None, sync_topic_acls_interval=None, emit_offset_syncs=False)
+        elif self._entry(BY_NAME["emit.offset-syncs.enabled"]) is None:
+            fields["emit_offset_syncs"] = values["offset-syncs.topic.location"] == "target"
+        if self._document.dialect in (MM2, CONNECT) and self._entry(BY_NAME[TOPICS_EXCLUDE]) is None:
+            fields["topics_exclude"] = items(MM2_TOPICS_EXCLUDE)
+        start = fields["start_position"]
+        if start is not None and start.word:
+            fields.update(auto_offset_reset=start.word, start_position=None)
+        # MirrorMaker's files mean its one job; ours asks for what costs a look at all groups.
+        asked = self._document.dialect != YAML or self._entry(BY_NAME["emit.checkpoints.enabled"]) is not None
+        fields["checkpoints_beside"] = asked and fields["emit_checkpoints_interval"] is not None
+        chosen = self._document.asks_for_exactly_once or self._entry(BY_NAME["delivery"]) is not None
+        fields["delivery_may_fall"] = self._document.dialect != YAML and not chosen
+        own = values["replication.policy.internal.topic.separator.enabled"]
+        fields["internal_separator"] = fields["separator"] if own else "."
+        found = ((row.name, self._entry(row)) for row in rows)
+        places = {name: entry.place for name, entry in found if entry is not None}
+        return {
+            **fields,
+            **self._change(values, places),
+            "custom_properties": self._custom_properties(values),
+            "places": places,
+        }
+
+    def _change(self, values: Mapping[str, Any], places: Mapping[str, str]) -> Dict[str, Any]:
+        """The fields of a flow that changes records. Raises `ConfigError` where its engine is said to be the other."""
+        change = change_of(values, places)
+        if values[ENGINE] == BATCHES and change == RecordChange():
+            return {"change": None}
+        engine = self._entry(BY_NAME[ENGINE])
+        if values[ENGINE] == BATCHES and engine is not None:
+            key = next(key for key, name in CHANGE_KEYS.items() if values[key] != getattr(RecordChange(), name))
+            sentence = f"{engine.written} {BATCHES} changes no records, and {self._scope}.{key} asks for it"
+            raise config_error(sentence, engine.place)
+        # What changes records is written for the flow's topics, and would seldom fit a heartbeat.
+        silent = self._entry(BY_NAME[HEARTBEATS_REPLICATION]) is None
+        return {"change": change, **({"heartbeats_replication": False} if silent else {})}
+
+    def _custom_properties(self, values: Mapping[str, Any]) -> Dict[str, str]:
+        """The keys for the flow's own classes. Raises `ConfigError` where a built-in is given one."""
+        given: Dict[str, Entry] = {}
+        for (scope, key), entry in sorted(self._keys.custom.items()):
+            name = class_key(key)
+            if scope not in ("", self._scope) or name is None:
+                continue
+            if is_entry_point(values[name]):
+                given[key] = entry
+            elif scope:
+                raise _no_class_for(entry, name)
+        return {key: entry.text.strip() for key, entry in given.items()}
+
+    def _entry(self, setting: Setting) -> Optional[Entry]:
+        if setting.client_key is None:
+            return _find(self._keys, self._scope, setting.name)
+        return {**self._properties("source"), **self._of_role("source", "consumer")}.get(setting.client_key)
+
+    def _check_aliases(self, separator: str) -> None:
+        for alias in (self._source, self._target):
+            if not _ALIAS.fullmatch(alias):
+                raise config_error(
+                    f"cluster {alias}: an alias is part of topic names; take letters, digits, '.', '_' and '-'",
+                    self._place(),
+                )
+            if separator in alias:
+                # Hops are counted, and cycles seen, by splitting remote names at the separator.
+                raise config_error(
+                    f"cluster {alias}: an alias must not contain the separator '{separator}'; "
+                    "rename it or set replication.policy.separator",
+                    self._place(),
+                )
+
+    def _cluster(self, side: str) -> ClusterConfig:
+        alias = self._source if side == "source" else self._target
+        properties = self._properties(side)
+        self._check_servers(side, alias, properties.get("bootstrap.servers"))
+        roles = {role: _texts(self._of_role(side, role)) for role in ROLES}
+        cluster = ClusterConfig(alias=alias, properties=_texts(properties), **roles)
+        for role in _ROLES_IN_USE[side]:
+            try:
+                kafka_python_options(cluster.client_properties(role))
+            except ConfigError as error:
+                given = {**properties, **self._of_role(side, role)}
+                place = place_of_named(error.message, given, self._place())
+                raise config_error(f"cluster {alias}: {error}", place) from None
+        return cluster
+
+    def _properties(self, side: str) -> Dict[str, Entry]:
+        """Properties for every client of one side, the weakest first."""
+        alias = self._source if side == "source" else self._target
+        return self._merged([("", ""), (alias, ""), ("", f"{side}.cluster"), (self._scope, f"{side}.cluster")])
+
+    def _of_role(self, side: str, role: str) -> Dict[str, Entry]:
+        """Properties for one role of one side, the weakest first: as in MirrorMaker 2, `A.consumer.x` beats
+        `A->B.consumer.x`, which is for both sides; `A->B.source.consumer.x` beats them both."""
+        alias = self._source if side == "source" else self._target
+        override = f"{role}.override"
+        overrides = [("", override), (self._scope, override)] if override in _OVERRIDES[side] else []
+        named = f"{side}.{role}"
+        order = [("", role), (self._scope, role), (alias, role), ("", named), (self._scope, named)]
+        return self._merged([*order, *overrides])
+
+    def _merged(self, order: Sequence[Tuple[str, str]]) -> Dict[str, Entry]:
+        merged: Dict[str, Entry] = {}
+        for place in order:
+            merged.update(self._keys.clients.get(place, {}))
+        return merged
+
+    def _check_servers(self, side: str, alias: str, entry: Optional[Entry]) -> None:
+        of_connector = self._document.dialect == CONNECT
+        key = f"{side}.cluster.bootstrap.servers" if of_connector else f"{alias}.bootstrap.servers"
+        if entry is None:
+            lost = [place for text, place in self._document.comments if key in text]
+            advice = f"it stands inside the comment at {lost[0]}" if lost else f"write {key} = host:port"
+            raise config_error(f"cluster {alias} has no bootstrap.servers; {advice}", self._place())
+        servers = items(entry.value)
+        if not servers or not all(_SERVER.fullmatch(server) for server in servers):
+            raise config_error(f"{entry.written} must be a comma list of host:port, not {entry.shown}", entry.place)
+
+    def _place(self) -> str:
+        """Where the flow is first mentioned, or its clusters are."""
+        scopes = (self._scope, self._source, self._target)
+        found = (entry.place for scope in scopes for entry in self._document.entries if entry.scope == scope)
+        return next(found, self._document.path)
+
+
+def _no_class_for(entry: Entry, name: str) -> ConfigError:
+    sentence = f"{entry.written} is for a class of your own, and {name} names none"
+    return config_error(sentence, entry.place)
+
+
+def _texts(properties: Mapping[str, Entry]) -> Dict[str, str]:
+    # A password may end in a blank; everything else is trimmed as Kafka's own parser does.
+    return {key: entry.text if "password" in key else entry.text.strip() for key, entry in properties.items()}
+
+
+def _overruled(keys: Keys, scope: str) -> Iterator[str]:
+    """Warnings where a flow sets a client property and its cluster sets it otherwise: the cluster wins."""
+    source, target = scope.split("->")
+    for alias, role in ((source, "consumer"), (target, "producer"), (source, "admin"), (target, "admin")):
+        stronger = keys.clients.get((alias, role), {})
+        for key, entry in keys.clients.get((scope, role), {}).items():
+            if key in stronger and stronger[key].text.strip() != entry.text.strip():
+                yield f"{entry.written} is overruled by {stronger[key].written}, as in MirrorMaker 2 ({entry.place})"
+
+
+def _secrets_in_clear(flows: Sequence[ReplicationFlow]) -> List[str]:
+    clusters = [cluster for flow in flows for cluster in (flow.source, flow.target)]
+    risks = {cluster.alias: clear_text_risk(cluster.client_properties("admin")) for cluster in clusters}
+    return [f"cluster {alias}: {risk}" for alias, risk in risks.items() if risk is not None]

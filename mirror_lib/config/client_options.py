@@ -1,0 +1,88 @@
+"""One set of Java client properties in; the same for kafka-python (keyword arguments) and Spark (options) out. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Dict, Mapping, Optional
+
+from mirror_lib.config.databricks import java_class
+from mirror_lib.config.jaas import sasl_options
+from mirror_lib.config.security import tls_settings
+from mirror_lib.config.tokens import (
+    MSK_IAM,
+    OAUTHBEARER,
+    java_properties,
+    logs_in_by_token,
+    mechanism_of,
+    sends_token_in_clear,
+    token_options,
+)
+from mirror_lib.errors import ConfigError
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_NUMBERS = {
+    "request.timeout.ms": "request_timeout_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+    "connections.max.idle.ms": "connections_max_idle_ms",
+    "metadata.max.age.ms": "metadata_max_age_ms",
+}
+# Spark sets these itself and refuses a query that brings its own.
+_NOT_FOR_SPARK = frozenset(
+    ["auto.offset.reset", "enable.auto.commit", "group.id", "interceptor.classes", "key.deserializer", "key.serializer",
+     "value.deserializer", "value.serializer"]
+)
+# Their values begin with the name of a class.
+_CLASS = re.compile(r"^sasl\.jaas\.config$|\.class$")
+
+
+def kafka_python_options(props: Mapping[str, str]) -> Dict[str, object]:
+    """Keyword arguments for kafka-python's admin client and connection manager, from Java names.
+
+    They can be pickled: no store is opened and no token requested yet. `tls`, a Kerberos login and a token login are
+    for `log.login.ready_options`. They may hold passwords. Raises `ConfigError` where a property cannot be honoured.
+    """
+    protocol = props.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise ConfigError(f"security.protocol must be one of {', '.join(_PROTOCOLS)}")
+    options: Dict[str, object] = {"security_protocol": protocol}
+    servers = [server.strip() for server in props.get("bootstrap.servers", "").split(",")]
+    options["bootstrap_servers"] = [server for server in servers if server]
+    if props.get("client.id"):
+        options["client_id"] = props["client.id"]
+    options.update({name: _number(props, key) for key, name in _NUMBERS.items() if key in props})
+    if protocol.endswith("SSL"):
+        options["tls"] = tls_settings(props)
+    if protocol.startswith("SASL"):
+        by_token = mechanism_of(props) in (OAUTHBEARER, MSK_IAM)
+        options.update(token_options(props) if by_token else sasl_options(props))
+    return options
+
+
+def spark_kafka_options(
+    props: Mapping[str, str], spark_version: str, environ: Mapping[str, str] = os.environ
+) -> Dict[str, str]:
+    """Options of this Spark's Kafka source: every property as `kafka.<name>`, but for those that Spark sets itself.
+
+    Kafka's own classes are named as this Spark has them. Raises `ConfigError` where the Kafka client of this Spark
+    version has no such login.
+    """
+    ready = java_properties(props, spark_version) if logs_in_by_token(props) else props
+    given = {key: value for key, value in ready.items() if key not in _NOT_FOR_SPARK}
+    return {f"kafka.{key}": java_class(value, environ) if _CLASS.search(key) else value for key, value in given.items()}
+
+
+def clear_text_risk(props: Mapping[str, str]) -> Optional[str]:
+    """What these properties send without encryption, and what to set instead; `None` where nothing is."""
+    if props.get("security.protocol", "").upper() == "SASL_PLAINTEXT" and props.get("sasl.mechanism") == "PLAIN":
+        return "SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL"
+    if sends_token_in_clear(props):
+        return "a token or its client secret is sent in clear; use SASL_SSL, and https for the token endpoint"
+    return None
+
+
+def _number(props: Mapping[str, str], key: str) -> int:
+    if not re.fullmatch(r"\d{1,12}", props[key].strip()):
+        raise ConfigError(f"{key} must be a whole number of milliseconds")
+    return int(props[key])

@@ -1,0 +1,265 @@
+"""Kafka Connect's MirrorMaker connectors in, one `Document` out: those of one source and target become one flow `A->B`.
+
+Each connector counts only for its own part of the flow, as in Connect; a part whose connector is missing is off. A
+checkpoint connector alone, or a heartbeat connector alone, is a flow that copies nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from mirror_lib.config.connector_files import CHECKPOINT, CLASS, HEARTBEAT, KINDS, OTHER, SOURCE, Connector
+from mirror_lib.config.document import CONNECT, Document, Entry
+from mirror_lib.config.refusals import config_error
+from mirror_lib.config.settings import (
+    BY_NAME,
+    COPY,
+    EMIT_HEARTBEATS,
+    ENABLED,
+    MM2_TOPICS_EXCLUDE,
+    OLD_NAMES,
+    TOP,
+    TOPICS_EXCLUDE,
+)
+from mirror_lib.config.unused_keys import unused
+from mirror_lib.config.values import items
+
+_ALIASES = {"source": "source.cluster.alias", "target": "target.cluster.alias"}
+# The connectors' own default; there is none for the source.
+_DEFAULT_TARGET = "target"
+_IDENTIFIES = (CLASS, "name", "clusters", *_ALIASES.values())
+_SERVERS = "bootstrap.servers"
+_SIDES = ("source.cluster.", "target.cluster.")
+
+# What a connector reads, by the start of the key. Whatever stands in no list is the source connector's.
+_OF_ALL = (*_SIDES, "replication.policy.", "admin.timeout.ms", "forwarding.admin.class", "config.providers")
+_OWN = {
+    CHECKPOINT: ("groups", "group.", "refresh.groups.", "sync.group.", "emit.checkpoints.", "checkpoints.topic."),
+    HEARTBEAT: ("emit.heartbeats.", "heartbeats.topic."),
+}
+# The checkpoint connector reads these too, and MirrorMaker wants them to be the same in both.
+_OF_BOTH = ("offset-syncs.topic.location", "topic.filter.class")
+_POLICY = ("replication.policy.class", "replication.policy.separator")
+# By the checkpoint connector's own, groups that have no offset on any of these topics are left out.
+_TOPICS = ("topics", "topics.exclude")
+# What a missing connector switches off.
+_SWITCHES = {
+    CHECKPOINT: ("emit.checkpoints.enabled", "sync.group.offsets.enabled"),
+    HEARTBEAT: ("emit.heartbeats.enabled",),
+}
+
+Pair = Tuple[str, str]
+
+
+def join_connectors(connectors: Sequence[Connector], path: str) -> Document:
+    """All connectors as one document; `path` names their files. Raises `ConfigError` where they contradict one another.
+    """
+    others = [connector for connector in connectors if connector.kind == OTHER]
+    if len(others) == len(connectors):
+        known = ", ".join(KINDS)
+        raise config_error(f"{CLASS} {_class(others[0])} is not MirrorMaker's; only {known} are read", others[0].place)
+    pairs: Dict[Pair, Dict[str, Connector]] = {}
+    for connector in (each for each in connectors if each.kind != OTHER):
+        given = pairs.setdefault(_pair(connector), {})
+        if connector.kind in given:
+            raise config_error(
+                f"{'->'.join(_pair(connector))} has two of {connector.kind}, the first at "
+                f"{given[connector.kind].place}; join them, or run each with a configuration and a name of its own",
+                connector.place,
+            )
+        given[connector.kind] = connector
+    beats_alone = all(each.kind in (HEARTBEAT, OTHER) or not _is_on(each) for each in connectors)
+    flows = [_FlowEntries(pair, given, beats_alone) for pair, given in pairs.items()]
+    aliases = tuple(dict.fromkeys(alias for pair in pairs for alias in pair))
+    entries = list(_once([entry for flow in flows for entry in flow.whole_file]))
+    entries += _of_clusters(flows, aliases)
+    entries += [entry for flow in flows for entry in flow.entries]
+    warnings = tuple(f"{_class(each)} is not MirrorMaker's connector; left out ({each.place})" for each in others)
+    warnings += tuple(sentence for flow in flows for sentence in flow.warnings)
+    left_out = tuple(each for flow in flows for each in flow.left_out)
+    return Document(path, CONNECT, aliases, tuple(entries), (), warnings, left_out)
+
+
+def _class(connector: Connector) -> str:
+    entry = connector.entry(CLASS)
+    return "" if entry is None else entry.shown
+
+
+def _is_on(connector: Connector) -> bool:
+    """Whether it does anything. A heartbeat connector does not heed `enabled` in Connect."""
+    key = EMIT_HEARTBEATS if connector.kind == HEARTBEAT else ENABLED
+    return connector.text(key, "true").lower() != "false"
+
+
+def _pair(connector: Connector) -> Pair:
+    source = connector.text(_ALIASES["source"])
+    target = connector.text(_ALIASES["target"], _DEFAULT_TARGET)
+    if not source:
+        raise config_error(f"{connector.kind} has no {_ALIASES['source']}", connector.place)
+    return source, target
+
+
+class _FlowEntries:
+    """The keys of one pair's connectors, sorted into those of the flow, of its clusters, and of the whole file."""
+
+    def __init__(self, pair: Pair, connectors: Mapping[str, Connector], beats_alone: bool) -> None:
+        self.pair = pair
+        self.entries: List[Entry] = []
+        self.clusters: Dict[str, Dict[str, Entry]] = {alias: {} for alias in pair}
+        self.whole_file: List[Entry] = []
+        self.left_out: List[Tuple[Entry, str]] = []
+        self.warnings: List[str] = []
+        self._scope = "->".join(pair)
+        self._connectors = connectors
+        self._of_source = connectors[SOURCE].entries if SOURCE in connectors else ()
+        self._taken: Dict[str, Entry] = {}
+        self._switch(beats_alone)
+        self._switched = frozenset(self._taken)
+        for kind in (SOURCE, CHECKPOINT, HEARTBEAT):
+            if kind in connectors:
+                self._take_all(connectors[kind])
+        self._same_policy()
+
+    def _switch(self, beats_alone: bool) -> None:
+        """Turn off what has no connector, or one that is switched off."""
+        on = {kind for kind, each in self._connectors.items() if _is_on(each)}
+        place = next(iter(self._connectors.values())).place
+        runs = SOURCE in on or CHECKPOINT in on or (beats_alone and HEARTBEAT in on)
+        self._put(Entry(self._scope, ENABLED, "true" if runs else "false", place))
+        if runs and SOURCE not in on:
+            self._put(Entry(self._scope, COPY, "false", place))
+        if HEARTBEAT in on and not runs and not self._connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
+            # A connector of its own asks for heartbeats; a pair that is not copied has none unless it is asked for.
+            self._put(Entry(self._scope, EMIT_HEARTBEATS, "true", place))
+        for kind, keys in _SWITCHES.items():
+            for key in () if kind in on else keys:
+                self._put(Entry(self._scope, key, "false", place))
+
+    def _take_all(self, connector: Connector) -> None:
+        for bare in connector.entries:
+            entry = Entry(self._scope, bare.key, bare.value, bare.place)
+            if bare.key in _IDENTIFIES or bare.key in self._switched:
+                continue
+            if bare.key in BY_NAME and BY_NAME[bare.key].level == TOP:
+                self.whole_file.append(bare)
+            elif unused(bare.key) is not None:
+                # Without meaning here, so it may differ between connectors; it is named once.
+                if bare.key not in self._taken:
+                    self._put(entry)
+            elif connector.kind == CHECKPOINT and OLD_NAMES.get(bare.key, bare.key) in _TOPICS:
+                if SOURCE in self._connectors:
+                    self._check_topics(entry)
+                else:
+                    self._take(entry)
+            elif not _reads(connector.kind, bare.key):
+                self.left_out.append((entry, f"ignored: {connector.kind} does not read it"))
+            elif bare.key not in self._taken:
+                self._take(entry)
+            elif _normal(entry) != _normal(self._taken[bare.key]):
+                self._refuse(self._taken[bare.key], entry)
+
+    def _take(self, entry: Entry) -> None:
+        self._taken[entry.key] = entry
+        side = next((side for side in _SIDES if entry.key.startswith(side)), None)
+        if side is None:
+            self.entries.append(entry)
+            return
+        alias = self.pair[_SIDES.index(side)]
+        key = entry.key[len(side) :]
+        self.clusters[alias][key] = self._servers(Entry(alias, key, entry.value, entry.place))
+
+    def _put(self, entry: Entry) -> None:
+        self._taken[entry.key] = entry
+        self.entries.append(entry)
+
+    def _servers(self, entry: Entry) -> Entry:
+        if entry.key != _SERVERS or ";" not in entry.text:
+            return entry
+        self.warnings.append(f"{entry.written}: ';' between servers is read as ',' ({entry.place})")
+        return Entry(entry.scope, entry.key, entry.text.replace(";", ","), entry.place)
+
+    def _same_policy(self) -> None:
+        """A policy that only one of the two connectors sets is another name for the other one's topics."""
+        source, checkpoint = self._connectors.get(SOURCE), self._connectors.get(CHECKPOINT)
+        if source is None or checkpoint is None:
+            return
+        for key in _POLICY:
+            one, other = source.entry(key), checkpoint.entry(key)
+            given = one or other
+            alone = given is not None and None in (one, other)
+            if given is not None and alone and _normal(given) != BY_NAME[key].default:
+                raise config_error(
+                    f"{self._scope}: {key} is {given.shown} in one connector and not given in the other, where it is "
+                    f"'{BY_NAME[key].default}'; give both the same",
+                    given.place,
+                )
+
+    def _check_topics(self, entry: Entry) -> None:
+        """Groups are translated on the source connector's topics: fewer for the checkpoint connector cannot be had."""
+        key = OLD_NAMES.get(entry.key, entry.key)
+        given = [each for each in self._of_source if OLD_NAMES.get(each.key, each.key) == key]
+        default = MM2_TOPICS_EXCLUDE if key == TOPICS_EXCLUDE else BY_NAME[key].default
+        theirs, ours = (set(items(text)) for text in (given[0].text if given else default, entry.text))
+        if theirs == ours:
+            return
+        more = ours == {default} if key == "topics" else ours <= theirs
+        if more or not self._switched.isdisjoint(_SWITCHES[CHECKPOINT]):
+            self.left_out.append((entry, "ignored: groups are translated on the topics that are copied"))
+            return
+        missing = f"not given in the {SOURCE}, where it is '{default}'"
+        instead = f"{given[0].shown} at {given[0].place}" if given else missing
+        raise config_error(
+            f"{self._scope}: {entry.key} of the {CHECKPOINT} is {entry.shown}, and {instead}; groups are translated on "
+            "the topics that are copied, so give both the same",
+            entry.place,
+        )
+
+    def _refuse(self, first: Entry, second: Entry) -> None:
+        raise config_error(
+            f"{self._scope}: {second.key} is {second.shown}, and {first.shown} at {first.place}; give both the same",
+            second.place,
+        )
+
+
+def _reads(kind: str, key: str) -> bool:
+    """Whether a connector of that kind heeds the key."""
+    if key.startswith(_OF_ALL):
+        return True
+    for owner, starts in _OWN.items():
+        if key.startswith(starts):
+            return kind == owner
+    return kind == SOURCE or (kind == CHECKPOINT and key in _OF_BOTH)
+
+
+def _normal(entry: Entry) -> str:
+    """A value in a form that can be compared: lists in order, classes without their package."""
+    text = entry.text.strip()
+    if entry.key.endswith(_SERVERS):
+        return ",".join(sorted(items(text.replace(";", ","))))
+    return text.rpartition(".")[2] if entry.key.endswith(".class") else text
+
+
+def _of_clusters(flows: Sequence[_FlowEntries], aliases: Sequence[str]) -> Iterator[Entry]:
+    """A cluster's properties once, where every flow says the same of it; else as the flow's own."""
+    for alias in aliases:
+        given = [flow for flow in flows if alias in flow.clusters]
+        texts = [{key: entry.text.strip() for key, entry in flow.clusters[alias].items()} for flow in given]
+        if all(text == texts[0] for text in texts):
+            yield from given[0].clusters[alias].values()
+            continue
+        for flow in given:
+            side = _SIDES[flow.pair.index(alias)]
+            for entry in flow.clusters[alias].values():
+                yield Entry("->".join(flow.pair), side + entry.key, entry.value, entry.place)
+
+
+def _once(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Keys of the whole file, which every connector may repeat and none may contradict."""
+    taken: Dict[str, Entry] = {}
+    for entry in entries:
+        first = taken.setdefault(entry.key, entry)
+        if first is entry:
+            yield entry
+        elif first.text.strip() != entry.text.strip():
+            sentence = f"{entry.key} is {entry.shown}, and {first.shown} at {first.place}; give all the same"
+            raise config_error(sentence, entry.place)

@@ -1,0 +1,218 @@
+"""MirrorMaker 1's command line and its client files in, a `Document` out: one flow from each source into one target.
+
+`OPTIONS` says what becomes of every option; the reference page and `mirror mm1 --help` are made from it.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.document import MM1, Document, Entry, Value
+from mirror_lib.config.mm1_options import (
+    CLIENT_KEYS,
+    IGNORED,
+    OLD_RESETS,
+    OPTIONS,
+    REFUSED,
+    RENAMED,
+    ZOOKEEPER,
+    Option,
+)
+from mirror_lib.config.model import MM1_POLICY, REFUSE
+from mirror_lib.config.properties import Property, read_properties
+from mirror_lib.config.refusals import config_error
+from mirror_lib.config.settings import COUNTS_DIFFER, ENABLED, MM2_TRIGGER
+from mirror_lib.errors import ConfigError
+
+__all__ = ["OPTIONS", "Given", "read_mm1"]
+
+TARGET = "target"
+# By option name, in the order of the command line.
+Given = Mapping[str, Sequence[str]]
+
+# What MirrorMaker 1 did not do, and that it kept names and let others write to its topics.
+_AS_MM1: Mapping[str, str] = {
+    "replication.policy.class": MM1_POLICY,
+    "replication.factor": "-1",
+    "heartbeats.replication.enabled": "false",
+    "sync.topic.configs.enabled": "false",
+    "sync.topic.acls.enabled": "false",
+    "emit.checkpoints.enabled": "false",
+    "emit.heartbeats.enabled": "false",
+    "shared.remote.topics": "true",
+    COUNTS_DIFFER: REFUSE,
+    "trigger": MM2_TRIGGER,
+}
+_QUOTES = "\"'"
+_COMMA_IN_BRACES = re.compile(r"\{[^}]*,[^}]*\}")
+
+
+def read_mm1(given: Given, state: Optional[str] = None) -> Document:
+    """Nothing but the files is read, and references in them are not replaced. Raises `ConfigError`."""
+    _check(given)
+    (producer,) = given["producer.config"]
+    sources = [_ClientFile("consumer.config", path) for path in given["consumer.config"]]
+    target = _ClientFile("producer.config", producer)
+    aliases = ["source" if number == 1 else f"source{number}" for number in range(1, len(sources) + 1)]
+    entries = [*_settings(given, sources[0].group(), state), *target.clients(TARGET)]
+    warnings: List[str] = []
+    for alias, source in zip(aliases, sources):
+        entries += source.clients(alias)
+        entries += source.flow(f"{alias}->{TARGET}")
+        warnings += source.warnings()
+    ignored = [(Entry("", f"--{name}", "", f"--{name}"), f"ignored: {why}") for name, why in _ignored(given)]
+    left_out = [*ignored, *(each for file in (*sources, target) for each in file.left_out)]
+    path = ", ".join([*given["consumer.config"], producer])
+    return Document(path, MM1, (*aliases, TARGET), tuple(entries), (), tuple(warnings), tuple(left_out))
+
+
+def topic_pattern(text: str) -> str:
+    """The regex that MirrorMaker 1 makes of a list: commas become |, blanks and quotes round it go."""
+    if _COMMA_IN_BRACES.search(text):
+        raise ConfigError("a comma is read as |, also within { }; write such a pattern without one")
+    return text.strip().replace(",", "|").replace(" ", "").strip(_QUOTES)
+
+
+def _check(given: Given) -> None:
+    for name in ("consumer.config", "producer.config"):
+        if not given.get(name):
+            raise ConfigError(f"--{name} is missing", "name a file of client settings, bootstrap.servers among them")
+    if len(given["producer.config"]) > 1:
+        raise ConfigError("--producer.config is given more than once", "there is one target")
+    lists = [name for name in ("whitelist", "blacklist") if given.get(name)]
+    if len(lists) != 1 or len(given[lists[0]]) != 1:
+        raise ConfigError("exactly one --whitelist (or --include) or --blacklist (or --exclude) is needed")
+    for option in (each for each in OPTIONS if each.status == REFUSED and given.get(each.name)):
+        raise ConfigError(f"--{option.name} cannot be honoured: {option.reason}", "take it out")
+
+
+def _ignored(given: Given) -> List[Tuple[str, str]]:
+    return [(each.name, each.reason) for each in OPTIONS if each.status == IGNORED and given.get(each.name)]
+
+
+def _settings(given: Given, group: str, state: Optional[str]) -> List[Entry]:
+    option = "whitelist" if given.get("whitelist") else "blacklist"
+    pattern = (topic_pattern(given[option][-1]),)
+    wanted: Dict[str, Value] = {
+        **_AS_MM1,
+        "name": _mirror_name(group),
+        "topics": pattern if option == "whitelist" else (".*",),
+        "topics.exclude": () if option == "whitelist" else pattern,
+    }
+    entries = [Entry("", key, value, f"--{option}") for key, value in wanted.items()]
+    options = (
+        ("tasks.max", "num.streams", lambda text: text),
+        ("on.error", "abort.on.send.fail", _on_error),
+        ("commit.source.group.interval.seconds", "offset.commit.interval.ms", _seconds),
+    )
+    for key, name, meant in options:
+        if given.get(name):
+            entries.append(Entry("", key, meant(given[name][-1]), f"--{name}"))
+    return entries if state is None else [*entries, Entry("", "state", state, "--state")]
+
+
+def _on_error(text: str) -> str:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"--abort.on.send.fail must be true or false, not '{text}'")
+    return "fail" if text.lower() == "true" else "skip"
+
+
+def _seconds(text: str) -> str:
+    if not re.fullmatch(r"\d{1,12}", text):
+        raise ConfigError(f"--offset.commit.interval.ms must be a whole number of milliseconds, not '{text}'")
+    return f"{max(1, int(text)) / 1000:g}"
+
+
+def _mirror_name(group: str) -> str:
+    """Processes of one group are one mirror: each must be able to fence the others, and no other group's."""
+    legal = re.sub(r"[^A-Za-z0-9._-]", "_", group)
+    return f"mm1-{group}" if legal == group else f"mm1-{legal}-{zlib.crc32(group.encode()):08x}"
+
+
+@dataclass(frozen=True)
+class _Key:
+    name: str
+    value: str
+    place: str
+
+
+class _ClientFile:
+    """One client file: its keys under today's names, and those that mean nothing here with the reason."""
+
+    def __init__(self, option: str, path: str) -> None:
+        self._path = path
+        self._option = option
+        self.left_out: List[Tuple[Entry, str]] = []
+        self._keys: Dict[str, _Key] = {}
+        renamed: Dict[str, _Key] = {}
+        for one in _properties(path):
+            place = f"{path}:{one.line}"
+            name = RENAMED[option].get(one.key, one.key)
+            reason = self._why_left_out(name)
+            if reason is not None:
+                self.left_out.append((Entry("", one.key, one.value, place), f"ignored: {reason}"))
+            else:
+                (self._keys if name == one.key else renamed)[name] = _Key(name, one.value, place)
+        self._keys = {**renamed, **self._keys}
+        self._check_servers()
+
+    def _why_left_out(self, name: str) -> Optional[str]:
+        return next((row.reason for row in CLIENT_KEYS[self._option] if row.covers(name)), None)
+
+    def _check_servers(self) -> None:
+        if "bootstrap.servers" not in self._keys:
+            has_zookeeper = any(ZOOKEEPER.covers(entry.key) for entry, _ in self.left_out)
+            why = "names ZooKeeper only, which is not asked" if has_zookeeper else "has no bootstrap.servers"
+            side = "source" if self._option == "consumer.config" else "target"
+            raise config_error(f"the file {why}; add bootstrap.servers = host:port of the {side}'s brokers", self._path)
+
+    def group(self) -> str:
+        """The consumer's `group.id`. Raises `ConfigError` where there is none."""
+        key = self._keys.get("group.id")
+        if key is None or not key.value.strip():
+            raise config_error("the file has no group.id; add it, since progress is kept under that name", self._path)
+        return key.value.strip()
+
+    def warnings(self) -> List[str]:
+        """What an operator should know of this file."""
+        if "auto.offset.reset" in self._keys:
+            return []
+        return [
+            "auto.offset.reset is not set: as in MirrorMaker 1, a partition on which the group has no offset begins at "
+            f"its end ({self._path})"
+        ]
+
+    def clients(self, alias: str) -> List[Entry]:
+        """The file's client properties as those of a cluster. The group is the flow's."""
+        keys = {name: key for name, key in self._keys.items() if name != "group.id"}
+        if self._option == "consumer.config":
+            reset = keys.get("auto.offset.reset", _Key("auto.offset.reset", "latest", self._path))
+            meant = OLD_RESETS.get(reset.value.strip().lower(), reset.value)
+            keys["auto.offset.reset"] = _Key(reset.name, meant, reset.place)
+        return [Entry(alias, key.name, key.value, key.place) for key in keys.values()]
+
+    def flow(self, scope: str) -> List[Entry]:
+        """The flow that reads with this file: it begins where the group stands, and commits to it."""
+        group, place = self.group(), self._keys["group.id"].place
+        return [
+            Entry(scope, ENABLED, "true", place),
+            Entry(scope, "start.position", f"group {group}", place),
+            Entry(scope, "commit.source.group", group, place),
+        ]
+
+
+def _properties(path: str) -> Sequence[Property]:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise config_error(f"the file cannot be read: {error.strerror}", path) from None
+    return read_properties(content, path)[0]
+
+
+def help_of(option: Option) -> str:
+    """One line for `--help`."""
+    return f"{option.meaning}: {option.reason}" if option.status in (IGNORED, REFUSED) else option.meaning

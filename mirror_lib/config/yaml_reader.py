@@ -1,0 +1,145 @@
+"""A YAML file in, a `Document` out: maps are flattened to the keys that MirrorMaker 2 has, each with its line."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterator, List, Optional, Tuple
+
+import yaml
+
+from mirror_lib.config.document import YAML, Document, Entry, Value
+from mirror_lib.config.record_change import RENAMES, rename_items
+from mirror_lib.config.refusals import config_error, unknown_cluster
+from mirror_lib.config.settings import BY_NAME, ENABLED
+
+_FLOW = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*")
+_NULL = "tag:yaml.org,2002:null"
+
+
+def read_yaml(content: bytes, path: str) -> Document:
+    """The file's clusters, flows and bare keys. Raises `ConfigError` with the line, and never shows a value."""
+    reader = _Reader(path)
+    root = reader.compose(content)
+    sections: Dict[str, yaml.Node] = {}
+    entries: List[Entry] = []
+    for key, node, line in reader.pairs(root):
+        if key in ("clusters", "flows"):
+            sections[key] = node
+        else:
+            entries += reader.flatten("", key, node, line)
+    aliases = [(alias, node) for alias, node, _ in reader.pairs(sections.get("clusters"), "clusters")]
+    for alias, node in aliases:
+        entries += reader.section(alias, node)
+    entries += reader.flows(sections.get("flows"), [alias for alias, _ in aliases])
+    reader.refuse_repeated(entries)
+    return Document(path, YAML, tuple(alias for alias, _ in aliases), tuple(entries))
+
+
+class _Reader:
+    """Walks the nodes of one file. It composes nodes but constructs no objects, so tags can do nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def compose(self, content: bytes) -> Optional[yaml.Node]:
+        """The root node. Only the parser's short problem is repeated: its full text quotes lines of the file."""
+        try:
+            text = content.decode("utf-8-sig")
+            for event in yaml.parse(text, Loader=yaml.SafeLoader):
+                if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+                    place = self._place(event.start_mark.line if event.start_mark else 0)
+                    raise config_error("anchors are not used here; quote a value that begins with & or *", place)
+            root: Optional[yaml.Node] = yaml.compose(text, Loader=yaml.SafeLoader)
+        except UnicodeDecodeError:
+            raise config_error("the file is not UTF-8", self._path) from None
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            place = self._place(mark.line if mark else 0)
+            raise config_error(f"not valid YAML: {error.problem}{_advice(error)}", place) from None
+        except yaml.YAMLError:
+            raise config_error("not valid YAML", self._path) from None
+        return root
+
+    def pairs(self, node: Optional[yaml.Node], section: str = "the file") -> Iterator[Tuple[str, yaml.Node, int]]:
+        """Key, value and line (from 0) of each pair of a map; an absent or empty map has none."""
+        if node is None or node.tag == _NULL:
+            return
+        if not isinstance(node, yaml.MappingNode):
+            raise config_error(f"{section} must be a map, `key: value` on each line", self._place(node.start_mark.line))
+        seen: Dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line
+            if not isinstance(key, yaml.ScalarNode):
+                raise config_error("a key must be plain text", self._place(line))
+            if key.value in seen:
+                first = self._place(seen[key.value])
+                raise config_error(f"{key.value} is given twice, first at {first}", self._place(line))
+            seen[key.value] = line
+            yield key.value, value, line
+
+    def flatten(self, scope: str, key: str, node: yaml.Node, line: int) -> Iterator[Entry]:
+        """One entry for a value; for a map inside, one for each of its keys, joined with dots. A map that is a value of
+        its own stays one entry."""
+        if isinstance(node, yaml.MappingNode) and key in BY_NAME and BY_NAME[key].kind is RENAMES:
+            yield Entry(scope, key, rename_items(self._named(node)), self._place(line))
+        elif isinstance(node, yaml.MappingNode):
+            for inner, value, inner_line in self.pairs(node):
+                yield from self.flatten(scope, f"{key}.{inner}", value, inner_line)
+        else:
+            yield Entry(scope, key, self._value(node, key), self._place(line))
+
+    def _named(self, node: yaml.MappingNode) -> Iterator[Tuple[str, Tuple[str, ...]]]:
+        for key, value, _ in self.pairs(node):
+            found = self._value(value, key)
+            yield key, (found,) if isinstance(found, str) else found
+
+    def section(self, scope: str, node: yaml.Node) -> Iterator[Entry]:
+        """The entries of one cluster or one flow."""
+        for key, value, line in self.pairs(node, scope):
+            yield from self.flatten(scope, key, value, line)
+
+    def flows(self, node: Optional[yaml.Node], aliases: List[str]) -> Iterator[Entry]:
+        """The entries of all flows. A flow that is listed is enabled unless it says otherwise."""
+        seen: Dict[str, str] = {}
+        for name, value, line in self.pairs(node, "flows"):
+            scope = self._flow_scope(name, aliases, line)
+            if scope in seen:
+                raise config_error(f"{scope} is given twice, first at {seen[scope]}", self._place(line))
+            seen[scope] = self._place(line)
+            entries = list(self.section(scope, value))
+            if all(entry.key != ENABLED for entry in entries):
+                yield Entry(scope, ENABLED, "true", self._place(line))
+            yield from entries
+
+    def refuse_repeated(self, entries: List[Entry]) -> None:
+        """A nested map and a dotted key can say the same thing twice, which no single map shows."""
+        seen: Dict[Tuple[str, str], str] = {}
+        for entry in entries:
+            first = seen.setdefault((entry.scope, entry.key), entry.place)
+            if first != entry.place:
+                raise config_error(f"{entry.written} is given twice, first at {first}", entry.place)
+
+    def _flow_scope(self, name: str, aliases: List[str], line: int) -> str:
+        match = _FLOW.fullmatch(name)
+        if not match:
+            raise config_error(f"flow {name} must be written A->B", self._place(line))
+        for alias in match.groups():
+            if alias not in aliases:
+                raise unknown_cluster(alias, aliases, name, self._place(line))
+        return "->".join(match.groups())
+
+    def _value(self, node: yaml.Node, key: str) -> Value:
+        if isinstance(node, yaml.SequenceNode):
+            if not all(isinstance(item, yaml.ScalarNode) and item.tag != _NULL for item in node.value):
+                raise config_error(f"{key} must be a list of plain values", self._place(node.start_mark.line))
+            return tuple(item.value for item in node.value)
+        if node.tag == _NULL:
+            raise config_error(f"{key} has no value; write '' if it is to be empty", self._place(node.start_mark.line))
+        return str(node.value)
+
+    def _place(self, line: int) -> str:
+        return f"{self._path}:{line + 1}"
+
+
+def _advice(error: yaml.MarkedYAMLError) -> str:
+    return "; quote a value that begins with *" if "alias" in str(error.context) else ""

@@ -1,0 +1,289 @@
+"""Topic configs, ACLs and heartbeats inside `mirror run`: kept in step before and beside the copy.
+
+What fails is told once and tried again; it never stops the copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Type
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.control.heartbeats import HeartbeatWriter, beating_pairs
+from mirror_lib.control.report import ControlReport
+from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
+from mirror_lib.errors import LoginError, MirrorError, cause_of
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.ledger.records import MirrorRun
+from mirror_lib.ledger.tables import same_clusters
+from mirror_lib.topics.old_brokers import settled
+
+log = logging.getLogger(__name__)
+
+# The copy waits for the first turns: a limit that was raised on the source is raised before a record needs it, and the
+# heartbeat of a run that ends is copied in it.
+LOOK_SECONDS = 30.0
+STOP_SECONDS = 2.0
+CONFIGS, ACLS, HEARTBEATS = "topic configs", "ACLs", "heartbeats"
+
+Watcher = Callable[[ControlReport], None]
+
+# What failed is tried again after a minute, also where its interval is longer; a login that was refused also where its
+# interval is shorter, as any attempt may be the one that locks an account.
+RETRY_SECONDS = 60.0
+
+
+class Duty:
+    """One task alongside the copy, in a thread of its own: a turn at once, and then every `interval` seconds; `None` is
+    once.
+
+    `told` gets what each turn did, errors as problems. `looked` is set when the first turn is over, or will not come.
+    """
+
+    def __init__(
+        self, name: str, interval: Optional[float], turn: Callable[[], Synced], told: Callable[[Synced], None]
+    ) -> None:
+        self._interval, self._turn, self._told = interval, turn, told
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.looked = threading.Event()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """No further turn; the present one may go on for a while."""
+        self._over.set()
+
+    def wait(self, seconds: float) -> bool:
+        """True when it has ended."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        pause: Optional[float] = 0.0
+        while pause is not None and not self._over.wait(pause):
+            began = time.monotonic()
+            synced = self._try()
+            self._told(synced)
+            self.looked.set()
+            pause = pause_after(self._interval, synced, time.monotonic() - began)
+        self.looked.set()
+
+    def _try(self) -> Synced:
+        try:
+            return self._turn()
+        except MirrorError as error:
+            return Synced(problems=(str(error),), refused=isinstance(error, LoginError))
+        except Exception as error:
+            # The thread's last resort: without it a duty could end in silence.
+            log.debug("%s failed", self._thread.name, exc_info=True)
+            return Synced(problems=(f"{type(error).__name__}: {cause_of(error)}",))
+
+
+def pause_after(interval: Optional[float], synced: Synced, taken: float) -> Optional[float]:
+    """Seconds until the next turn, counted from the start of this one; `None` for no further turn. Pure."""
+    if interval is None:
+        return None
+    wanted = min(interval, RETRY_SECONDS) if synced.problems else interval
+    return max(0.0, (RETRY_SECONDS if synced.refused else wanted) - taken)
+
+
+class LastRuns(Protocol):
+    """Remembers the runs of flows."""
+
+    def latest(self, flow: str) -> Optional[MirrorRun]:
+        """The run of `flow` that started last; `None` before the first. May raise StateError."""
+
+
+class LastClusters:
+    """Refuses a flow whose alias stands for another cluster than in its last run, before anything of it is changed.
+
+    The last runs of `flows` are read when they are first asked for, and kept.
+    """
+
+    def __init__(self, runs: LastRuns, flows: Sequence[ReplicationFlow]) -> None:
+        self._runs, self._flows = runs, flows
+        self._known: Dict[str, MirrorRun] = {}
+        self._reading = threading.Lock()
+
+    def check(self, ids: Mapping[str, str]) -> None:
+        """Raise RefusedError where a cluster of `ids`, by alias, is not that of the last run; StateError.
+
+        A flow that never ran says nothing.
+        """
+        for flow in self._flows:
+            sides = flow.source.alias, flow.target.alias
+            last = None if ids.keys().isdisjoint(sides) else self._last(flow.name)
+            if last is not None:
+                source, target = ids.get(sides[0], last.source_cluster_id), ids.get(sides[1], last.target_cluster_id)
+                same_clusters(flow.name, (source, target), last)
+
+    def _last(self, flow: str) -> Optional[MirrorRun]:
+        # Every duty of a flow asks at its start, and one read is enough.
+        with self._reading:
+            last = self._known.get(flow) or self._runs.latest(flow)
+            if last is not None:
+                self._known[flow] = last
+            return last
+
+
+class ControlBeside:
+    """A context for the copy of `flows`. `watcher` gets a report when something was changed, and one at the end.
+
+    In a run that ends by itself everything is done once, before the copy. Where by `runs` another cluster stands behind
+    an alias nothing is done.
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flows: Sequence[ReplicationFlow],
+        book: MadeAcls,
+        runs: LastRuns,
+        watcher: Watcher,
+        stop: threading.Event,
+    ) -> None:
+        self._stop, self._watcher = stop, watcher
+        each = [_FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher) for flow in flows]
+        # A pair that is not copied has no runs: of its target those of the flows that are copied tell.
+        told = LastClusters(runs, config.flows)
+        pairs = map(only_heartbeats, beating_pairs(config, flows))
+        each += [_FlowControl(config, pair, book, told, watcher) for pair in pairs]
+        self._controls = [control for control in each if control.duties]
+
+    def __enter__(self) -> ControlBeside:
+        duties = self._duties()
+        for duty in duties:
+            duty.start()
+        patient_until = time.monotonic() + LOOK_SECONDS
+        while not all([duty.looked.wait(0.05) for duty in duties]):
+            if self._stop.is_set() or time.monotonic() > patient_until:
+                break
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        duties = self._duties()
+        for duty in duties:
+            duty.end()
+        given_up_at = time.monotonic() + STOP_SECONDS
+        ended = [duty.wait(given_up_at - time.monotonic()) for duty in duties]
+        if not all(ended):
+            log.warning("a cluster does not answer: configs, ACLs or heartbeats are left as they are")
+        for control in self._controls:
+            if all(duty.wait(0) for duty in control.duties):
+                control.close()
+            control.show()
+
+    def _duties(self) -> List[Duty]:
+        return [duty for control in self._controls for duty in control.duties]
+
+
+def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:
+    """The pair with nothing else switched on that is done beside a copy."""
+    return replace(pair, sync_topic_configs_interval=None, sync_topic_acls_interval=None)
+
+
+class _FlowControl:
+    """The duties of one flow and its report so far. Duties report from threads of their own."""
+
+    def __init__(
+        self, config: MirrorConfig, flow: ReplicationFlow, book: MadeAcls, clusters: LastClusters, watcher: Watcher
+    ) -> None:
+        self._flow, self._flows, self._book, self._watcher = flow, config.flows, book, watcher
+        self._clusters = clusters
+        self._lock = threading.Lock()
+        self._standing: Dict[str, Tuple[str, ...]] = {}
+        self._heartbeats = HeartbeatWriter(flow, self._check_target)
+        self._report = ControlReport(flow.name)
+        self._shown: Optional[ControlReport] = None
+        turns = (
+            (CONFIGS, flow.sync_topic_configs_interval, self._sync_configs),
+            (ACLS, flow.sync_topic_acls_interval, self._sync_acls),
+            (HEARTBEATS, flow.emit_heartbeats_interval, self._beat),
+        )
+        once = config.trigger == AVAILABLE_NOW
+        self.duties = [
+            Duty(f"{flow.name} {what}", None if once else interval, turn, partial(self._take, what))
+            for what, interval, turn in turns
+            if interval is not None
+        ]
+
+    def show(self) -> None:
+        """Give the watcher what it was not given yet."""
+        with self._lock:
+            report, shown, self._shown = self._report, self._shown, self._report
+        if report != shown:
+            self._watcher(report)
+
+    def close(self) -> None:
+        """Drop the connections that are kept. Only when every duty has ended."""
+        self._heartbeats.close()
+
+    def _sync_configs(self) -> Synced:
+        flow = self._flow
+        with self._same_clusters() as (source, target):
+            return sync_topic_configs(flow, self._flows, source, target)
+
+    def _sync_acls(self) -> Synced:
+        flow = self._flow
+        with self._same_clusters() as (source, target):
+            return sync_topic_acls(flow, self._flows, source, target, self._book)
+
+    @contextmanager
+    def _same_clusters(self) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
+        with clusters_of(self._flow) as (source, target):
+            self._clusters.check({each.alias: each.cluster_id() for each in (source, target)})
+            self._check_brokers(target)
+            yield source, target
+
+    def _check_target(self, target: KafkaCluster) -> None:
+        self._clusters.check({target.alias: target.cluster_id()})
+        self._check_brokers(target)
+
+    def _check_brokers(self, target: KafkaCluster) -> None:
+        """Raise `RefusedError` where the flow's copy is refused, so that nothing else is written there either."""
+        if self._flow in self._flows:  # a pair that only gets heartbeats needs no fence
+            refusal = settled(self._flow, target.guards_epochs()).refusal
+            if refusal is not None:
+                raise refusal
+
+    def _beat(self) -> Synced:
+        self._heartbeats.beat()
+        return Synced(changed=1)
+
+    def _take(self, what: str, synced: Synced) -> None:
+        with self._lock:
+            before = _sentences(self._standing)
+            self._standing = {**self._standing, what: (*synced.notes, *synced.problems)}
+            self._report = _counted(replace(self._report, problems=_sentences(self._standing)), what, synced)
+        for problem in synced.problems:
+            # The same again says nothing new, nor does it from another duty.
+            if problem not in before:
+                log.warning("%s: %s", self._flow.name, problem)
+        if what != HEARTBEATS and synced.changed + synced.deleted:
+            self.show()
+
+
+def _sentences(standing: Mapping[str, Tuple[str, ...]]) -> Tuple[str, ...]:
+    """Each once: a cluster that does not answer stands in the way of every duty."""
+    return tuple(dict.fromkeys(sentence for sentences in standing.values() for sentence in sentences))
+
+
+def _counted(report: ControlReport, what: str, synced: Synced) -> ControlReport:
+    if what == CONFIGS:
+        return replace(report, topic_configs=report.topic_configs + synced.changed)
+    if what == HEARTBEATS:
+        return replace(report, heartbeats=report.heartbeats + synced.changed)
+    created, deleted = report.acls_created + synced.changed, report.acls_deleted + synced.deleted
+    return replace(report, acls_created=created, acls_deleted=deleted)

@@ -1,0 +1,176 @@
+"""A survey, the flow's maps and the last moves in; a decision for each group and partition out. Pure but for memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Union
+
+from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.groups.ahead import PositionsAhead
+from mirror_lib.groups.map import FlowMaps
+from mirror_lib.groups.survey import Pair, Survey
+from mirror_lib.groups.verdicts import (
+    BACKWARDS,
+    BEFORE_FIRST,
+    CLAMPED,
+    EXACT,
+    MENDED,
+    TO_DOWNSTREAM,
+    GroupPosition,
+    Translation,
+    TranslationRules,
+    translate,
+)
+from mirror_lib.ledger.intervals import PartitionMap
+from mirror_lib.ledger.records import GroupOffset, MoveKey
+
+# Every position is ahead of what is not copied at all yet.
+NOTHING_MIRRORED = -1
+
+COMMIT = "commit"
+UNTOLD = "the other cluster does not tell where the group stands now"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done about one group on one partition. `present`: its offset on the other side, `None` for none."""
+
+    group: str
+    here: TopicPartition
+    there: TopicPartition
+    position: CommittedOffset
+    present: Optional[CommittedOffset]
+    translation: Translation
+
+    @property
+    def stands_there(self) -> bool:
+        """Whether nothing has to be written, because the group stands there or where it means the same."""
+        return not self.translation.commit and self.translation.verdict in (EXACT, CLAMPED, BEFORE_FIRST)
+
+    def key(self, cluster: str) -> MoveKey:
+        """Where it is made, on the cluster that is written to."""
+        return (cluster, self.group, *self.there)
+
+    def move(self, cluster: str) -> GroupOffset:
+        """The audit row of this decision, for the cluster that is written to."""
+        return GroupOffset(
+            cluster=cluster,
+            group=self.group,
+            topic=self.there[0],
+            partition=self.there[1],
+            previous_offset=None if self.present is None else self.present.offset,
+            previous_metadata="" if self.present is None else self.present.metadata,
+            new_offset=self.translation.new_offset,
+            metadata=self.translation.metadata,
+            from_topic=self.here[0],
+            from_offset=self.position.offset,
+            verdict=self.translation.verdict,
+            action=COMMIT,
+        )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What decisions are made by besides the survey: maps, the last moves of the cluster that is written to, rules.
+    `others`: the last moves of flows that share remote topics with this one. `put`: of groups whose last move may not
+    have been made, the one before it that was.
+    """
+
+    maps: FlowMaps
+    moves: Mapping[MoveKey, GroupOffset]
+    cluster: str
+    direction: str = TO_DOWNSTREAM
+    rules: TranslationRules = field(default_factory=TranslationRules)
+    others: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
+    put: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
+
+
+def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
+    """A decision for each position of `found`, by group, topic and partition; each by itself."""
+    return list(_decisions(found, known, ahead))
+
+
+def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[Decision]:
+    for group in sorted(found.positions):
+        for here in sorted(found.positions[group]):
+            pair, position = found.pairs[here], found.positions[group][here]
+            yield _decision(group, pair, position, found, known, ahead)
+
+
+def is_told(group: str, found: Survey) -> bool:
+    """Whether all is known about the group on the other side. One that has offsets exists, so it must be described:
+    else it came to be just now, or its coordinator did not answer, and somebody may be working with it."""
+    return group in found.present and (not found.present[group] or group in found.groups)
+
+
+def _decision(
+    group: str, pair: Pair, now: CommittedOffset, found: Survey, known: Known, ahead: PositionsAhead
+) -> Decision:
+    a_map = pair.missing or (known.maps.of(pair.key) if is_told(group, found) else UNTOLD)
+    end = NOTHING_MIRRORED
+    if isinstance(a_map, PartitionMap):
+        end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end
+    position = ahead.reached((group, *pair.here), now, end)
+    facts = facts_of(group, position, a_map, pair.there, found, known)
+    return Decision(group, pair.here, pair.there, position, facts.present, translate(facts, known.rules))
+
+
+def facts_of(
+    group: str,
+    position: CommittedOffset,
+    a_map: Union[PartitionMap, str],
+    there: TopicPartition,
+    found: Survey,
+    known: Known,
+) -> GroupPosition:
+    """What is known of a group and of the partition `there` on the other side."""
+    where = (known.cluster, group, *there)
+    present, last, other = found.present.get(group, {}).get(there), known.moves.get(where), known.others.get(where)
+    stands = None if present is None else present.offset
+    return GroupPosition(
+        position=position,
+        direction=known.direction,
+        map=a_map,
+        log=found.logs.get(there),
+        present=present,
+        group=found.groups.get(group),
+        ours=None if last is None else last.new_offset,
+        ours_before=None if last is None else last.previous_offset,
+        only_ours=only_we_moved(position.offset, stands, last, known.put.get(where)),
+        others=stands is not None and is_put_there(stands, other) and not is_put_there(stands, last),
+    )
+
+
+def only_we_moved(
+    position: int, stands: Optional[int], last: Optional[GroupOffset], put: Optional[GroupOffset] = None
+) -> bool:
+    """Whether a group whose last move is `last` stands as a move of ours left it, and has not gone back here since.
+
+    A move that was written down and not made found it so, where it was to go back, or where `put` put it there.
+    """
+    if last is None or last.action != COMMIT or stands is None or position < last.from_offset:
+        return False
+    if stands == last.new_offset:
+        return True
+    ours = put is not None and put.action == COMMIT and put.new_offset == stands and (last.new_offset or 0) > stands
+    return stands == last.previous_offset and (last.verdict == MENDED or ours)
+
+
+def stuck_before_a_move(
+    decisions: Iterable[Decision], last: Mapping[MoveKey, GroupOffset], cluster: str
+) -> Dict[MoveKey, int]:
+    """Where groups stand that are left as they would move backwards, and were to be moved on from there."""
+    stuck = (each for each in decisions if each.translation.verdict == BACKWARDS)
+    stands = {each.key(cluster): each.present.offset for each in stuck if each.present is not None}
+    return {key: at for key, at in stands.items() if key in last and last[key].previous_offset == at}
+
+
+def is_put_there(stands: int, move: Optional[GroupOffset]) -> bool:
+    """Whether `move` put the group where it stands."""
+    return move is not None and move.new_offset == stands
+
+
+def verdict_counts(decisions: Iterable[Decision]) -> Dict[str, int]:
+    """How many decisions have each verdict; what stands behind a verdict's colon is left out."""
+    return dict(Counter(decision.translation.verdict.split(":")[0] for decision in decisions))

@@ -1,0 +1,229 @@
+"""The second job: the translation of every flow of a configuration, each in a thread and with a query of its own.
+
+A flow that fails does not stop the others. The ledger is all that it shares with the job that copies.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple, Type
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.errors import (
+    BatchError,
+    ClusterError,
+    CustomClassError,
+    MirrorError,
+    RefusedError,
+    StateError,
+    cause_of,
+)
+from mirror_lib.groups.ledger_stream import LedgerStream
+from mirror_lib.groups.passes import PassReport, is_news, one_pass, remember
+from mirror_lib.groups.query import start_once, start_query
+from mirror_lib.groups.translator import FlowTranslation, Triples
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.ledger.folders import drop_folder
+from mirror_lib.ledger.group_offsets import GroupOffsetTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import LedgerRow
+from mirror_lib.spark.errors import memory_hint
+from mirror_lib.supervisor import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
+from mirror_lib.threads import UnderWay
+
+if TYPE_CHECKING:
+    # Not at run time: Spark 3.3 has no such module.
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+# SIGTERM must end the job within 30 s, also one that waits for a cluster. A pass that is cut short does no harm.
+STOP_SECONDS = 15.0
+LEFT = "the next run goes on where it was"
+
+Watcher = Callable[[PassReport], None]
+Watched = Callable[[Callable[..., None]], Callable[..., None]]
+
+# With every interval off there is still the ledger to follow.
+IDLE_SECONDS = 60.0
+
+COMMIT, CHECKPOINTS, LEDGER = "commit", "checkpoints", "ledger"
+
+
+class Timers:
+    """What is due when, by the flow's intervals. `shortest` of them, in seconds, is the query's trigger."""
+
+    def __init__(self, flow: ReplicationFlow) -> None:
+        intervals = {
+            COMMIT: flow.sync_group_offsets_interval,
+            CHECKPOINTS: flow.emit_checkpoints_interval,
+            LEDGER: flow.refresh_groups_interval,
+        }
+        self._intervals = {name: seconds for name, seconds in intervals.items() if seconds is not None}
+        self._taken: Dict[str, float] = {LEDGER: time.monotonic()}
+        self.shortest = min(self._intervals.values(), default=IDLE_SECONDS)
+
+    def take(self, name: str) -> bool:
+        """Whether `name` is due; if so its interval begins anew."""
+        interval, now = self._intervals.get(name), time.monotonic()
+        # A trigger comes a little early or late: half a trigger is not worth a whole one of waiting.
+        if interval is None or now - self._taken.get(name, -interval) < interval - self.shortest / 2:
+            return False
+        self._taken[name] = now
+        return True
+
+
+class TranslationRun(FlowLife):
+    """One flow of the job. `error` says, after the end, why it ended if it was not told to.
+
+    With `copied`, a run that ends by itself only looks at the groups until that is set, and translates then. `looked`
+    is set when it has looked once, or has ended.
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: ReplicationFlow,
+        spark: SparkSession,
+        watcher: Watcher,
+        stop: threading.Event,
+        copied: Optional[threading.Event] = None,
+    ) -> None:
+        super().__init__(f"translation of {flow.name}", stop)
+        self._config, self._flow, self._spark = config, flow, spark
+        self._watcher, self._copied = watcher, copied
+        self._ledger = OffsetSyncTable(spark, config.state)
+        self._due = Timers(flow)
+        self._told: Optional[PassReport] = None
+        self.looked = threading.Event()
+        self.error: Optional[MirrorError] = None
+
+    def _passing(self) -> Tuple[Type[MirrorError], ...]:
+        # What may be mended on a cluster, in its topics or in the tables passes; a mistake of ours, a Spark that has
+        # ended and a file that cannot be used do not.
+        passing = (ClusterError, StateError, RefusedError, CustomClassError, BatchError)
+        return () if self._config.trigger == AVAILABLE_NOW else passing
+
+    def _over(self, error: Optional[MirrorError]) -> None:
+        self.error = error
+        self.looked.set()
+
+    def _live(self) -> Optional[MirrorError]:
+        ahead: Optional[Callable[[], Triples]] = None
+        if self._copied is not None and self._config.trigger == AVAILABLE_NOW:
+            # What takes longest begins first. Where there is a stream it must have begun before: see below.
+            ahead = UnderWay(f"{self._flow.name} ledger", partial(self._ledger.triples, self._flow.name)).result
+        with clusters_of(self._flow) as (source, target):
+            self._connected = True
+            self._translate(source, target, ahead)
+        return None
+
+    def _translate(self, source: KafkaCluster, target: KafkaCluster, ahead: Optional[Callable[[], Triples]]) -> None:
+        translation = FlowTranslation(self._config, self._flow, self._spark, source, target, ledger_read=ahead)
+        try:
+            if self._config.trigger == AVAILABLE_NOW:
+                self._once(translation)
+            else:
+                self._go_on(translation)
+        finally:
+            translation.close()
+
+    def _once(self, translation: FlowTranslation) -> None:
+        if self._flow.sync_group_offsets_interval is not None:
+            # While the ledger is read. Nobody asks what became of it: the first move needs the table, and would say.
+            UnderWay(f"{self._flow.name} moves", GroupOffsetTable(self._spark, self._config.state).make)
+        if self._copied is not None:
+            remember(translation, self._flow)
+            self.looked.set()
+            while not self._copied.wait(self._due.shortest):
+                remember(translation, self._flow)
+            translation.read_anew()
+        else:
+            self._stream_once(translation)
+        # An empty ledger has no micro-batch, and its groups are looked at all the same.
+        if self._told is None and not self._stop.is_set():
+            self._pass_once(translation)
+
+    def _stream_once(self, translation: FlowTranslation) -> None:
+        """Translate by the ledger's stream, to its present end."""
+
+        def on_batch(rows: DataFrame) -> None:
+            if self._told is None:
+                translation.ledger_is(self._ledger.triples_of(self._flow.name, rows))
+            else:  # a part of the ledger, which means nothing by itself
+                translation.read_ledger_anew()
+            self._pass_once(translation)
+
+        stream = LedgerStream(self._spark, self._config.state)
+        if stream.exists():
+            self._query(translation, lambda watched, at: start_once(self._flow.name, stream, at, watched(on_batch)))
+
+    def _pass_once(self, translation: FlowTranslation) -> None:
+        report = one_pass(translation, self._flow)
+        self._tell(report)
+        if report.untold:
+            more = f", and {len(report.untold) - 1} more" if len(report.untold) > 1 else ""
+            raise ClusterError(f"{self._flow.name}: {report.untold[0]}{more}", "is it up, and may we describe it?")
+
+    def _go_on(self, translation: FlowTranslation) -> None:
+        ledger = LedgerStream(self._spark, self._config.state)
+        while not ledger.exists():
+            log.info("%s: waiting for the first rows of %s", self._flow.name, ledger.path)
+            if self._stop.wait(min(self._due.shortest, RESTART_SECONDS)):
+                return
+        # The stream begins some time after the query has started. When it calls it has begun, so the ledger, which is
+        # read at the first look and not before, lacks nothing; rows that are in both change nothing.
+        call = partial(self._on_trigger, translation)
+        name, seconds = self._flow.name, self._due.shortest
+        self._query(translation, lambda watched, at: start_query(self._spark, name, ledger, at, seconds, watched(call)))
+
+    def _query(self, translation: FlowTranslation, start: Callable[[Watched, str], StreamingQuery]) -> None:
+        """Run a query to its end: `start` gets what guards its calls, and its checkpoint's folder."""
+        name = self._flow.name.replace("->", "-")
+        checkpoint = f"{self._config.state.rstrip('/')}/checkpoints/translate-{name}/{translation.run_id}"
+        watched = WatchedQuery(self._stop, self._busy)
+        query = start(watched.guarded, checkpoint)
+        try:
+            failure = watched.until_end(query, STOP_SECONDS)
+        finally:
+            # No later query goes on with it: what it knew is in the ledger.
+            drop_folder(self._spark, checkpoint)
+        if isinstance(failure, MirrorError):
+            raise failure
+        if failure is not None:
+            said = cause_of(failure)
+            raise StateError(f"{self._flow.name}: the translating query failed: {said}", memory_hint(said))
+
+    def _on_trigger(self, translation: FlowTranslation, rows: Optional[Sequence[LedgerRow]]) -> None:
+        if rows is None:
+            translation.read_ledger_anew()
+        else:
+            translation.add_rows(rows)
+        if self._due.take(LEDGER):
+            # Rows may also have been taken back, which the stream does not tell.
+            translation.read_anew()
+        commit, checkpoints = self._due.take(COMMIT), self._due.take(CHECKPOINTS)
+        if rows is None or rows or commit or checkpoints:
+            self._tell(one_pass(translation, self._flow, commit=commit, checkpoints=checkpoints))
+
+    def _tell(self, report: PassReport) -> None:
+        if is_news(report, self._told):
+            self._told = report
+            self._watcher(report)
+
+
+def run_translations(
+    config: MirrorConfig, flows: Sequence[ReplicationFlow], spark: SparkSession, watcher: Watcher, stop: threading.Event
+) -> List[MirrorError]:
+    """Translate `flows` until each has ended: one full pass (`availableNow`), or told to. Returns why some failed."""
+    runs = [TranslationRun(config, flow, spark, watcher, stop) for flow in flows]
+    for run in runs:
+        run.start()
+    await_end(runs, stop, STOP_SECONDS, LEFT)
+    return [run.error for run in runs if run.error is not None]

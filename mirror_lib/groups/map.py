@@ -1,0 +1,106 @@
+"""A flow's ledger as maps: one for each partition by identity, built when first asked for. Pure but for memory."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Collection, Dict, Iterable, Mapping, Set, Union
+
+from mirror_lib.errors import StateError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.ledger.intervals import Numbers, PartitionMap
+from mirror_lib.ledger.records import LedgerRow, PartitionKey
+
+
+class FlowMaps:
+    """`triples` as `OffsetSyncTable.triples` gives them. Grows with `add`; `contradicted` asks for a fresh one.
+
+    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`state.takeovers`), as it was
+    read behind the ledger.
+    """
+
+    def __init__(
+        self, triples: Mapping[PartitionKey, Numbers], incomplete: Collection[PartitionKey] = frozenset()
+    ) -> None:
+        self._incomplete = incomplete
+        self._triples: Dict[PartitionKey, Numbers] = dict(triples)
+        self._added: Dict[PartitionKey, Numbers] = {}
+        self._maps: Dict[PartitionKey, Union[PartitionMap, str]] = {}
+        self._names: Set[TopicPartition] = {(key.source_topic, key.partition) for key in triples}
+        self.contradicted = False
+
+    def is_new(self, row: LedgerRow) -> bool:
+        """Whether nothing of the row's partition is known yet: a take-over may have brought it."""
+        return not any(row.key in each for each in (self._maps, self._triples, self._added))
+
+    def takes_back(self, row: LedgerRow) -> bool:
+        """Whether the row says that copying went on before the end of what is known. Rows behind it were taken back
+        then: the remote log has lost its tail."""
+        if row.record_count or self.is_new(row):
+            return False
+        known = self.of(row.key)
+        return isinstance(known, PartitionMap) and row.upstream_offset < known.upstream_end
+
+    def now_incomplete(self, incomplete: Collection[PartitionKey]) -> None:
+        """A take-over may have written down more. It counts for the rows that are added from now on."""
+        self._incomplete = incomplete
+
+    def add(self, row: LedgerRow) -> None:
+        """A row that the ledger gained. One that is known already changes nothing."""
+        numbers = (row.upstream_offset, row.downstream_offset, row.record_count)
+        self._added.setdefault(row.key, array("q")).extend(numbers)
+        self._names.add((row.source_topic, row.partition))
+
+    def of(self, key: PartitionKey) -> Union[PartitionMap, str]:
+        """The partition's map, or the reason why there is none, a phrase."""
+        known = self._maps.get(key)
+        if key in self._triples or key in self._added:
+            known = self._maps[key] = self._built(key, known)
+        return known or self._absent(key)
+
+    def items(self) -> Mapping[PartitionKey, PartitionMap]:
+        """Every map there is."""
+        built = {key: self.of(key) for key in [*self._maps, *self._triples, *self._added]}
+        return {key: a_map for key, a_map in built.items() if isinstance(a_map, PartitionMap)}
+
+    def _built(self, key: PartitionKey, known: Union[PartitionMap, str, None]) -> Union[PartitionMap, str]:
+        # The map holds what its rows say, so they are not kept beside it.
+        own, added = self._triples.pop(key, array("q")), self._added.pop(key, array("q"))
+        where = f"{key.source_topic}-{key.partition}"
+        try:
+            if isinstance(known, str):
+                # Rows that contradict each other do so with any number of others.
+                return known
+            # First what was read, which is in order: among the added rows are mostly some that it has as well.
+            read = known or (PartitionMap.of_flat(own, where) if own else None)
+            built = read.extended(added, where) if read else PartitionMap.of_flat(added, where)
+            return replace(built, older=True) if key in self._incomplete else built
+        except StateError as error:
+            self.contradicted = True
+            return error.message
+
+    def _absent(self, key: PartitionKey) -> str:
+        if (key.source_topic, key.partition) in self._names:
+            return "the topic was created anew and nothing of it is copied yet"
+        return "nothing of this partition is copied yet"
+
+
+class Reads:
+    """When rows ask for the ledger to be read again, as others were taken back since.
+
+    The first ones behind a read may be of before it, and nothing tells them from those that a heal wrote right behind
+    it. They ask too, but not once more behind the read that rows asked for: a flow that is busy would read for ever.
+    """
+
+    def __init__(self) -> None:
+        self._asked = self._answers = False
+
+    def one_was_made(self) -> None:
+        """The ledger was read."""
+        self._answers, self._asked = self._asked, False
+
+    def ask_for_one_more(self, maps: FlowMaps, rows: Iterable[LedgerRow]) -> bool:
+        """Whether `rows` do, which the ledger gained since the last call, or since it was read."""
+        first, self._answers = self._answers, False
+        self._asked = not first and any(maps.takes_back(row) for row in rows)
+        return self._asked

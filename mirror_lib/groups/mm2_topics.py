@@ -1,0 +1,187 @@
+"""MirrorMaker 2's internal topics, kept as it keeps them: translations and maps in, records appended.
+
+Both are compacted, and their content is what was told last: it is read when a writer is made, so that a restart tells
+nothing twice and never goes back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import TopicPartition
+from mirror_lib.groups.mm2_format import (
+    Checkpoint,
+    PointSync,
+    decode_checkpoint,
+    decode_offset_sync,
+    encode_checkpoint,
+    encode_offset_sync,
+)
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.compacted_topic import InternalTopic
+from mirror_lib.ledger.intervals import BEFORE, INSIDE, PartitionMap
+from mirror_lib.topics.policy import policy_for
+
+RECORDS_AT_ONCE = 10_000
+
+# group, remote topic, partition
+_GroupPartition = Tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class CheckpointBook:
+    """The last checkpoint of each group and remote partition.
+
+    It forgets nothing, writes no tombstones, and is true once what it came with has been appended.
+    """
+
+    last: Mapping[_GroupPartition, Checkpoint]
+
+    @classmethod
+    def of(cls, records: Mapping[bytes, bytes]) -> CheckpointBook:
+        """From the last value of each key in the checkpoints topic. StateError where one cannot be read."""
+        checkpoints = [decode_checkpoint(key, value) for key, value in records.items()]
+        return cls({_key(checkpoint): checkpoint for checkpoint in checkpoints})
+
+    def emit(self, checkpoints: Iterable[Checkpoint]) -> Tuple[Tuple[Checkpoint, ...], CheckpointBook]:
+        """Those of `checkpoints` that say something new, and the book with them.
+
+        MirrorMaker emits the first one of a group and partition; then one whose upstream offset went back, since the
+        group was reset, or whose downstream offset advanced: it guesses low, and a fall may be a worse guess. Here a
+        translation is exact, so one that falls tells that what was told before is no longer true: the remote topic was
+        created anew or lost its tail, and readers of the old checkpoint would pass records.
+        """
+        last: Dict[_GroupPartition, Checkpoint] = dict(self.last)
+        emitted: List[Checkpoint] = []
+        for checkpoint in checkpoints:
+            before = last.get(_key(checkpoint))
+            if before is None or _says_more(before, checkpoint):
+                last[_key(checkpoint)] = checkpoint
+                emitted.append(checkpoint)
+        return tuple(emitted), CheckpointBook(last)
+
+
+def _key(checkpoint: Checkpoint) -> _GroupPartition:
+    return checkpoint.group, checkpoint.topic, checkpoint.partition
+
+
+def _says_more(before: Checkpoint, now: Checkpoint) -> bool:
+    return now.upstream_offset < before.upstream_offset or now.downstream_offset != before.downstream_offset
+
+
+@dataclass(frozen=True)
+class OffsetSyncBook:
+    """The last offset sync of each source partition, kept as a `CheckpointBook` is."""
+
+    last: Mapping[TopicPartition, PointSync]
+
+    @classmethod
+    def of(cls, records: Mapping[bytes, bytes]) -> OffsetSyncBook:
+        """From the last value of each key in the offset syncs topic. StateError where one cannot be read."""
+        syncs = [decode_offset_sync(key, value) for key, value in records.items()]
+        return cls({(sync.topic, sync.partition): sync for sync in syncs})
+
+    def emit(self, maps: Mapping[TopicPartition, PartitionMap]) -> Tuple[Iterator[PointSync], OffsetSyncBook]:
+        """Syncs that `maps`, by source partition, add to the book, and the book with them.
+
+        The first and the last record of each run, so that MirrorMaker's translation (the sync itself, or one past the
+        nearest before) never passes a record. Upstream offsets rise within a partition, because its store forgets all
+        syncs at one that falls. Only where the last sync is no longer true, since the remote topic was created anew or
+        lost its tail, all are given again behind the newest: the fall makes it forget. The syncs are made as they are
+        taken, for there may be two for every run of a ledger.
+        """
+        ends = {partition: _last_sync(partition, a_map) for partition, a_map in maps.items()}
+        known = {partition: sync for partition, sync in ends.items() if sync is not None}
+        syncs = chain.from_iterable(_new_syncs(p, maps[p], self.last.get(p), end) for p, end in known.items())
+        return syncs, OffsetSyncBook({**self.last, **known})
+
+
+def _new_syncs(
+    partition: TopicPartition, a_map: PartitionMap, told: Optional[PointSync], newest: PointSync
+) -> Iterator[PointSync]:
+    if told is not None and _still_true(told, a_map):
+        yield from _syncs(partition, a_map, told.upstream_offset + 1)
+        return
+    if told is not None:
+        yield newest
+    yield from _syncs(partition, a_map, 0)
+
+
+def _still_true(sync: PointSync, a_map: PartitionMap) -> bool:
+    place = a_map.to_downstream(sync.upstream_offset)
+    if place.kind == BEFORE:
+        # Not in the ledger, and not against it either.
+        return sync.downstream_offset < place.offset
+    return place.kind == INSIDE and place.offset == sync.downstream_offset
+
+
+def _syncs(partition: TopicPartition, a_map: PartitionMap, start: int) -> Iterator[PointSync]:
+    for upstream, downstream, count in a_map.runs_from(start):
+        if upstream >= start:
+            yield PointSync(*partition, upstream, downstream)
+        if count > 1:
+            yield PointSync(*partition, upstream + count - 1, downstream + count - 1)
+
+
+def _last_sync(partition: TopicPartition, a_map: PartitionMap) -> Optional[PointSync]:
+    run = a_map.last_run
+    return None if run is None else PointSync(*partition, run.upstream_end - 1, run.downstream_end - 1)
+
+
+class CheckpointWriter:
+    """Keeps `A.checkpoints.internal` on the target. Creates it where it is absent. Raises ClusterError, StateError."""
+
+    def __init__(self, flow: ReplicationFlow, target: KafkaCluster) -> None:
+        name = policy_for(flow).checkpoints_topic(flow.source.alias)
+        self._topic = InternalTopic(flow.target, name, flow.checkpoints_topic_replication_factor)
+        self._topic.ensure(target)
+        self._book = CheckpointBook.of(self._topic.latest())
+
+    def write(self, checkpoints: Iterable[Checkpoint]) -> int:
+        """Append those that say something new; how many these were."""
+        emitted, book = self._book.emit(checkpoints)
+        # The book only after the append: killed in between, the topic is read again.
+        _append(self._topic, [encode_checkpoint(each) for each in emitted])
+        self._book = book
+        return len(emitted)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._topic.close()
+
+
+class OffsetSyncWriter:
+    """Keeps MirrorMaker's offset-syncs topic, on the source or the target as the flow says."""
+
+    def __init__(self, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> None:
+        at_source = flow.offset_syncs_topic_location == "source"
+        here, other = (flow.source, flow.target) if at_source else (flow.target, flow.source)
+        name = policy_for(flow).offset_syncs_topic(other.alias)
+        self._topic = InternalTopic(here, name, flow.offset_syncs_topic_replication_factor)
+        self._topic.ensure(source if at_source else target)
+        self._book = OffsetSyncBook.of(self._topic.latest())
+
+    def write(self, maps: Mapping[TopicPartition, PartitionMap]) -> int:
+        """Append what `maps`, by source partition, say beyond what was told; how many records these were."""
+        syncs, book = self._book.emit(maps)
+        count = 0
+        while True:
+            some = [encode_offset_sync(sync) for sync in islice(syncs, RECORDS_AT_ONCE)]
+            if not some:
+                break
+            self._topic.append(some)
+            count += len(some)
+        self._book = book
+        return count
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._topic.close()
+
+
+def _append(topic: InternalTopic, records: List[Tuple[bytes, bytes]]) -> None:
+    for first in range(0, len(records), RECORDS_AT_ONCE):
+        topic.append(records[first : first + RECORDS_AT_ONCE])

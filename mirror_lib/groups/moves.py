@@ -1,0 +1,181 @@
+"""Moves of committed offsets: audit row, another look, commit. Moves in, the reasons of those not made out.
+
+Killed between row and commit, the row tells of a move that was not made; the next pass finds the offset that really
+stands there, sees its own row, and makes the move without a second row.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+from mirror_lib.facts import CommittedOffset, GroupCluster, TopicPartition
+from mirror_lib.groups.verdicts import UNTOLD
+from mirror_lib.ledger.group_offsets import GroupOffsetTable
+from mirror_lib.ledger.records import GroupOffset, MoveKey
+from mirror_lib.ledger.upkeep import Upkeep
+
+log = logging.getLogger(__name__)
+
+Reasons = Mapping[MoveKey, Optional[str]]
+Made = Mapping[TopicPartition, Optional[str]]
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+# How old may be what is known of where a group stands when it is moved. Kafka has no commit that is made only if the
+# offset is still the one that was seen.
+FRESH_SECONDS = 1.0
+LOOKED_AT_ONCE = 1000
+MOVED_MEANWHILE = "somebody else moved it meanwhile"
+ANOTHER_TOPIC = "the topic was deleted or created anew meanwhile"
+
+
+class GroupMover:
+    """Moves the groups of one flow, on either cluster. Reads the last moves when made; StateError if it cannot.
+
+    `shared`: other flows may move the same groups on the same topics; `others` holds their last moves. `upkeep` is told
+    of each append.
+    """
+
+    def __init__(
+        self,
+        table: GroupOffsetTable,
+        flow: str,
+        run_id: str,
+        shared: bool = False,
+        upkeep: Optional[Upkeep] = None,
+    ) -> None:
+        self._table = table
+        self._flow = flow
+        self._appends = 0
+        self.run_id = run_id
+        self._shared = shared
+        self._upkeep = upkeep
+        self.last: Dict[MoveKey, GroupOffset] = {}
+        self.others: Mapping[MoveKey, GroupOffset] = {}
+        # Of groups whose last move was not made, the one that put them where they stand; and for what it was read.
+        self.put: Dict[MoveKey, GroupOffset] = {}
+        self._put_read: Dict[MoveKey, Tuple[Optional[GroupOffset], int]] = {}
+        self._made: Set[MoveKey] = set()
+        self.read_last()
+
+    def read_last(self) -> None:
+        """Read the last moves again: other runs may have made some."""
+        self.last = dict(self._table.latest(self._flow))
+        if self._shared:
+            self.others = self._table.latest_of_others(self._flow)
+
+    def read_put(self, stands: Mapping[MoveKey, int]) -> bool:
+        """Read which moves put groups where they stand, their last one not being made. False if all is known."""
+        asked = {key: (self.last.get(key), offset) for key, offset in stands.items()}
+        asked = {key: each for key, each in asked.items() if self._put_read.get(key) != each}
+        if asked:
+            self.put.update(self._table.latest_to(self._flow, {key: offset for key, (_, offset) in asked.items()}))
+            self._put_read.update(asked)
+        return bool(asked)
+
+    def is_written(self, move: GroupOffset) -> bool:
+        """Whether the last row says this very move, and it may not have been made yet."""
+        return self.last.get(move.key) == move and move.key not in self._made
+
+    def move(
+        self,
+        moves: Sequence[GroupOffset],
+        cluster: GroupCluster,
+        own_rows: bool = False,
+        changed: Callable[[], Collection[str]] = tuple,
+    ) -> Reasons:
+        """Make `moves` on `cluster`: `None` where the group is there now, else why not. One refused stops no other.
+
+        With `own_rows` this run writes a row for each, also where another one did before it died or was refused.
+        `changed` names topics of the cluster that are no longer those for which the moves were decided on.
+        """
+        rows = [move for move in moves if own_rows or not self.is_written(move)]
+        if rows:
+            self._table.append(self._flow, rows, run_id=self.run_id, append_number=self._appends)
+            self._appends += 1
+            if self._upkeep is not None:
+                self._upkeep.committed()
+            self.last.update({row.key: row for row in rows})
+            self._made -= {row.key for row in rows}
+        reasons = {
+            (cluster.alias, group, *where): reason
+            for group, made in self._made_by_group(_by_group(moves), cluster, changed)
+            for where, reason in made.items()
+        }
+        self._made |= {key for key, reason in reasons.items() if reason is None}
+        return reasons
+
+    def _made_by_group(
+        self, moves: Mapping[str, Sequence[GroupOffset]], cluster: GroupCluster, changed: Callable[[], Collection[str]]
+    ) -> Iterator[Tuple[str, Made]]:
+        """Rows take time, and a process may sleep. Meanwhile others may have committed: groups are looked at again."""
+        waiting = list(moves)
+        stands: Mapping[str, Offsets] = {}
+        anew: Collection[str] = ()
+        until, looked = 0, 0.0
+        for at, group in enumerate(waiting):
+            if at >= until or time.monotonic() - looked >= FRESH_SECONDS:
+                # The topics first: to list them may take longer than what is known of a group stays fresh.
+                until, anew = at + LOOKED_AT_ONCE, changed()
+                looked, stands = time.monotonic(), cluster.committed_offsets(waiting[at:until])
+            own = {(move.topic, move.partition): move for move in moves[group]}
+            settled = _settled(own, stands.get(group), anew)
+            going = {where: move for where, move in own.items() if where not in settled}
+            made = {**settled, **_make(group, going, cluster, changed)}
+            refused = {f"{topic}-{partition}": why for (topic, partition), why in made.items() if why is not None}
+            if refused:
+                log.warning("%s: group %s was not moved on %s", cluster.alias, group, refused)
+            yield group, made
+
+
+def _settled(moves: Mapping[TopicPartition, GroupOffset], stands: Optional[Offsets], anew: Collection[str]) -> Made:
+    """Those of one group's moves that are not to be made from where it `stands` now: `None` where it is there."""
+    if stands is None:
+        return dict.fromkeys(moves, UNTOLD)
+    found = {where: stands[where].offset if where in stands else None for where in moves}
+    moved = {
+        where: None if found[where] == move.new_offset else MOVED_MEANWHILE
+        for where, move in moves.items()
+        if found[where] != move.previous_offset
+    }
+    return {**moved, **{where: ANOTHER_TOPIC for where in moves if where[0] in anew}}
+
+
+def _make(
+    group: str,
+    moves: Mapping[TopicPartition, GroupOffset],
+    cluster: GroupCluster,
+    changed: Callable[[], Collection[str]],
+) -> Made:
+    seen: Made = {}
+
+    def worth_repeating() -> bool:
+        # An order without an answer may be carried out, now or later, and the group may have gone on since.
+        nonlocal seen
+        anew = changed()
+        seen = _settled(moves, cluster.committed_offsets([group]).get(group), anew)
+        return len(seen) < len(moves) and not any(seen.values())
+
+    offsets = {
+        where: CommittedOffset(move.new_offset, move.metadata)
+        for where, move in moves.items()
+        if move.new_offset is not None
+    }
+    deleted = [where for where in moves if where not in offsets]
+    made: Dict[TopicPartition, Optional[str]] = {}
+    if offsets:
+        made.update(cluster.commit_offsets(group, offsets, worth_repeating))
+    if deleted:
+        made.update(cluster.delete_offsets(group, deleted, worth_repeating))
+    # What a broker refused stands where it stood, and its reason says more than silence.
+    told = {where: why for where, why in seen.items() if made[where] is not None and why != UNTOLD}
+    return {**made, **told}
+
+
+def _by_group(moves: Sequence[GroupOffset]) -> Mapping[str, List[GroupOffset]]:
+    groups: Dict[str, List[GroupOffset]] = defaultdict(list)
+    for move in moves:
+        groups[move.group].append(move)
+    return groups

@@ -1,0 +1,116 @@
+"""Positions of one cluster as positions of the other, for programs that keep offsets outside Kafka.
+
+`translate_positions` is the function behind `mirror translate-position`, for notebooks and jobs of your own.
+"""
+
+from __future__ import annotations
+
+from typing import List, Mapping, Optional, Sequence
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.groups.ahead import PositionsAhead
+from mirror_lib.groups.decisions import Decision, Known
+from mirror_lib.groups.map import FlowMaps
+from mirror_lib.groups.position_formats import TopicPosition
+from mirror_lib.groups.position_output import NOWHERE, TranslatedPosition, unchanged
+from mirror_lib.groups.range_look import RangeLook
+from mirror_lib.groups.survey import Pair, Survey, pairs_of
+from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
+from mirror_lib.kafka.admin import clusters_of
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.takeovers import TakeoverTable
+from mirror_lib.topics.plan import select_topics
+
+READER = "reader"
+NO_OFFSET = untranslatable("where records are placed anew an end of one log stands for no place in another")
+NOTHING_COPIED = untranslatable("nothing of this partition is copied yet")
+
+
+def placed_positions(
+    placed: RangeLook, positions: Sequence[TopicPosition], there: Cluster, direction: str
+) -> List[TranslatedPosition]:
+    """The answers, by the partitions of the cluster `there`; those without one come first. `placed` has its pairs.
+
+    Raises ClusterError, StateError; RefusedError where a partition is given twice, as no one reader is at two places.
+    """
+    told = [each for each in positions if not each.symbolic]
+    offsets = {(each.topic, each.partition): CommittedOffset(each.offset) for each in told}
+    if len(offsets) < len(told):
+        raise RefusedError(
+            "a partition is given twice, and records of several partitions lie in one: a place is one reader's",
+            "give the positions of each reader by themselves",
+        )
+    found = placed.with_logs(Survey({}, {READER: offsets}, {READER: {}}, {}, {}), there, None)
+    decisions = placed.decide(found, Known(FlowMaps({}), {}, there.alias, direction), PositionsAhead())
+    return [
+        *(_unanswered(each, NO_OFFSET) for each in positions if each.symbolic),
+        *(_unanswered(each, NOTHING_COPIED) for each in told if not placed.leads((each.topic, each.partition))),
+        *map(_answer, decisions),
+    ]
+
+
+def _answer(decision: Decision) -> TranslatedPosition:
+    made = decision.translation
+    where = (*decision.here, decision.position.offset)
+    return TranslatedPosition(*where, decision.there[0], made.new_offset, made.verdict, decision.there[1])
+
+
+def _unanswered(position: TopicPosition, verdict: str) -> TranslatedPosition:
+    return TranslatedPosition(position.topic, position.partition, position.offset, NOWHERE, None, verdict)
+
+
+def translate_positions(
+    spark: SparkSession,
+    config: MirrorConfig,
+    flow: ReplicationFlow,
+    positions: Sequence[TopicPosition],
+    reverse: bool = False,
+) -> List[TranslatedPosition]:
+    """Where whoever reads `positions` next on the source goes on on the remote topics; with `reverse` the other way.
+
+    An answer for each position, in their order. Of topics whose records are placed anew all positions are taken for one
+    reader's, and behind the others there is an answer for each partition that it goes on at. Changes nothing. Raises
+    ClusterError, StateError, RefusedError.
+    """
+    direction = TO_UPSTREAM if reverse else TO_DOWNSTREAM
+    placed = RangeLook(spark, config.state, flow, direction) if flow.places_anew else None
+    with clusters_of(flow) as (source, target):
+        topics = source.topics(), target.topics()
+        pairs, there = pairs_of(flow, config.flows, *topics, direction), source if reverse else target
+        answers: List[TranslatedPosition] = []
+        if placed is not None:
+            placed.refresh()
+            pairs = placed.pairs(pairs, select_topics(flow, topics[0], config.flows)[0], *topics)
+            own = [position for position in positions if placed.owns((position.topic, position.partition))]
+            answers = placed_positions(placed, own, there, direction)
+            positions = [position for position in positions if position not in own]
+        asked = [pairs[at] for at in {(p.topic, p.partition) for p in positions} if at in pairs]
+        logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")
+    triples = OffsetSyncTable(spark, config.state).triples(flow.name)
+    # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
+    maps = FlowMaps(triples, TakeoverTable(spark, config.state).incomplete(flow.name))
+    kept = [_translated(each, pairs.get((each.topic, each.partition)), maps, direction, logs) for each in positions]
+    return [*kept, *answers]
+
+
+def _translated(
+    position: TopicPosition,
+    pair: Optional[Pair],
+    maps: FlowMaps,
+    direction: str,
+    logs: Mapping[TopicPartition, OffsetRange],
+) -> TranslatedPosition:
+    where = (position.topic, position.partition, position.offset)
+    if pair is None:
+        return TranslatedPosition(*where, NOWHERE, None, untranslatable("the flow copies no such partition"))
+    if position.symbolic:
+        return unchanged(position, pair.there[0])
+    known = GroupPosition(
+        CommittedOffset(position.offset), direction, pair.missing or maps.of(pair.key), logs.get(pair.there)
+    )
+    found = translate(known)
+    return TranslatedPosition(*where, pair.there[0], found.new_offset, found.verdict)

@@ -1,0 +1,342 @@
+"""Groups of flows that place records anew: positions and the ledger's ranges in, a decision for each partition of the
+other cluster out. Pure but for memory.
+
+A range says that records of a source partition, from one upstream offset to another, lie somewhere between two
+downstream offsets of a remote partition. So in a remote partition a group goes on where the first range begins of which
+it has not read all, of any source partition: what it has not read lies behind that place, and some that it has read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.groups.ahead import PositionsAhead
+from mirror_lib.groups.decisions import UNTOLD, Decision, Known, facts_of, is_told
+from mirror_lib.groups.survey import Survey
+from mirror_lib.groups.verdicts import Translation, translate_to, untranslatable
+from mirror_lib.ledger.intervals import BEFORE, BEYOND, GAP, Place
+from mirror_lib.ledger.records import NO_PARTITION, LedgerRow
+from mirror_lib.topics.policy import remote_topics
+
+Positions = Mapping[TopicPartition, CommittedOffset]
+Topics = Mapping[str, TopicDescription]
+NO_LEADER = "the other cluster's partition has no leader now"
+
+
+class Span(NamedTuple):
+    """What the ledger speaks of in one log: from its first offset to before its last."""
+
+    begin: int
+    end: int
+
+    def with_(self, begin: int, end: int) -> Span:
+        """Both, and what lies between them."""
+        return Span(min(self.begin, begin), max(self.end, end))
+
+
+class Identity(NamedTuple):
+    """A partition of the topic with this id."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def place(self) -> TopicPartition:
+        """(topic, partition)."""
+        return self.topic, self.partition
+
+
+class _Steps(NamedTuple):
+    """Ends of ranges in one log, in order, each with the lowest place in the other one that a range has which ends
+    there or later; and their starts, each with the highest place of those that start there or before."""
+
+    ends: Sequence[int]
+    lowest: Sequence[int]
+    starts: Sequence[int]
+    highest: Sequence[int]
+
+    @classmethod
+    def of(cls, ranges: Iterable[Tuple[int, int, int, int]]) -> _Steps:
+        """Of (start, end, other start, other end)."""
+        by_end, by_start = sorted((end, to) for _, end, to, _ in ranges), sorted((at, to) for at, _, _, to in ranges)
+        lowest = list(accumulate((to for _, to in reversed(by_end)), min))[::-1]
+        highest = list(accumulate((to for _, to in by_start), max))
+        return cls([end for end, _ in by_end], lowest, [at for at, _ in by_start], highest)
+
+    def unread(self, offset: int) -> Optional[int]:
+        """Behind which place all lies that is not before `offset` here; `None` where there is nothing."""
+        at = bisect_right(self.ends, offset)
+        return self.lowest[at] if at < len(self.ends) else None
+
+    def read(self, offset: int) -> Optional[int]:
+        """Before which place all lies that is before `offset` here; `None` where there is nothing."""
+        at = bisect_left(self.starts, offset)
+        return self.highest[at - 1] if at else None
+
+
+class PairRanges:
+    """The ranges of one source and one remote partition, in any order: they may repeat or overlap. Grows by `add`."""
+
+    def __init__(self) -> None:
+        self._ranges: Set[Tuple[int, int, int, int]] = set()
+        self._steps: Optional[Tuple[_Steps, _Steps]] = None
+
+    def add(self, upstream: Span, downstream: Span) -> None:
+        """One more. One that is known changes nothing."""
+        self._ranges.add((*upstream, *downstream))
+        self._steps = None
+
+    def _both(self) -> Tuple[_Steps, _Steps]:
+        if self._steps is None:
+            self._steps = _Steps.of(self._ranges), _Steps.of([(*each[2:], *each[:2]) for each in self._ranges])
+        return self._steps
+
+    @property
+    def to_downstream(self) -> _Steps:
+        """By upstream offsets."""
+        return self._both()[0]
+
+    @property
+    def to_upstream(self) -> _Steps:
+        """By downstream offsets."""
+        return self._both()[1]
+
+
+class FlowRanges:
+    """The range rows of a flow's ledger. Grows by `add`, in any order."""
+
+    def __init__(self) -> None:
+        self.pairs: Dict[Tuple[Identity, Identity], PairRanges] = {}
+        self.sources: Dict[Identity, Span] = {}
+        self.remotes: Dict[Identity, Span] = {}
+
+    def add(self, row: LedgerRow) -> None:
+        """A range row. One that is known already changes nothing."""
+        assert row.upstream_until is not None and row.downstream_until is not None and row.remote_partition is not None
+        source = Identity(row.source_topic, row.source_topic_id, row.partition)
+        remote = Identity(row.remote_topic, row.remote_topic_id, row.remote_partition)
+        upstream = Span(row.upstream_offset, row.upstream_until)
+        downstream = Span(row.downstream_offset, row.downstream_until)
+        if source.partition != NO_PARTITION:
+            self.sources[source] = self.sources.get(source, upstream).with_(*upstream)
+        if remote.partition != NO_PARTITION:
+            self.remotes[remote] = self.remotes.get(remote, downstream).with_(*downstream)
+        if NO_PARTITION not in (source.partition, remote.partition):
+            self.pairs.setdefault((source, remote), PairRanges()).add(upstream, downstream)
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """A flow's ranges, as far as they are of the topics that both clusters have now. `sources`: which source partitions
+    each remote partition may hold records of; `ranges`: of those that it does. `faults` say why a remote partition has
+    no history."""
+
+    sources: Mapping[TopicPartition, Sequence[TopicPartition]] = field(default_factory=dict)
+    ranges: Mapping[Tuple[TopicPartition, TopicPartition], PairRanges] = field(default_factory=dict)
+    upstream: Mapping[TopicPartition, Span] = field(default_factory=dict)
+    downstream: Mapping[TopicPartition, Span] = field(default_factory=dict)
+    faults: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    @cached_property
+    def remotes(self) -> Mapping[TopicPartition, Sequence[TopicPartition]]:
+        """`sources` by source partition."""
+        found: Dict[TopicPartition, List[TopicPartition]] = {}
+        for remote, sources in sorted(self.sources.items()):
+            for at in sources:
+                found.setdefault(at, []).append(remote)
+        return found
+
+    def steps_there(self, sources: Iterable[TopicPartition], remote: TopicPartition) -> Dict[TopicPartition, _Steps]:
+        """From each of `sources` that has records in `remote`."""
+        return {at: self.ranges[at, remote].to_downstream for at in sources if (at, remote) in self.ranges}
+
+    def steps_back(self, remotes: Iterable[TopicPartition], source: TopicPartition) -> Dict[TopicPartition, _Steps]:
+        """From each of `remotes` that has records of `source`."""
+        return {at: self.ranges[source, at].to_upstream for at in remotes if (source, at) in self.ranges}
+
+    def copied(self, source: TopicPartition) -> Span:
+        """What is copied of a source partition; nothing where the ledger does not speak of it."""
+        return self.upstream.get(source, Span(0, 0))
+
+
+def feeds_of(flow: ReplicationFlow, ranges: FlowRanges, source: Topics, target: Topics, names: Sequence[str]) -> Feeds:
+    """The ranges of the source topics `names` and of their remote topics."""
+    same_number = flow.change is not None and flow.change.keeps_partitions
+    into: Dict[str, List[str]] = {}
+    for name in names:
+        for remote in remote_topics(flow, name):
+            into.setdefault(remote, []).append(name)
+    sources: Dict[TopicPartition, Sequence[TopicPartition]] = {}
+    faults: Dict[TopicPartition, str] = {}
+    for remote, number in sorted({each.place for each in ranges.remotes}):
+        fed_by = [(name, n) for name in into.get(remote, []) for n in range(source[name].partitions)]
+        own = [at for at in fed_by if not same_number or at[1] == number]
+        if own:
+            sources[remote, number] = own
+        fault = _fault(ranges, source, target, remote, into.get(remote, []))
+        if fault is not None:
+            faults[remote, number] = fault
+    here = {each: each.place for each in ranges.sources if _is_present(each, source)}
+    there = {each: each.place for each in ranges.remotes if _is_present(each, target)}
+    return Feeds(
+        sources,
+        {
+            (here[one], there[other]): each
+            for (one, other), each in ranges.pairs.items()
+            if one in here and other in there
+        },
+        {place: ranges.sources[each] for each, place in here.items()},
+        {place: ranges.remotes[each] for each, place in there.items()},
+        faults,
+    )
+
+
+def _is_present(each: Identity, topics: Topics) -> bool:
+    return each.topic in topics and topics[each.topic].topic_id == each.topic_id
+
+
+def _fault(ranges: FlowRanges, source: Topics, target: Topics, remote: str, names: Sequence[str]) -> Optional[str]:
+    if not any(each.topic == remote and _is_present(each, target) for each in ranges.remotes):
+        return f"{remote} is not the topic that was copied into"
+    for name in names:
+        present = [_is_present(each, source) for each in ranges.sources if each.topic == name]
+        if present and not any(present):
+            return f"{name} was created anew and nothing of it is copied yet"
+    return None
+
+
+def decide_there(found: Survey, known: Known, feeds: Feeds, ahead: PositionsAhead) -> List[Decision]:
+    """A decision for each group and remote partition that may hold records of a topic that the group reads."""
+    decisions: List[Decision] = []
+    for group, positions in sorted(found.positions.items()):
+        own = {at: ahead.reached((group, *at), each, feeds.copied(at).end) for at, each in positions.items()}
+        for remote, read in _read(own, feeds.sources):
+            steps = feeds.steps_there(read, remote)
+            place = place_there(remote, read, found.logs.get(remote), feeds)
+            decisions.append(_decision(group, (_holds_back(read, steps), remote), own, place, found, known))
+    return decisions
+
+
+def place_there(
+    remote: TopicPartition, read: Mapping[TopicPartition, int], log: Optional[OffsetRange], feeds: Feeds
+) -> Union[Place, str]:
+    """The first place on the remote log behind which all lies that was not read, or a phrase on why there is none.
+    `read` are the next offsets of source partitions."""
+    fault = feeds.faults.get(remote)
+    if fault is not None:
+        return fault
+    without = [at for at in feeds.sources[remote] if at not in read and (at, remote) in feeds.ranges]
+    if without:
+        return f"there is no position on {_name(without[0])}, whose records lie there too"
+    if log is None:
+        return NO_LEADER
+    span = feeds.downstream[remote]
+    before = [at for at in sorted(read) if read[at] < feeds.copied(at).begin]
+    if before and span.begin > log.log_start:
+        # What lies there may be copies of what it has not read.
+        return f"the group has not read all that lies before what this ledger knows of {_name(before[0])}"
+    steps = feeds.steps_there(read, remote)
+    stands = _lowest((each.unread(read[at]) for at, each in steps.items()), span.end)
+    furthest = _highest((each.read(read[at]) for at, each in steps.items()), stands)
+    beyond_by = max(max(0, offset - feeds.copied(at).end) for at, offset in read.items())
+    return Place(BEYOND if beyond_by else BEFORE if before else GAP, stands, furthest, stands, beyond_by)
+
+
+def decide_back(found: Survey, known: Known, feeds: Feeds) -> List[Decision]:
+    """A decision for each group and source partition of which records may lie where the group reads."""
+    decisions: List[Decision] = []
+    for group, own in sorted(found.positions.items()):
+        for source, read in _read(own, feeds.remotes):
+            steps = feeds.steps_back(read, source)
+            place = place_back(source, read, found.logs.get(source), feeds)
+            decisions.append(_decision(group, (_holds_back(read, steps), source), own, place, found, known))
+    return decisions
+
+
+def _read(
+    own: Positions, feeding: Mapping[TopicPartition, Iterable[TopicPartition]]
+) -> Iterator[Tuple[TopicPartition, Dict[TopicPartition, int]]]:
+    """Each partition that has records of one that a group reads, with the group's next offsets in those."""
+    for partition in sorted(feeding):
+        read = {at: own[at].offset for at in feeding[partition] if at in own}
+        if read:
+            yield partition, read
+
+
+def place_back(
+    source: TopicPartition, read: Mapping[TopicPartition, int], log: Optional[OffsetRange], feeds: Feeds
+) -> Union[Place, str]:
+    """The last place on the source's log before which all was read, or a phrase on why there is none. `read` are the
+    next offsets of remote partitions.
+
+    In a remote topic a record of a source partition may lie on any partition, so the one that is furthest behind
+    decides. A remote topic of which the group reads nothing has none of its own: each has all records.
+    """
+    topics = {topic for topic, _ in read}
+    remotes = [at for at in feeds.remotes[source] if at[0] in topics]
+    faults = [feeds.faults[at] for at in remotes if at in feeds.faults]
+    if faults:
+        return faults[0]
+    without = [at for at in remotes if at not in read and (source, at) in feeds.ranges]
+    if without:
+        return f"there is no position on {_name(without[0])}, where its records may lie too"
+    before = [at for at in sorted(read) if read[at] < feeds.downstream[at].begin]
+    if before:
+        return f"{_name(before[0])} was not read up to where this ledger begins"
+    if log is None:
+        return NO_LEADER
+    steps = feeds.steps_back(read, source)
+    stands = _lowest((each.unread(read[at]) for at, each in steps.items()), feeds.copied(source).end)
+    furthest = _highest((each.read(read[at]) for at, each in steps.items()), stands)
+    if any(offset > feeds.downstream[at].end for at, offset in read.items()):
+        # What lies there is not in the ledger yet, and may be any record that comes next.
+        furthest = max(furthest, log.end)
+    return Place(GAP, stands, furthest, stands)
+
+
+def _lowest(places: Iterable[Optional[int]], otherwise: int) -> int:
+    return min((each for each in places if each is not None), default=otherwise)
+
+
+def _highest(places: Iterable[Optional[int]], at_least: int) -> int:
+    return max(each for each in (*places, at_least) if each is not None)
+
+
+def _holds_back(read: Mapping[TopicPartition, int], steps: Mapping[TopicPartition, _Steps]) -> TopicPartition:
+    """The partition that holds the others back. It stands for them in tables and in the audit."""
+
+    def bound(at: TopicPartition) -> Tuple[bool, int]:
+        found = steps[at].unread(read[at]) if at in steps else None
+        return found is None, found or 0
+
+    return min(sorted(read), key=bound)
+
+
+def _decision(
+    group: str,
+    ends: Tuple[TopicPartition, TopicPartition],
+    own: Positions,
+    place: Union[Place, str],
+    found: Survey,
+    known: Known,
+) -> Decision:
+    """The decision on a group whose positions are `own`, from the first of `ends` to `place` on the second, or a phrase
+    on why there is none."""
+    here, there = ends
+    # By ranges the earliest place is given, so a later one that is lower says nothing of a log that lost its tail.
+    facts = replace(facts_of(group, own[here], "", there, found, known), only_ours=False)
+    if not is_told(group, found):
+        place = UNTOLD
+    made = Translation(untranslatable(place)) if isinstance(place, str) else translate_to(place, facts, known.rules)
+    return Decision(group, here, there, own[here], facts.present, made)
+
+
+def _name(at: TopicPartition) -> str:
+    return f"{at[0]}-{at[1]}"

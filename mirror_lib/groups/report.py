@@ -1,0 +1,81 @@
+"""Decisions and their outcomes in, the lines and JSON of `mirror groups plan` out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence
+
+from mirror_lib.columns import aligned
+from mirror_lib.groups.decisions import Decision, verdict_counts
+from mirror_lib.text import counted
+
+# Columns of the table, and what stands in one that has nothing to say.
+_HEADER = ("GROUP", "FROM", "AT", "GOES TO", "AT", "PRESENT", "RE-READ", "VERDICT", "ACTION")
+_RIGHT = ("AT", "PRESENT", "RE-READ")
+_NOTHING = {"PRESENT": {"-"}, "RE-READ": {"-", "0"}}
+
+
+@dataclass(frozen=True)
+class PlannedMove:
+    """One row of the table: a decision, and what was or would be done about it."""
+
+    decision: Decision
+    action: str
+
+
+def would(decision: Decision) -> str:
+    """What executing would do about `decision`, in a word or two."""
+    if decision.translation.commit:
+        return "commit"
+    return "none: stands there" if decision.stands_there else "none"
+
+
+def plan_lines(moves: Sequence[PlannedMove]) -> List[str]:
+    """A header and one line for each group and partition; `-` where there is nothing to say.
+
+    So that a row fits a terminal, PRESENT and RE-READ are there only where some row has one.
+    """
+    rows = [_cells(move) for move in moves]
+    columns = zip(_HEADER, zip(*rows))
+    told = [i for i, (name, cells) in enumerate(columns) if not set(cells) <= _NOTHING.get(name, set())]
+    shown = [[row[i] for i in told] for row in (_HEADER, *rows)]
+    return aligned(shown, right=[at for at, i in enumerate(told) if _HEADER[i] in _RIGHT])
+
+
+def _cells(move: PlannedMove) -> List[str]:
+    decision, translation = move.decision, move.decision.translation
+    present = None if decision.present is None else decision.present.offset
+    numbers = (translation.new_offset, present, translation.reread)
+    new, at_present, reread = ("-" if number is None else str(number) for number in numbers)
+    (topic, number), (to_topic, to_number) = decision.here, decision.there
+    where = [f"{topic}-{number}", str(decision.position.offset), f"{to_topic}-{to_number}"]
+    return [decision.group, *where, new, at_present, reread, translation.verdict, move.action]
+
+
+def plan_json(move: PlannedMove) -> Dict[str, object]:
+    """One row as a JSON document, null where there is nothing to say."""
+    decision, translation = move.decision, move.decision.translation
+    present: Optional[int] = None if decision.present is None else decision.present.offset
+    return {
+        "group": decision.group,
+        "topic": decision.here[0],
+        "partition": decision.here[1],
+        "offset": decision.position.offset,
+        "to_topic": decision.there[0],
+        "to_partition": decision.there[1],
+        "to_offset": translation.new_offset,
+        "present_offset": present,
+        "re_read": translation.reread,
+        "lost": translation.lost,
+        "verdict": translation.verdict,
+        "action": move.action,
+    }
+
+
+def summary(moves: Sequence[PlannedMove]) -> str:
+    """One closing sentence: how many positions, by verdict."""
+    if not moves:
+        return "no group has a committed offset on a topic of this flow"
+    counts = verdict_counts(move.decision for move in moves)
+    listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    return f"{counted(len(moves), 'position')}: {listed}"

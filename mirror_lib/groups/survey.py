@@ -1,0 +1,108 @@
+"""What groups committed on one cluster and how things stand on the other: two clusters in, frozen facts out.
+
+Changes nothing. `TO_DOWNSTREAM` looks from the source at the remote topics, `TO_UPSTREAM` the other way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Protocol, Sequence
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import (
+    Cluster,
+    CommittedOffset,
+    ConsumerGroup,
+    GroupCluster,
+    OffsetRange,
+    TopicDescription,
+    TopicPartition,
+)
+from mirror_lib.groups.verdicts import TO_DOWNSTREAM
+from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.topics.filters import group_filter_for
+from mirror_lib.topics.plan import select_topics
+
+Committed = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
+class TranslatedCluster(Cluster, GroupCluster, Protocol):
+    """A cluster that tells of topics and of groups."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One partition of a flow: `here` is where positions are read, `there` where they are translated to.
+
+    `missing` says why there is nothing to translate to, a phrase.
+    """
+
+    here: TopicPartition
+    there: TopicPartition
+    key: PartitionKey
+    missing: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Positions on partitions of the flow, by group, and the other side of each.
+
+    `logs` lacks partitions without a leader, `present` and `groups` what does not exist there. `untold`: groups whose
+    positions are not known, since their coordinators gave no answer.
+    """
+
+    pairs: Mapping[TopicPartition, Pair]
+    positions: Committed
+    present: Committed
+    groups: Mapping[str, ConsumerGroup]
+    logs: Mapping[TopicPartition, OffsetRange]
+    untold: Sequence[str] = ()
+
+
+def pairs_of(
+    flow: ReplicationFlow,
+    flows: Sequence[ReplicationFlow],
+    source_topics: Mapping[str, TopicDescription],
+    target_topics: Mapping[str, TopicDescription],
+    direction: str,
+) -> Mapping[TopicPartition, Pair]:
+    """The partitions of `flow` by the one where positions are read. Pure."""
+    selected, _ = select_topics(flow, source_topics, flows)
+    pairs: Dict[TopicPartition, Pair] = {}
+    for name, remote_name in selected.items():
+        source, remote = source_topics[name], target_topics.get(remote_name)
+        for number in range(source.partitions):
+            missing = None if remote and number < remote.partitions else f"{remote_name}-{number} does not exist yet"
+            key = PartitionKey(source.topic_id, remote.topic_id if remote else "", name, number)
+            ends = ((name, number), (remote_name, number))
+            here, there = ends if direction == TO_DOWNSTREAM else ends[::-1]
+            pairs[here] = Pair(here, there, key, missing)
+    return pairs
+
+
+def of_topic(pairs: Mapping[TopicPartition, Pair], topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
+    """Those of `topic`, a name on either side; all where none is given."""
+    return {here: pair for here, pair in pairs.items() if topic in (None, here[0], pair.there[0])}
+
+
+def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str] = None) -> List[str]:
+    """The groups of `here` that `flow` translates, sorted; only `wanted` where it is given."""
+    chosen = group_filter_for(flow)
+    return [name for name in here.group_names() if wanted in (None, name) and chosen.why_not(name) is None]
+
+
+def survey(
+    pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: GroupCluster, there: TranslatedCluster
+) -> Survey:
+    """Ask both clusters about `groups` on `pairs`."""
+    committed = here.committed_offsets(groups)
+    positions = {
+        group: {at: position for at, position in offsets.items() if at in pairs} for group, offsets in committed.items()
+    }
+    positions = {group: offsets for group, offsets in positions.items() if offsets}
+    # The ends first: what a group reads there in the meantime lies beyond them at most.
+    wanted = sorted({pairs[at].there for offsets in positions.values() for at in offsets if not pairs[at].missing})
+    logs = there.offsets(wanted, "read_uncommitted")
+    found = there.describe_groups(list(positions))
+    untold = [group for group in groups if group not in committed]
+    return Survey(pairs, positions, there.committed_offsets(list(positions)), found, logs, untold)

@@ -1,0 +1,292 @@
+"""One flow's translation in one driver's life: look at both clusters, decide, write down, move groups, tell of it.
+
+Order of effects in a pass: audit rows, commits on the target, checkpoints. Killed anywhere, the next pass sees what
+really stands on both clusters and goes on; a pass that finds nothing new writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
+from mirror_lib.groups.ahead import PositionsAhead
+from mirror_lib.groups.decisions import Decision, Known, decide, stuck_before_a_move
+from mirror_lib.groups.map import FlowMaps, Reads
+from mirror_lib.groups.mm2_format import Checkpoint
+from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter
+from mirror_lib.groups.moves import GroupMover
+from mirror_lib.groups.range_look import RangeLook
+from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
+from mirror_lib.groups.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
+from mirror_lib.ledger.incidents import IncidentTable
+from mirror_lib.ledger.intervals import Numbers, PartitionMap
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
+from mirror_lib.ledger.tables import RunTable
+from mirror_lib.ledger.takeovers import TakeoverTable
+from mirror_lib.ledger.upkeep import Upkeep
+from mirror_lib.topics.plan import select_topics
+
+Triples = Mapping[PartitionKey, Numbers]
+
+log = logging.getLogger(__name__)
+
+# How long the end of a translation waits for the table of moves to be merged; what is not done is done another time.
+UPKEEP_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One decision and what became of it: `done` says so in a word or two for a table."""
+
+    decision: Decision
+    done: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a command is limited to; `None` is no limit. A topic may be named as on either cluster."""
+
+    group: Optional[str] = None
+    topic: Optional[str] = None
+
+
+class FlowTranslation:
+    """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the last moves when it is made.
+
+    `ledger_read` gives the ledger's triples, which were asked for before; the first look takes them.
+    Raises ClusterError and StateError, here and in every method; the next pass mends what was left half done. Raises
+    RefusedError where one of the clusters is not that of the flow's last run.
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: ReplicationFlow,
+        spark: SparkSession,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        direction: str = TO_DOWNSTREAM,
+        ledger_read: Optional[Callable[[], Triples]] = None,
+    ) -> None:
+        RunTable(spark, config.state).same_clusters(flow.name, (source.cluster_id(), target.cluster_id()))
+        self.flow = flow
+        self.run_id = uuid.uuid4().hex
+        self._flows = config.flows
+        self._source, self._target = source, target
+        self._direction = direction
+        self._here, self._there = (source, target) if direction == TO_DOWNSTREAM else (target, source)
+        self._ledger = OffsetSyncTable(spark, config.state)
+        self._incidents = IncidentTable(spark, config.state)
+        self._takeovers = TakeoverTable(spark, config.state)
+        self._ledger_read = ledger_read
+        self._maps: Optional[FlowMaps] = None
+        self._reads = Reads()
+        self._pairs: Mapping[TopicPartition, Pair] = {}
+        self._topics: Mapping[str, TopicDescription] = {}
+        moves = GroupOffsetTable(spark, config.state)
+        self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
+        self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics, self._upkeep)
+        self._ahead = PositionsAhead()
+        self._placed = RangeLook(spark, config.state, flow, direction) if flow.places_anew else None
+        self._checkpoints: Optional[CheckpointWriter] = None
+        self._offset_syncs: Optional[OffsetSyncWriter] = None
+        self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
+        self._groups: Sequence[str] = ()
+        self._unlisted: Sequence[str] = ()
+        self._groups_listed_at: Optional[float] = None
+
+    def close(self) -> None:
+        """Drop the connections to the internal topics, and let what keeps the table of moves small come to its end."""
+        self._upkeep.wait(UPKEEP_SECONDS)
+        for writer in (self._checkpoints, self._offset_syncs):
+            if writer is not None:
+                writer.close()
+
+    def read_anew(self) -> None:
+        """Read what others may have changed: the last moves now; ledger and groups at the next look."""
+        self.read_ledger_anew()
+        self._mover.read_last()
+        self._groups_listed_at = None
+
+    def read_ledger_anew(self) -> None:
+        """Read the ledger alone, at the next look: it gained more rows than are worth adding one by one."""
+        self._maps = None
+        if self._placed is not None:
+            self._placed.forget()
+
+    def ledger_is(self, triples: Triples) -> None:
+        """What the ledger's triples are now, for the next look."""
+        self.read_ledger_anew()
+        self._ledger_read = lambda: triples
+
+    def add_rows(self, rows: Sequence[LedgerRow]) -> None:
+        """Rows that the ledger gained. What is not read yet has them already when it is."""
+        if self._placed is not None:
+            self._placed.add(row for row in rows if row.is_range)
+        rows, maps = [row for row in rows if row.remote_partition is None], self._maps
+        if maps is None:
+            return
+        if self._reads.ask_for_one_more(maps, rows):
+            self._maps = None
+            return
+        if any(maps.is_new(row) for row in rows):
+            maps.now_incomplete(self._takeovers.incomplete(self.flow.name))
+        for row in rows:
+            maps.add(row)
+
+    def _ledger_maps(self) -> FlowMaps:
+        if self._maps is None:
+            begun, self._ledger_read = self._ledger_read, None
+            triples = begun() if begun is not None else self._ledger.triples(self.flow.name)
+            # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
+            incomplete = self._takeovers.incomplete(self.flow.name)
+            self._maps = FlowMaps(triples, incomplete)
+            self._reads.one_was_made()
+        return self._maps
+
+    def look(self, selection: Selection = Selection()) -> Survey:
+        """Where the groups stand now. Lists groups anew every `refresh.groups.interval.seconds`."""
+        # The ledger first: what it says of the remote logs is then on them when they are looked at.
+        self._ledger_maps()
+        if self._placed is not None:
+            self._placed.refresh()
+        self._pairs = self._listed_pairs(selection.topic)
+        found = survey(self._pairs, self._group_names(selection.group), self._here, self._there)
+        return found if self._placed is None else self._placed.with_logs(found, self._there, selection.topic)
+
+    def untold(self, found: Survey) -> List[str]:
+        """A sentence for each group of which it is not known where it stands, and each broker that may have more."""
+        alias = self._here.alias
+        groups = [f"group {group}: its coordinator on {alias} does not tell where it stands" for group in found.untold]
+        return [*groups, *(f"broker {each} of {alias} does not list its groups" for each in self._unlisted)]
+
+    def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
+        """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""
+        decisions = self._decide(found, rules)
+        if self._ledger_maps().contradicted:
+            # Rows may have been taken back since they were read: a remote log that lost its tail.
+            self._maps = None
+            decisions = self._decide(found, rules)
+        strangers = {_standing(each) for each in decisions if self._may_be_moved_by_others(each)}
+        if strangers - self._strangers:
+            # Perhaps nobody works there: another run of this product, or a command, moved the group. Or another flow
+            # did, whose it is then.
+            self._mover.read_last()
+            decisions = self._decide(found, rules)
+        self._strangers = strangers
+        # Whose records lie lower by now may have been put there by the move before the last.
+        learned = self._mover.read_put(stuck_before_a_move(decisions, self._mover.last, self._there.alias))
+        return self._decide(found, rules) if learned else decisions
+
+    def _may_be_moved_by_others(self, decision: Decision) -> bool:
+        if decision.translation.verdict == ACTIVE:
+            return True
+        if not self.flow.shared_remote_topics or not decision.translation.commit or decision.present is None:
+            return False
+        last = self._mover.last.get(decision.key(self._there.alias))
+        return last is None or decision.present.offset not in (last.new_offset, last.previous_offset)
+
+    def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
+        mover = self._mover
+        moves = (mover.others, mover.put)
+        known = Known(self._ledger_maps(), mover.last, self._there.alias, self._direction, rules, *moves)
+        decided = decide if self._placed is None else self._placed.decide
+        return decided(found, known, self._ahead)
+
+    def execute(self, decisions: Sequence[Decision], own_rows: bool = False) -> List[Outcome]:
+        """Write down and make the moves that were decided on; one refused stops no other.
+
+        `own_rows`: every move gets a row of this run, so that it can be undone by this run's name.
+        """
+        alias = self._there.alias
+        going = [each for each in decisions if each.translation.commit]
+        lost = [each for each in going if each.translation.lost and not self._mover.is_written(each.move(alias))]
+        if lost:
+            self._incidents.append(self.flow.name, [_incident(each) for each in lost], run_id=self.run_id, batch_id=-1)
+        moves = [each.move(alias) for each in going]
+        reasons = self._mover.move(moves, self._there, own_rows, self._changed_topics)
+        return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
+
+    def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
+        """Tell `A.checkpoints.internal` what is new in `decisions`; how many records that took."""
+        if self._checkpoints is None:
+            self._checkpoints = CheckpointWriter(self.flow, self._target)
+        return self._checkpoints.write(
+            [
+                Checkpoint(
+                    each.group, *each.there, each.position.offset, each.translation.new_offset, each.position.metadata
+                )
+                for each in decisions
+                if each.translation.new_offset is not None
+            ]
+        )
+
+    def emit_offset_syncs(self) -> int:
+        """Tell MirrorMaker's offset-syncs topic what the ledger has beyond it on what was looked at last.
+
+        How many records that took.
+        """
+        if self._offset_syncs is None:
+            self._offset_syncs = OffsetSyncWriter(self.flow, self._source, self._target)
+        present = {pair.key for pair in self._pairs.values()}
+        maps: Dict[TopicPartition, PartitionMap] = {
+            (key.source_topic, key.partition): a_map
+            for key, a_map in self._ledger_maps().items().items()
+            if key in present
+        }
+        return self._offset_syncs.write(maps)
+
+    def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
+        source, target = self._source.topics(), self._target.topics()
+        self._topics = target if self._direction == TO_DOWNSTREAM else source
+        found = pairs_of(self.flow, self._flows, source, target, self._direction)
+        if self._placed is None:
+            return of_topic(found, topic)
+        return self._placed.pairs(found, select_topics(self.flow, source, self._flows)[0], source, target, topic)
+
+    def _changed_topics(self) -> Set[str]:
+        """Topics on the side that is written to that are not those of the last look: their offsets mean nothing now."""
+        now = self._there.topics()
+        return {name for name, was in self._topics.items() if name not in now or now[name].topic_id != was.topic_id}
+
+    def _group_names(self, wanted: Optional[str]) -> Sequence[str]:
+        interval, now = self.flow.refresh_groups_interval, time.monotonic()
+        listed = self._groups_listed_at
+        if wanted is not None or listed is None or (interval is not None and now - listed >= interval):
+            self._groups = group_names(self.flow, self._here, wanted)
+            self._unlisted = self._here.unlisted_brokers()
+            self._groups_listed_at = now
+        return self._groups
+
+
+def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[CommittedOffset]]:
+    return decision.group, decision.there, decision.present
+
+
+def _done(decision: Decision, reasons: Mapping[MoveKey, Optional[str]], cluster: str) -> str:
+    if not decision.translation.commit:
+        return "stands there already" if decision.stands_there else "left alone"
+    reason = reasons[decision.key(cluster)]
+    return "committed" if reason is None else f"refused: {reason}"
+
+
+def _incident(decision: Decision) -> Incident:
+    move = decision.translation
+    return Incident(
+        GROUP_LOST_RECORDS,
+        *decision.here,
+        decision.position.offset,
+        -1,
+        f"group {decision.group} goes on at {decision.there[0]}-{decision.there[1]} offset {move.new_offset}:"
+        f" {move.lost} offsets before it are no longer there",
+    )

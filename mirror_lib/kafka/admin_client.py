@@ -1,0 +1,203 @@
+"""One connection to a cluster's brokers: kafka-python's admin client, raw requests beside it, and the retry loop.
+
+Retriable errors are retried here, up to one deadline; everything else leaves as a ClusterError in plain words.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
+
+from kafka import KafkaAdminClient
+from kafka.cluster import collect_hosts
+from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, NodeNotReadyError, UnknownBrokerIdError
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import InitProducerIdRequest
+
+from mirror_lib.config.client_options import kafka_python_options
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError, LoginError
+from mirror_lib.kafka.connection import LogClient, Network
+from mirror_lib.kafka.listener import mismatch
+from mirror_lib.kafka.login_refusals import LoginRefused
+from mirror_lib.kafka.security import ready_options
+from mirror_lib.kafka.wire import admin_connections, manager_of, stop
+
+log = logging.getLogger(__name__)
+# At DEBUG these log the client's configuration and the bytes it sends, passwords included; and they log each attempt to
+# reach a broker as an error, though what came of all attempts is told by one of ours.
+for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+Answer = TypeVar("Answer")
+
+ANSWER_SECONDS = 60.0
+# A broker that restarts is found again soon; kafka-python by itself would wait up to half a minute.
+LONGEST_BACKOFF_MS = 1000
+# 10 000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
+LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
+# Who waits longer than this for a cluster is told what for.
+NOTICE_SECONDS = 4.0
+LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
+# The version of InitProducerId in which a holder names its epoch (KIP-360).
+NAMES_ITS_EPOCH = 3
+
+
+class ClusterConnection:
+    """Connects on construction; use it as a context manager.
+
+    Raises ClusterError where no broker answers, here and in every method; LoginError where one refuses to.
+    """
+
+    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self.alias = config.alias
+        self._answer_seconds = answer_seconds
+        options = {
+            "client_id": f"mirror-{config.alias}-admin",
+            "reconnect_backoff_max_ms": LONGEST_BACKOFF_MS,
+            **ready_options(kafka_python_options(config.client_properties("admin"))),
+            "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
+            "bootstrap_timeout_ms": int(1000 * min(answer_seconds, 30)),
+        }
+        self._client = _connected(config, options)
+
+    def close(self) -> None:
+        """Drop the connections. Closing twice is harmless."""
+        self._client.close()
+
+    def _live_cluster(self) -> Any:
+        """The cluster's id and its live brokers, a MetadataResponse without topics.
+
+        DescribeCluster would say the same, but kafka-python 3.0.12 cannot read what Kafka 2.8 to 3.6 answer to it.
+        """
+
+        def question() -> Any:
+            (answer,) = self._exchange([(None, MetadataRequest(topics=[], allow_auto_topic_creation=False))])
+            if isinstance(answer, KafkaError):
+                raise answer
+            return answer
+
+        return self._ask("describe the cluster", "Describe on the cluster", question)
+
+    def guards_epochs(self) -> bool:
+        """Whether the brokers give a new producer epoch to its holder alone, as they do since Kafka 2.5: a driver that
+        was overtaken is then told so."""
+        return self._knows(InitProducerIdRequest, NAMES_ITS_EPOCH)
+
+    def _knows(self, request: Any, version: int) -> bool:
+        """Whether the brokers take this kind of request in this version."""
+        low, high = manager_of(self._client).broker_version_data.api_versions.get(request.API_KEY, (0, -1))
+        return bool(low <= version <= high)
+
+    def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        """Send to many brokers at once, to each in turn; `None` is any broker. A KafkaError where no answer came.
+
+        The admin client's own calls raise the first error of any group, so raw answers are read instead.
+        """
+        manager = manager_of(self._client)
+        answers: Dict[int, Any] = {}
+
+        async def send(node: Optional[int], request: Any) -> Any:
+            try:
+                if node is not None and manager.cluster.broker_metadata(node) is None:
+                    await manager.cluster.refresh_metadata()
+                return await manager.send(request, node_id=node)
+            except UnknownBrokerIdError as error:
+                return NodeNotReadyError(*error.args)
+            except KafkaError as error:
+                return error
+
+        async def in_turn(node: Optional[int]) -> None:
+            for number, (to, request) in enumerate(requests):
+                if to == node:
+                    answers[number] = await send(node, request)
+
+        async def at_once() -> None:
+            for conversation in [manager.call_soon(in_turn, node) for node in {to for to, _ in requests}]:
+                await conversation
+
+        manager.run(at_once)
+        return [answers[number] for number in range(len(requests))]
+
+    def _ask(self, asked: str, right: str, question: Callable[[], Answer]) -> Answer:
+        """Ask until there is an answer, an error that stays, or no time left."""
+        deadline, pause = time.monotonic() + self._answer_seconds, 0.05
+        while True:
+            try:
+                return question()
+            except AuthorizationError as error:
+                raise ClusterError(f"{self.alias}: not allowed to {asked}", hint=f"grant {right}") from error
+            except LoginRefused as error:
+                raise LoginError(f"{self.alias}: cannot {asked}: {error.args[0]}", LOGIN_HINT) from error
+            # RuntimeError is kafka-python's word for a controller that moved twice, OSError a connection that broke.
+            except (KafkaError, RuntimeError, OSError) as error:
+                lasting = isinstance(error, KafkaError) and not error.retriable
+                if lasting or time.monotonic() + pause > deadline:
+                    hint = None if lasting else "check that the brokers are up and can be reached"
+                    raise ClusterError(f"{self.alias}: cannot {asked}: {error}", hint) from error
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+
+def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminClient:
+    made: List[Any] = []
+
+    def connections(**settings: Any) -> Any:
+        made.append(admin_connections(**settings))
+        return made[0]
+
+    place = f"the cluster {config.alias} at {config.bootstrap_servers}"
+    patience = options["bootstrap_timeout_ms"] / 1000
+
+    def look_closer() -> None:
+        """What a listener only hangs up on would be waited out for nothing."""
+        log.warning("no answer yet from %s; trying for %.0f s", place, patience)
+        for host, port, _ in collect_hosts(options["bootstrap_servers"]):
+            reason = mismatch(options["security_protocol"], host, port)
+            if reason is not None and made:
+                manager_of(made[0]).refuse(reason)
+
+    notice = threading.Timer(NOTICE_SECONDS, look_closer)
+    notice.daemon = True
+    notice.start()
+    try:
+        return KafkaAdminClient(**options, kafka_client=connections)
+    except KafkaError as error:
+        for client in made:
+            stop(client)
+        if isinstance(error, LoginRefused):
+            raise LoginError(f"cannot log in to {place}: {error.args[0]}", LOGIN_HINT) from error
+        last = manager_of(made[0]).last_failure if made else ""
+        reason = f"no answer in {patience:.0f} s" if isinstance(error, KafkaTimeoutError) else type(error).__name__
+        reason += f"; the last attempt: {last}" if last else ""
+        raise ClusterError(
+            f"cannot reach {place}: {reason}",
+            "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
+        ) from error
+    finally:
+        notice.cancel()
+
+
+@contextmanager
+def log_client(config: ClusterConfig, role: str, deadline: float) -> Iterator[LogClient]:
+    """A connected client that reads (`consumer`) or writes (`producer`) logs, closed on the way out.
+
+    `deadline` is in `time.monotonic()` seconds. Raises ClusterError where no broker answers until then.
+    """
+    network = Network()
+    options = {"client_id": f"mirror-{config.alias}-{role}", **kafka_python_options(config.client_properties(role))}
+    client = LogClient(network, config.alias, options)
+    try:
+        client.connect(deadline)
+        yield client
+    finally:
+        client.close()
+        network.close()
+
+
+def some(names: Sequence[str]) -> str:
+    """The first ten names, and how many there are besides."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -1,0 +1,148 @@
+"""One compacted single-partition topic of MirrorMaker's kind: keys and values as bytes in, the last value of each out.
+
+Read and written with this product's own `log`: whoever else wrote it may have compressed it, and order matters.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Dict, Mapping, Optional, Sequence, Tuple
+
+from kafka.errors import for_code
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError, MirrorError
+from mirror_lib.facts import Cluster, NewTopic
+from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
+from mirror_lib.kafka.connection import Disconnected, LogClient
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
+from mirror_lib.kafka.log_reader import log_entries
+from mirror_lib.kafka.partition_writer import PartitionWriter
+from mirror_lib.kafka.reencoder import Record, read_records
+from mirror_lib.kafka.varint import decode_varint
+
+log = logging.getLogger(__name__)
+
+OK, UNKNOWN_TOPIC = 0, 3
+PARTITION = 0
+PAUSE_SECONDS = 0.2
+
+
+class InternalTopic:
+    """`topic` on the cluster of `config`. Only partition 0 is read and written, as MirrorMaker does.
+
+    `append` keeps a connection, so `close` it or use it as a context manager; one thread at a time.
+    """
+
+    def __init__(
+        self, config: ClusterConfig, topic: str, replication_factor: int, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
+        self.topic = topic
+        self._config = config
+        self._replication_factor = replication_factor
+        self._answer_seconds = answer_seconds
+        self._writer: Optional[PartitionWriter] = None
+
+    def __enter__(self) -> InternalTopic:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connections. Closing twice is harmless."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def ensure(self, cluster: Cluster) -> None:
+        """Create the topic, compacted, with one partition, where there is none. Raises ClusterError if refused.
+
+        It gets fewer replicas than asked for where there are fewer brokers: its content can be made again.
+        """
+        # Asked first: where the topic is there, no right to create it is needed.
+        if self.topic in cluster.topics():
+            return
+        replicas = min(self._replication_factor, cluster.broker_count())
+        if replicas < self._replication_factor:
+            told = "%s: %s gets %d of %d replicas, as there are no more brokers"
+            log.warning(told, cluster.alias, self.topic, replicas, self._replication_factor)
+        new = NewTopic(self.topic, 1, replicas, {"cleanup.policy": "compact"})
+        refused = cluster.create_topics([new])[self.topic]
+        if refused is not None:
+            raise ClusterError(
+                f"{cluster.alias}: cannot create {self.topic}: {refused}", "create it by hand, compacted"
+            )
+
+    def latest(self) -> Mapping[bytes, bytes]:
+        """The last value of each key, read to the end; `{}` where there is no such topic; deleted keys are left out.
+
+        Raises ClusterError where the end was not reached, BatchError where the topic is corrupt.
+        """
+        deadline = time.monotonic() + self._answer_seconds
+        with log_client(self._config, "consumer", deadline) as client:
+            while True:
+                try:
+                    return self._read(client) if self._exists(client, deadline) else {}
+                except Disconnected as error:
+                    if time.monotonic() > deadline:
+                        raise ClusterError(
+                            f"{error}: {self.topic} was not read to its end", "check that its leader is up"
+                        ) from error
+                time.sleep(PAUSE_SECONDS)
+
+    def append(self, records: Sequence[Tuple[bytes, bytes]]) -> None:
+        """Write keys and values in this order, once each, and return when all replicas in sync have them.
+
+        Raises ClusterError where that is not certain: then some of them may be there.
+        """
+        deadline = time.monotonic() + self._answer_seconds
+        writer, self._writer = self._writer, None
+        try:
+            writer = writer or PartitionWriter(self._config, (self.topic, PARTITION), deadline)
+            writer.append(records, deadline)
+        except MirrorError as error:
+            # Not used again: were the batch there after all, another under its sequence would pass for a repetition.
+            if writer is not None:
+                writer.close()
+            raise ClusterError(f"cannot write {self.topic}: {error.message}", error.hint) from error
+        self._writer = writer
+
+    def _exists(self, client: LogClient, deadline: float) -> bool:
+        asked = MetadataRequest.MetadataRequestTopic(name=self.topic)
+        request = MetadataRequest(topics=[asked], allow_auto_topic_creation=False, max_version=9)
+        code = client.call(None, request).topics[0].error_code
+        if code == UNKNOWN_TOPIC:
+            return False
+        if code != OK and not for_code(code).retriable:
+            raise ClusterError(
+                f"{client.alias}: cannot read {self.topic}: {for_code(code).message}",
+                "grant Describe and Read on this topic",
+            )
+        client.refresh_leaders([self.topic], deadline)
+        return True
+
+    def _read(self, client: LogClient) -> Mapping[bytes, bytes]:
+        found: Dict[bytes, bytes] = {}
+        for raw, _, is_data in log_entries(client, (self.topic, PARTITION), 0, READ_UNCOMMITTED):
+            for record in read_records(raw) if is_data else ():
+                key, new = key_and_value(record)
+                if key is not None and new is not None:
+                    found[key] = new
+                elif key is not None:
+                    found.pop(key, None)
+        return found
+
+
+def key_and_value(record: Record) -> Tuple[Optional[bytes], Optional[bytes]]:
+    """A record's key and value; `None` where it has none."""
+    key, at = _bytes(record.body, 0)
+    new, _ = _bytes(record.body, at)
+    return key, new
+
+
+def _bytes(body: bytes, at: int) -> Tuple[Optional[bytes], int]:
+    length, at = decode_varint(body, at)
+    return (body[at : at + length] if length >= 0 else None), at + max(length, 0)

@@ -1,0 +1,319 @@
+"""Raw requests to the brokers of one cluster: who leads a partition, who coordinates a transactional id, one call.
+
+Single-threaded: a lane drives its source and its target client from one `Network`.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import logging
+import sys
+import time
+import uuid
+from functools import lru_cache
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from kafka.errors import KafkaError, for_code
+from kafka.future import Future as KafkaFuture
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from mirror_lib.errors import ClusterError, LoginError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.login_refusals import LoginRefused
+from mirror_lib.kafka.security import ready_options
+from mirror_lib.kafka.wire import BrokerConnections, BrokerLoop
+
+log = logging.getLogger(__name__)
+
+# Frames above this are refused by the client; a fetch answer may exceed its limit by one whole record batch.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+REQUEST_TIMEOUT_MS = 30_000
+# Above it the client fails requests at once. All lanes may be asked about together; appends have a limit of their own.
+MAX_IN_FLIGHT = 100
+TRANSACTION_KEY = 1
+HEARING_SECONDS = 0.1
+
+Future = Any
+
+# <malloc.h>. A piece of up to so many bytes comes from the heap (more than this glibc refuses), and the heap is given
+# back from so many free bytes at its end on: a process then holds at most that much for nothing.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+_FROM_HEAP_BYTES = 32 * 1024 * 1024
+_KEPT_BYTES = 64 * 1024 * 1024
+
+
+@lru_cache(maxsize=None)
+def keep_freed_memory() -> bool:
+    """Make the allocator keep what is freed, up to 64 MB; False where it is another one, which then does as it does.
+
+    A fetch answer takes several pieces of megabytes. By default each goes back to the system when it is freed, and each
+    page of the next one is asked for again, which costs more than to take the answer apart.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "gnu_get_libc_version"):
+        return False
+    return bool(libc.mallopt(_MMAP_THRESHOLD, _FROM_HEAP_BYTES) and libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))
+
+
+class Disconnected(Exception):
+    """A request got no answer: whether the broker acted on it is unknown."""
+
+
+class Network:
+    """The event loop that the clients of one lane share."""
+
+    def __init__(self) -> None:
+        keep_freed_memory()
+        self.selector = BrokerLoop(slow_task_threshold_secs=0)
+
+    def poll(self, timeout_ms: float) -> None:
+        """Send and receive once; returns early when something arrived."""
+        self.selector.poll(timeout_ms=timeout_ms)
+
+    def wait(self, future: Future, timeout_ms: float) -> None:
+        """Send and receive until `future` is done or the time is up."""
+        self.selector.poll(timeout_ms=timeout_ms, future=future)
+
+    def close(self) -> None:
+        """Close the loop; clients must be closed before."""
+        self.selector.close()
+
+
+class LogClient:
+    """Connections to the brokers of one cluster. `options` come from `config.clients`.
+
+    Raises `ConfigError` where a key store in them cannot be opened.
+    """
+
+    def __init__(self, network: Network, alias: str, options: Mapping[str, Any]) -> None:
+        self.alias = alias
+        self.network = network
+        self._manager = BrokerConnections(
+            network.selector,
+            **{
+                "reconnect_backoff_max_ms": 1000,
+                "request_timeout_ms": REQUEST_TIMEOUT_MS,
+                **ready_options(options),
+                "receive_message_max_bytes": MAX_FRAME_BYTES,
+                "max_in_flight_requests_per_connection": MAX_IN_FLIGHT,
+            },
+        )
+        self._leaders: Dict[TopicPartition, int] = {}
+        self._topic_ids: Dict[str, uuid.UUID] = {}
+
+    def connect(self, deadline: float) -> None:
+        """Learn the cluster's brokers. `deadline` is in `time.monotonic()` seconds. Raises `ClusterError`."""
+        try:
+            self._manager.bootstrap(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
+        except LoginRefused as error:
+            raise LoginError(f"{self.alias}: {error.args[0]}", "check its sasl.* and ssl.* properties") from error
+        except KafkaError as error:
+            last = f"; the last attempt: {self._manager.last_failure}" if self._manager.last_failure else ""
+            raise ClusterError(
+                f"{self.alias}: no broker answers{last}",
+                "check bootstrap.servers, credentials and the network",
+            ) from error
+
+    def advertised(self) -> List[Tuple[str, int]]:
+        """The addresses that the brokers gave themselves, as of the last metadata."""
+        return [(broker.host, broker.port) for broker in self._manager.cluster.brokers()]
+
+    def send(self, node: Optional[int], request: Any) -> Future:
+        """Send to `node` (any broker if None) without waiting.
+
+        The future fails if the node is not connected or the connection breaks.
+        """
+        try:
+            return self._manager.send(request, node_id=node)
+        except KafkaError as error:
+            return _failed(error)
+
+    def call(self, node: Optional[int], request: Any, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
+        """Send to `node` (any broker if None) and wait for the answer. Raises `Disconnected`."""
+        return self.answer(self.send(node, request), timeout_ms)
+
+    def answer(self, future: Future, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
+        """Wait for the answer to what was sent. Raises `Disconnected`."""
+        self.wait(future, timeout_ms)
+        if not future.succeeded():
+            raise Disconnected(f"{self.alias}: {future.exception or 'no answer'}") from future.exception
+        return future.value
+
+    def wait(self, future: Future, timeout_ms: float) -> None:
+        """Send and receive until `future` is done or the time is up, which stands still while brokers throttle us, and
+        does not end while a large answer is under way."""
+        throttle, now = self._manager.throttle, time.monotonic()
+        until = now + throttle.left(now) + timeout_ms / 1000 - throttle.asked_for()
+        while not future.is_done:
+            left = until + throttle.asked_for() - time.monotonic()
+            if left <= 0 and not self.hears():
+                return
+            self.network.wait(future, max(left, HEARING_SECONDS) * 1000)
+
+    def hears(self, node: Optional[int] = None) -> bool:
+        """Whether a large answer of `node`, or of any broker, is under way."""
+        return bool(self._manager.hears(node))
+
+    def throttled_seconds(self) -> float:
+        """How long brokers have kept this client waiting, by its quotas, since this was asked the last time."""
+        return float(self._manager.throttle.taken(time.monotonic()))
+
+    def is_throttled(self) -> bool:
+        """Whether a broker keeps this client waiting now."""
+        return bool(self._manager.throttle.left(time.monotonic()))
+
+    def leader(self, partition: TopicPartition) -> Optional[int]:
+        """Node id of the partition's leader, as of the last `refresh_leaders`."""
+        return self._leaders.get(partition)
+
+    def is_another(self, topic: str, topic_id: str) -> bool:
+        """Whether `topic` had another id at the last `refresh_leaders`; False where either is not known."""
+        return bool(topic_id and topic in self._topic_ids) and topic_id != printed_id(self._topic_ids[topic])
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, uuid.UUID]:
+        """The ids of `topics` at the last `refresh_leaders`; empty where one of them is not known."""
+        known = {topic: self._topic_ids[topic] for topic in topics if topic in self._topic_ids}
+        return known if len(known) == len(topics) else {}
+
+    def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
+        """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`.
+
+        A topic that does not exist simply has no leader afterwards. Raises `ClusterError` when no broker answers.
+        """
+        self._await_leaders(topics, deadline, None)
+
+    def refresh_leaders_of(self, partitions: Collection[TopicPartition], deadline: float) -> None:
+        """The same for the topics of `partitions`, but no others' elections are waited for."""
+        self._await_leaders((topic for topic, _ in partitions), deadline, partitions)
+
+    def _await_leaders(
+        self, topics: Iterable[str], deadline: float, partitions: Optional[Collection[TopicPartition]]
+    ) -> None:
+        wanted = sorted(set(topics))
+        while not self._learn_leaders(wanted, partitions) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def ask_ids(self, topics: Iterable[str]) -> Future:
+        """Ask for the ids of topics, without waiting."""
+        return self.send(None, _metadata_request(topics))
+
+    def told_ids(self, asked: Future) -> Dict[str, str]:
+        """What came of `ask_ids`: the printed ids of those topics that were there. Raises `Disconnected`."""
+        answer = self.answer(asked)
+        return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}
+
+    def _learn_leaders(self, topics: List[str], wanted: Optional[Collection[TopicPartition]]) -> bool:
+        try:
+            answer = self.call(None, _metadata_request(topics))
+        except Disconnected as error:
+            log.info("%s", error)
+            self._manager.cluster.request_update()
+            return False
+        complete = True
+        for topic in answer.topics:
+            self._topic_ids.pop(topic.name, None)
+            if printed_id(topic.topic_id):
+                self._topic_ids[topic.name] = topic.topic_id
+            if topic.error_code:  # gone, perhaps: nobody is to be asked by a name that may soon mean another topic
+                self._leaders = {each: node for each, node in self._leaders.items() if each[0] != topic.name}
+            for partition in topic.partitions:
+                key = (topic.name, partition.partition_index)
+                if partition.leader_id >= 0:
+                    self._leaders[key] = partition.leader_id
+                else:
+                    self._leaders.pop(key, None)
+                    complete = complete and wanted is not None and key not in wanted
+        known = {broker.node_id for broker in self._manager.cluster.brokers()}
+        if not set(self._leaders.values()) <= known:
+            self._manager.cluster.request_update()
+            complete = False
+        return complete
+
+    def coordinator(self, transactional_id: str, deadline: float) -> int:
+        """Node id of the coordinator. On a fresh cluster this call is what creates `__transaction_state`.
+
+        Raises `ClusterError` where there is none until the deadline, or this principal may not know.
+        """
+        request = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION_KEY, max_version=3)
+        answer = self.retry(request, lambda: None, lambda answer: int(answer.error_code), deadline)
+        if answer.error_code:
+            raise ClusterError(
+                f"{self.alias}: no coordinator for {transactional_id}: {error_name(answer.error_code)}",
+                "the target principal needs Write on this transactional id",
+            )
+        return int(answer.node_id)
+
+    def retry(
+        self,
+        request: Any,
+        node: Callable[[], Optional[int]],
+        error_code: Callable[[Any], int],
+        deadline: float,
+        extra: Tuple[int, ...] = (),
+    ) -> Any:
+        """Call until the answer's error is neither retriable nor in `extra`; `node` is asked before each try.
+
+        The last answer may hold an error that is not worth retrying. Raises `ClusterError` at the deadline.
+        """
+        last: object = "no answer"
+        while time.monotonic() < deadline:
+            try:
+                answer = self.call(node(), request)
+            except Disconnected as error:
+                last = error
+            else:
+                code = error_code(answer)
+                error_type = for_code(code)
+                if code == 0 or not (error_type.retriable or code in extra):
+                    return answer
+                last = error_type.__name__
+            time.sleep(0.02)
+        raise ClusterError(f"{self.alias}: {type(request).__name__} kept failing: {last}", "is the cluster healthy?")
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._manager.close()
+
+
+def _metadata_request(topics: Iterable[str]) -> Any:
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+        max_version=12,
+    )
+
+
+def _failed(error: Exception) -> Future:
+    return KafkaFuture().failure(error)
+
+
+def printed_id(topic_id: Any) -> str:
+    """A topic's id as Kafka's tools print it, in base 64; empty for none. Brokers before 2.8 have none, and the client
+    then makes one of zeros."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=") if topic_id and topic_id.int else ""
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of a protocol error code, for example `NOT_LEADER_OR_FOLLOWER`."""
+    return str(getattr(for_code(code), "message", None) or for_code(code).__name__)
+
+
+def is_retriable(code: int) -> bool:
+    """True where Kafka says that the same request may succeed later."""
+    return bool(for_code(code).retriable)
+
+
+def name_of(partition: TopicPartition) -> str:
+    """`topic-0`, as Kafka prints a partition."""
+    return f"{partition[0]}-{partition[1]}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Dict[str, List[int]]:
+    """Partition numbers by topic."""
+    topics: Dict[str, List[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return topics

@@ -1,0 +1,168 @@
+"""The entries of one partition from an offset to the end of its log, fetched as they are asked for."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, Iterator, List, Mapping, Optional
+
+from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.connection import REQUEST_TIMEOUT_MS, Disconnected, LogClient, error_name, is_retriable, name_of
+from mirror_lib.kafka.fetch_request import MAX_WAIT_MS, fetch_request
+from mirror_lib.kafka.fetcher import Fetched, fetched, says_nothing
+from mirror_lib.kafka.legacy import last_offset
+from mirror_lib.kafka.offsets_of_log import EARLIEST, list_offsets_request, local_start
+from mirror_lib.kafka.visible import Entry, entries
+
+TAIL_FETCH_BYTES = 4 * 1024 * 1024
+# What most logs hold behind a position is one marker of 78 bytes; the rest is asked for log by log.
+GLANCE_BYTES = 4 * 1024
+GLANCES_PER_REQUEST = 1000
+OFFSET_OUT_OF_RANGE = 1
+# How long tiered storage may take to give something.
+STORE_SECONDS = 30.0
+
+
+class LostTail(RefusedError):
+    """The log ends before an offset that it held once."""
+
+
+class LogEntries(Iterator[Entry]):
+    """Iterates over the entries from `start` on; `end` is the end of the log as the last answer gave it.
+
+    `first` is an answer from `start` on that is there already; one that reaches its `end` is the only one.
+    Where retention has removed `start`, it begins at the first offset still there, and `expired` is true.
+    Raises `Disconnected` where the leader does not answer, `LostTail` where the log ends before `start`,
+    `ClusterError` where the broker refuses.
+    """
+
+    def __init__(
+        self, client: LogClient, partition: TopicPartition, start: int, isolation: int, first: Optional[Fetched] = None
+    ) -> None:
+        self._client = client
+        self._partition = partition
+        self._isolation = isolation
+        self._position = start
+        self._fetched: Iterator[Entry] = iter(()) if first is None else entries(first)
+        self._first_end = None if first is None else first.end
+        self.start = start
+        self.end = start if first is None else first.end
+        self.expired = False
+
+    def begin(self) -> int:
+        """The first offset that the log can give, at or behind `start`. To be asked for before the first entry."""
+        if self._first_end is None:
+            self._fetch()
+        return self.start
+
+    def __next__(self) -> Entry:
+        """The next entry; stops at the end of the log."""
+        while True:
+            for entry in self._fetched:
+                raw, header, _ = entry
+                self._position = last_offset(raw) + 1 if header is None else header.next_offset
+                return entry
+            if not self._fetch():
+                raise StopIteration
+
+    def _fetch(self) -> bool:
+        first_end, self._first_end = self._first_end, None
+        if first_end is not None and self._position >= first_end:
+            return False
+        found = self._ask_until_told()
+        self.end = found.end
+        if self._position >= found.end:
+            return False
+        self._fetched = entries(found)
+        if not len(found.data):
+            # Offsets that hold nothing up to the end: compaction may leave such a gap.
+            self._position = found.end
+            return False
+        return True
+
+    def _ask_until_told(self) -> Fetched:
+        """An answer without data where the log has none, not where tiered storage (KIP-405) had none to give yet."""
+        until, found = time.monotonic() + STORE_SECONDS, self._ask(0)
+        while not len(found.data) and self._position < min(found.end, local_start(self._client, self._partition)):
+            if time.monotonic() > until:
+                at = f"{name_of(self._partition)} at offset {self._position}"
+                raise Disconnected(f"{self._client.alias}: tiered storage gives nothing of {at}")
+            found = self._ask(MAX_WAIT_MS)
+        return found
+
+    def _ask(self, max_wait_ms: int) -> Fetched:
+        client, name = self._client, name_of(self._partition)
+        node = client.leader(self._partition)
+        if node is None:
+            raise Disconnected(f"{client.alias}: {name} has no leader")
+        request = fetch_request(
+            {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms
+        )
+        answer = client.call(node, request)
+        while says_nothing(answer):  # the broker takes the next request when there is quota again
+            answer = client.call(node, request)
+        found = fetched(answer, self._isolation).get(self._partition)
+        if found is None:
+            raise Disconnected(f"{client.alias}: {name}: {error_name(answer.error_code)}")
+        if found.error_code == OFFSET_OUT_OF_RANGE:
+            self._move_to_log_start(node, name)
+            return self._ask(max_wait_ms)
+        if is_retriable(found.error_code):
+            raise Disconnected(f"{client.alias}: {name}: {error_name(found.error_code)}")
+        if found.error_code:
+            raise ClusterError(
+                f"{client.alias}: cannot read {name}: {error_name(found.error_code)}",
+                "the principal needs Read on the topic",
+            )
+        return found
+
+    def _move_to_log_start(self, node: int, name: str) -> None:
+        request = list_offsets_request([self._partition], EARLIEST, self._isolation)
+        answer = self._client.call(node, request).topics[0].partitions[0]
+        if answer.error_code:
+            raise Disconnected(f"{self._client.alias}: {name}: {error_name(answer.error_code)}")
+        if answer.offset <= self._position:
+            raise LostTail(
+                f"{self._client.alias}: the log of {name} ends before offset {self._position}, which was acknowledged",
+                "the next start copies again what was lost",
+            )
+        self.start = self._position = answer.offset
+        self.expired = True
+
+
+def log_entries(
+    client: LogClient, partition: TopicPartition, start: int, isolation: int, first: Optional[Fetched] = None
+) -> LogEntries:
+    """Entries of `partition` from `start` on, as a reader of `isolation` would see them. `first` is of `glances`."""
+    return LogEntries(client, partition, start, isolation, first)
+
+
+def glances(
+    client: LogClient, positions: Mapping[TopicPartition, int], isolation: int
+) -> Dict[TopicPartition, Fetched]:
+    """What many logs hold from these positions on, the first few KB of each, in few requests sent at once.
+
+    Left out where an answer settles nothing: an error, or a log that has more than there was room for.
+    """
+    by_node: Dict[Optional[int], List[TopicPartition]] = {}
+    for partition in positions:
+        by_node.setdefault(client.leader(partition), []).append(partition)
+    by_node.pop(None, None)
+    sent = [
+        client.send(node, _glance({each: positions[each] for each in asked[at : at + GLANCES_PER_REQUEST]}, isolation))
+        for node, asked in by_node.items()
+        for at in range(0, len(asked), GLANCES_PER_REQUEST)
+    ]
+    found: Dict[TopicPartition, Fetched] = {}
+    for future in sent:
+        client.wait(future, REQUEST_TIMEOUT_MS)
+        found.update(fetched(future.value, isolation) if future.succeeded() else {})
+    return {
+        each: answer
+        for each, answer in found.items()
+        if not answer.error_code and (len(answer.data) or answer.end <= positions[each])
+    }
+
+
+def _glance(positions: Mapping[TopicPartition, int], isolation: int) -> Any:
+    return fetch_request(positions, isolation, len(positions) * GLANCE_BYTES, GLANCE_BYTES, max_wait_ms=0)

@@ -1,0 +1,208 @@
+"""Partitions in, the offsets at which their logs start and end out, in one request to each broker for each question.
+
+Who leads which partition is remembered from one question to the next: to ask for it costs more than the offsets do.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
+from kafka.protocol.metadata import MetadataRequest
+
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection, some
+from mirror_lib.kafka.connection import name_of
+from mirror_lib.kafka.fetcher import ISOLATION, READ_UNCOMMITTED
+from mirror_lib.kafka.offsets_of_log import EARLIEST, LATEST, list_offsets_request
+
+log = logging.getLogger(__name__)
+
+LEADER_SECONDS = 10.0
+# A broker that was cut off from the others may answer as the leader that it was. Clients ask again in time, too.
+LEADERS_LAST_SECONDS = 10.0
+
+Offsets = Mapping[TopicPartition, OffsetRange]
+# A time (or -2 for the start, -1 for the end) and an isolation level.
+Question = Tuple[int, int]
+
+NOBODY = -1
+
+
+def agreed_leaders(told: Iterable[Sequence[Any]]) -> Dict[TopicPartition, int]:
+    """Node ids of leaders from Kafka's MetadataResponseTopic, a list of each broker: the one of the greatest epoch.
+
+    A broker that was cut off from the others takes itself for the leader that it was, until it hears of the new one.
+    Left out where nobody leads, where brokers speak of different topics of one name, and where they disagree without
+    telling an epoch, as brokers before 2.1 do.
+    """
+    words: Dict[TopicPartition, List[Tuple[int, int, Any]]] = {}
+    for topics in told:
+        for topic in topics:
+            for partition in topic.partitions:
+                word = (partition.leader_epoch, partition.leader_id, topic.topic_id)
+                words.setdefault((topic.name, partition.partition_index), []).append(word)
+    found: Dict[TopicPartition, int] = {}
+    for name, of_it in words.items():
+        newest = max(epoch for epoch, _, _ in of_it)
+        leaders = {leader for epoch, leader, _ in of_it if epoch == newest}
+        if len(leaders) == 1 and NOBODY not in leaders and len({topic_id for _, _, topic_id in of_it}) == 1:
+            found[name] = leaders.pop()
+    return found
+
+
+class ClusterOffsets(ClusterConnection):
+    """What can be asked about many partitions' offsets. Every method raises ClusterError where no broker answers."""
+
+    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
+        super().__init__(config, answer_seconds)
+        # Node id, and when a broker said so.
+        self._leaders: Dict[TopicPartition, Tuple[int, float]] = {}
+
+    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
+        """Log start and end by partition, in a few requests however many partitions there are.
+
+        The end is the last stable offset under `read_committed`, else the high watermark. Partitions that are unknown,
+        not visible, or stay without a leader are left out and named in the log.
+        """
+        starts, ends = self._offsets("read offsets", partitions, _questions(isolation_level))
+        missing = sorted(set(partitions) - ends.keys())
+        if missing:
+            named = some([name_of(each) for each in missing])
+            log.warning("%s: no offsets of %d partitions, unknown or leaderless: %s", self.alias, len(missing), named)
+        return {each: OffsetRange(starts[each], end) for each, end in ends.items()}
+
+    def sure_offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
+        """`offsets` of those partitions of which all brokers together tell the leader; of none where one is silent.
+
+        To be asked before anything is made of a log that seems to have lost its end: see `agreed_leaders`.
+        """
+        names = sorted({topic for topic, _ in partitions})
+        by_leader: Dict[int, List[TopicPartition]] = {}
+        try:
+            (any_ones,) = self._told(names, [None])
+            told = self._told(names, sorted(broker.node_id for broker in any_ones.brokers))
+            leaders = agreed_leaders([answer.topics for answer in told])
+            for each in partitions:
+                if each in leaders:
+                    by_leader.setdefault(leaders[each], []).append(each)
+            starts, ends = self._answers(by_leader, _questions(isolation_level))
+        except (KafkaError, RuntimeError, OSError) as error:  # see `_ask`
+            log.warning("%s: not all brokers tell where %s end: %s", self.alias, some(names), error)
+            return {}
+        unsure = [name_of(each) for each in partitions if each not in ends]
+        if unsure:
+            log.warning("%s: brokers do not agree who leads %s, whose logs seem cut off", self.alias, some(unsure))
+        return {each: OffsetRange(starts[each], end) for each, end in ends.items()}
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset of a record of `timestamp` (ms since 1970) or later; -1 where there is none (yet).
+
+        Partitions that are unknown, not visible, or stay without a leader are left out.
+        """
+        (found,) = self._offsets("read offsets by time", partitions, [(timestamp, ISOLATION[isolation_level])])
+        return found
+
+    def _describe_topics(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
+        """Kafka's MetadataResponseTopic for each of `names`, or for all topics, with what leads their partitions."""
+        return self._ask("list topics", "Describe on the topics", lambda: self._metadata(names))
+
+    def _metadata(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
+        # The admin client also asks what it may do with each topic, which costs a broker more than all the rest.
+        (answer,) = self._told(names, [None])
+        now = time.monotonic()
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                self._leaders[(topic.name, partition.partition_index)] = (partition.leader_id, now)
+        topics_found: Sequence[Any] = answer.topics
+        return topics_found
+
+    def _told(self, names: Optional[Sequence[str]], nodes: Sequence[Optional[int]]) -> Sequence[Any]:
+        """What each of these brokers says of the topics; `None` is any of them."""
+
+        def request() -> Any:
+            topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+            return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+        answers = self._exchange([(node, request()) for node in nodes])
+        for answer in answers:
+            if isinstance(answer, KafkaError):
+                raise answer
+        return answers
+
+    def _offsets(
+        self, asked: str, partitions: Sequence[TopicPartition], questions: Sequence[Question]
+    ) -> Sequence[Dict[TopicPartition, int]]:
+        """An answer for each question, all about the same partitions."""
+        patient_until = time.monotonic() + LEADER_SECONDS
+
+        def attempt() -> Sequence[Dict[TopicPartition, int]]:
+            return self._answers(self._by_leader(partitions, patient_until), questions)
+
+        return self._ask(asked, "Describe on the topics", attempt) if partitions else [{} for _ in questions]
+
+    def _by_leader(
+        self, partitions: Sequence[TopicPartition], patient_until: float
+    ) -> Mapping[int, Sequence[TopicPartition]]:
+        """Those that have a leader, by its node id."""
+        unknown, now = (NOBODY, 0.0), time.monotonic()
+        old = {
+            topic
+            for topic, number in partitions
+            for leader, learnt_at in [self._leaders.get((topic, number), unknown)]
+            if leader == NOBODY or now - learnt_at > LEADERS_LAST_SECONDS
+        }
+        if old:
+            for key in [key for key in self._leaders if key[0] in old]:
+                del self._leaders[key]
+            self._metadata(sorted(old))
+        by_leader: Dict[int, List[TopicPartition]] = {}
+        for each in partitions:
+            if each in self._leaders:
+                by_leader.setdefault(self._leaders[each][0], []).append(each)
+        if by_leader.pop(NOBODY, None) and time.monotonic() < patient_until:
+            raise LeaderNotAvailableError
+        return by_leader
+
+    def _answers(
+        self, by_leader: Mapping[int, Sequence[TopicPartition]], questions: Sequence[Question]
+    ) -> Sequence[Dict[TopicPartition, int]]:
+        requests = [
+            (node, list_offsets_request(partitions, timestamp, isolation))
+            for timestamp, isolation in questions
+            for node, partitions in by_leader.items()
+        ]
+        answers = self._exchange(requests)
+        found: List[Dict[TopicPartition, int]] = []
+        for start in range(0, len(answers), len(by_leader) or 1):
+            found.append({})
+            for node, answer in zip(by_leader, answers[start : start + len(by_leader)]):
+                found[-1].update(self._taken(answer, by_leader[node]))
+        return found or [{} for _ in questions]
+
+    def _taken(self, answer: Any, partitions: Sequence[TopicPartition]) -> Dict[TopicPartition, int]:
+        """Offsets by partition. Raises the first error, and forgets who led what it is about."""
+        if isinstance(answer, KafkaError):
+            self._forget(partitions)
+            raise answer
+        parts = [((topic.name, part.partition_index), part) for topic in answer.topics for part in topic.partitions]
+        failed = {name: part.error_code for name, part in parts if part.error_code}
+        if failed:
+            self._forget(list(failed))
+            name, code = next(iter(failed.items()))
+            raise for_code(code)(f"{name[0]}-{name[1]}")
+        return {name: part.offset for name, part in parts}
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        for each in partitions:
+            self._leaders.pop(each, None)
+
+
+def _questions(isolation_level: str) -> Sequence[Question]:
+    # The start first: it can only grow, and never past the end read after it.
+    return [(EARLIEST, READ_UNCOMMITTED), (LATEST, ISOLATION[isolation_level])]

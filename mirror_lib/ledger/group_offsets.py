@@ -1,0 +1,160 @@
+"""The table of group offsets: every move of a group's committed offset, written before it is made. Rows are only added.
+
+`docs/tables.md` documents the columns for users; undo reads them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Callable, Mapping, Sequence, Tuple
+
+from pyspark.sql import Column as Condition
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.ledger.compaction import TableCompaction
+from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
+from mirror_lib.ledger.records import GroupOffset, GroupOffsetRun, MoveKey
+from mirror_lib.ledger.schema import Column, TableSchema
+from mirror_lib.spark.local_rows import local_rows
+
+GROUP_OFFSETS = TableSchema(
+    name="group_offsets",
+    comment="one row for each move of a group's committed offset on one partition, written before the move is made",
+    columns=(
+        Column("flow", "string", "A->B"),
+        Column("run_id", "string", "the driver's life that wrote the row"),
+        Column("append_number", "bigint", "commits of this run and flow, counted from 0"),
+        Column("move_number", "int", "place of the row in its commit, from 0"),
+        Column("cluster", "string", "where the offset was written: B, or A for a translation back"),
+        Column("group", "string", "consumer group"),
+        Column("topic", "string", "topic on that cluster"),
+        Column("partition", "int", "its partition"),
+        Column("previous_offset", "bigint", "what was committed before, null if nothing was"),
+        Column("previous_metadata", "string", "text committed with the previous offset, empty if there was none"),
+        Column("new_offset", "bigint", "what was written, null if the offset was deleted"),
+        Column("metadata", "string", "text committed with the new offset, empty if there was none"),
+        Column("from_topic", "string", "topic on the other cluster that the offset was translated from"),
+        Column("from_offset", "bigint", "the group's offset there"),
+        Column("verdict", "string", "how good the translation is, e.g. exact"),
+        Column("action", "string", "commit, or rollback where it puts back what was there"),
+        Column("at", "timestamp", "when the row was written, by the driver's clock"),
+    ),
+    stamp="at",
+)
+_WHERE = ("cluster", "group", "topic", "partition")
+_STANDING = (*((name, "int" if name == "partition" else "string") for name in _WHERE), ("stands", "bigint"))
+_MOVE = tuple(GroupOffset.__dataclass_fields__)
+_REST = tuple(name for name in _MOVE if name not in _WHERE)
+
+
+class MoveCompaction(TableCompaction):
+    """The moves of one flow."""
+
+    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
+        super().__init__(spark, state, flow, GROUP_OFFSETS, ("group", "topic"))
+
+
+class GroupOffsetTable:
+    """The moved group offsets of every flow that shares one `state:` folder."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self._table = StateTable(spark, state, GROUP_OFFSETS)
+
+    @property
+    def path(self) -> str:
+        """The table's folder."""
+        return self._table.path
+
+    def make(self) -> None:
+        """Make the table, empty, where it is not there yet: the first append is quicker then. StateError."""
+        self._table.make()
+
+    def append(self, flow: str, rows: Sequence[GroupOffset], *, run_id: str, append_number: int) -> None:
+        """Add `rows` in one commit, or do nothing if the last append had this number and is already in.
+
+        `run_id` is fresh for every driver's life, `append_number` counts 0, 1, 2… in it for each flow.
+        Call it before the moves.
+        """
+        # A crash after this leaves rows of moves that were not made. They do no harm: the next pass looks at the offset
+        # that is really committed, and so does undo.
+        self._table.append(
+            [_values(flow, run_id, append_number, number, row) for number, row in enumerate(rows)],
+            {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
+        )
+
+    def latest(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
+        """The last move of each cluster, group, topic and partition. Empty before the first append.
+
+        Within a run the order is that of its appends; of several runs the one that wrote last, by the drivers' clocks.
+        """
+        return self._latest(F.col("flow") == flow)
+
+    def latest_of_others(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
+        """The same of all other flows together."""
+        return self._latest(F.col("flow") != flow)
+
+    def latest_to(self, flow: str, stands: Mapping[MoveKey, int]) -> Mapping[MoveKey, GroupOffset]:
+        """The last move of each of these that is not one away from the offset at which it `stands`: where those that
+        are were not made, the one that put it there, or somebody else did."""
+        asked = [(*key, offset) for key, offset in sorted(stands.items())]
+        away = F.col("previous_offset").eqNullSafe(F.col("stands")) & ~F.col("new_offset").eqNullSafe(F.col("stands"))
+        of_flow = F.col("flow") == flow
+
+        def chosen(rows: DataFrame) -> DataFrame:
+            given = F.broadcast(local_rows(rows.sparkSession, _STANDING, asked))
+            return rows.where(of_flow).join(given, list(_WHERE)).where(~away)
+
+        return self._last_of(chosen)
+
+    def _latest(self, chosen: Condition) -> Mapping[MoveKey, GroupOffset]:
+        return self._last_of(lambda rows: rows.where(chosen))
+
+    def _last_of(self, chosen: Callable[[DataFrame], DataFrame]) -> Mapping[MoveKey, GroupOffset]:
+        rows = self._table.rows()
+        if rows is None:
+            return {}
+        with self._table.explained("read"):
+            found = _last_moves(chosen(rows)).collect()
+        moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
+        return {move.key: move for move in moves}
+
+    def of_run(self, run_id: str) -> Sequence[Tuple[str, GroupOffset]]:
+        """Flow and move of everything that run wrote: by flow, and in each flow in the order written."""
+        rows = self._table.rows()
+        if rows is None:
+            return ()
+        with self._table.explained("read"):
+            of_run = rows.where(F.col("run_id") == run_id).orderBy("flow", "append_number", "move_number")
+            found = of_run.select("flow", *_MOVE).collect()
+        return tuple((row["flow"], GroupOffset(*row[1:])) for row in found)
+
+    def runs(self) -> Sequence[GroupOffsetRun]:
+        """What each run moved in each flow, newest first."""
+        rows = self._table.rows()
+        if rows is None:
+            return ()
+        # As a number: a timestamp would come in the time zone of this machine, without saying so.
+        at = F.expr("unix_micros(at)")
+        with self._table.explained("read"):
+            facts = (F.min(at).alias("first_at"), F.max(at).alias("last_at"), F.count("*").alias("moves"))
+            found = rows.groupBy("run_id", "flow").agg(*facts).orderBy(F.desc("last_at"), "flow").collect()
+        return tuple(_run(row) for row in found)
+
+
+def _last_moves(rows: DataFrame) -> DataFrame:
+    """Two steps, since a clock that was set back must not change the order within a run."""
+    move = F.struct(*_REST).alias("move")
+    in_run = F.max(F.struct("append_number", "move_number", "at", move)).alias("last")
+    last_of_run = rows.groupBy(*_WHERE, "run_id").agg(in_run)
+    over_runs = F.max(F.struct("last.at", "last.append_number", "last.move")).alias("last")
+    return last_of_run.groupBy(*_WHERE).agg(over_runs).select(*_WHERE, F.col("last.move").alias("last"))
+
+
+def _values(flow: str, run_id: str, append_number: int, move_number: int, row: GroupOffset) -> Tuple[object, ...]:
+    return (flow, run_id, append_number, move_number, *(getattr(row, name) for name in _MOVE))
+
+
+def _run(row: Row) -> GroupOffsetRun:
+    first, last = (datetime.fromtimestamp(row[name] / 1e6, timezone.utc) for name in ("first_at", "last_at"))
+    return GroupOffsetRun(row["run_id"], row["flow"], first, last, row["moves"])

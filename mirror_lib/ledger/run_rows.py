@@ -1,0 +1,93 @@
+"""Many rows that differ in a few numbers in, a DataFrame of one partition out, made by a Python worker of Spark's.
+
+As text in a plan (`local_rows`) a row of the ledger takes Java some kilobytes, so that a few hundred thousand fill its
+heap. Here they travel as integers beside the plan, and come out as Arrow's columns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.spark.shipped import Shipped
+
+# So many at once on the way from the worker.
+ROWS_AT_ONCE = 50_000
+TYPES = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
+
+Value = Union[str, int, None]
+Batches = Iterable[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """Rows with the `same` values by column; `flat` has the numbers of each row, and then the next one's, as integers
+    of 64 bits in this machine's order."""
+
+    same: Mapping[str, Value]
+    flat: bytes
+
+
+def run_rows(
+    spark: SparkSession,
+    columns: Sequence[Tuple[str, str]],
+    numbers: Sequence[str],
+    given: Shipped[Sequence[RunRows]],
+    same: Optional[Mapping[str, Value]] = None,
+) -> DataFrame:
+    """`given` under `columns` (name, Spark SQL type: one of TYPES): `numbers` are in `flat`, in that order, and what is
+    in `same` is so in all rows. To be used while `given` is held."""
+    ddl = ", ".join(f"{name} {type_name}" for name, type_name in columns)
+    return spark.range(0, 1, 1, 1).mapInArrow(_maker(tuple(columns), tuple(numbers), given, same or {}), ddl)
+
+
+def _maker(
+    columns: Tuple[Tuple[str, str], ...],
+    numbers: Tuple[str, ...],
+    given: Shipped[Sequence[RunRows]],
+    same: Mapping[str, Value],
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def make(ones: Batches) -> Iterator[pa.RecordBatch]:
+        for _ in ones:  # one row, which says that it is time
+            for part in parts(given.value, 8 * len(numbers)):
+                yield _batch(columns, numbers, part, same)
+
+    return make
+
+
+def parts(given: Sequence[RunRows], row_bytes: int, at_once: int = ROWS_AT_ONCE) -> Iterator[List[RunRows]]:
+    """The same in parts of at most so many rows."""
+    part: List[RunRows] = []
+    room = at_once
+    for rows in given:
+        left = memoryview(rows.flat)
+        while left:
+            taken = left[: room * row_bytes]
+            part.append(RunRows(rows.same, bytes(taken)))
+            left, room = left[len(taken) :], room - len(taken) // row_bytes
+            if not room:
+                yield part
+                part, room = [], at_once
+    if part:
+        yield part
+
+
+def _batch(
+    columns: Sequence[Tuple[str, str]], numbers: Sequence[str], part: Sequence[RunRows], same: Mapping[str, Value]
+) -> pa.RecordBatch:
+    width, flat = len(numbers), array("q", b"".join(rows.flat for rows in part))
+    own = {name: flat[number::width] for number, name in enumerate(numbers)}
+    sizes = (len(rows.flat) // (8 * width) for rows in part)
+    which = pa.concat_arrays([pa.repeat(number, size) for number, size in enumerate(sizes)])
+    told = [{**same, **rows.same} for rows in part]
+    arrays = [
+        pa.array(own[name], TYPES[kind])
+        if name in own
+        else pa.array([values[name] for values in told], TYPES[kind]).take(which)
+        for name, kind in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])

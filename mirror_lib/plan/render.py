@@ -1,0 +1,248 @@
+"""A `FlowPreview` in, lines for people out: a diff with `+` made, `~` changed, `-` deleted, `!` in the way.
+
+What stays is counted and long lists are cut; `show_all` lists everything, what stays after `=`.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from mirror_lib.columns import aligned
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
+from mirror_lib.facts import AclBinding, NewTopic
+from mirror_lib.plan.groups import LEFT_ALONE, SKIPPED, TRANSLATED
+from mirror_lib.plan.internal_topics import CREATE, EXISTS, OFF, TRANSLATE, UNSEEN
+from mirror_lib.plan.look import ACLS, CONFIGS, GROUPS, INTERNAL, FlowPreview, matchless
+from mirror_lib.plan.terms import COPIES_NOTHING, terms
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
+
+MADE, CHANGED, DELETED, SAME, BLOCKED, LEFT = "+", "~", "-", "=", "!", " "
+NAMES_SHOWN = 5
+ROWS_SHOWN = 40
+INDENT = "  "
+
+Row = Tuple[str, ...]
+
+
+def preview_lines(preview: FlowPreview, show_all: bool = False) -> List[str]:
+    """The whole plan of one flow; its last line says what would change, or that nothing would."""
+    flow = preview.flow
+    return [
+        f"{flow.name}: what a run would change",
+        *([preview.engine.line()] if preview.engine else []),
+        f"copying: {terms(flow, repeatable=preview.engine is None or preview.engine.repeats)}"
+        if flow.copied
+        else f"copying: {COPIES_NOTHING}",
+        *_delivery(preview),
+        *_topics(preview, show_all),
+        *_configs(preview, show_all),
+        *_acls(preview, show_all),
+        *_groups(preview, show_all),
+        *_internal(preview, show_all),
+        summary(preview),
+    ]
+
+
+def _delivery(preview: FlowPreview) -> Iterator[str]:
+    """What the target's brokers do not allow, or do not guarantee."""
+    if preview.refusal is not None:
+        yield f"{BLOCKED} refused: {preview.refusal}"
+    if preview.warning:
+        yield f"{BLOCKED} warning: {preview.warning}"
+
+
+def changes(preview: FlowPreview) -> Dict[str, int]:
+    """How much would change on the clusters, by what it is; nothing that stays is in it."""
+    decided = [each for found in (preview.configs or {}).values() for each in found if each.action != KEEP]
+    acls = preview.acls
+    counted = {
+        "topics created": len({each.remote_topic for each in preview.topics.copied if each.create is not None})
+        + (preview.topics.dead_letters is not None),
+        "topics grown": len({each.remote_topic for each in preview.topics.copied if each.grow_to is not None}),
+        "configs changed": len(decided),
+        "ACLs created": 0 if acls is None else len(acls.create),
+        "ACLs deleted": 0 if acls is None else len(acls.delete),
+        "internal topics created": sum(each.action == CREATE for each in preview.internal or ()),
+    }
+    return {what: count for what, count in counted.items() if count}
+
+
+def summary(preview: FlowPreview) -> str:
+    """One line: what would change, what is in the way, and how many topics are copied."""
+    counted = changes(preview)
+    told = ", ".join(f"{what}: {count}" for what, count in counted.items()) or "nothing would change"
+    blocked = f"; topics that cannot be copied: {len(preview.topics.blocked)}" if preview.topics.blocked else ""
+    return f"{preview.flow.name}: {told}; topics copied: {len(preview.topics.copied)}{blocked}"
+
+
+def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+    plan = preview.topics
+    same = [each for each in plan.copied if not each.create and not each.grow_to]
+    skipped = [each for each in plan.skipped if not each.wanted]
+    yield _head(
+        "topics",
+        [
+            (len(plan.copied) - len(same), "to make ready"),
+            (len(same), "copied as is"),
+            (len(plan.blocked), "cannot be copied"),
+            (len(skipped), "skipped"),
+        ],
+    )
+    shown = [each for each in plan.copied if show_all or each.create or each.grow_to]
+    head = ("", "TOPIC", "REMOTE TOPIC", "PARTITIONS", "HOW")
+    rows = [_topic_row(preview, each) for each in shown]
+    yield from _table(head, [*rows, *(_new("dead letters", new) for new in _present(plan.dead_letters))], show_all)
+    notes = [(f"matches no topic of {preview.flow.source.alias}", f"`{pattern}`") for pattern in matchless(preview)]
+    notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
+    yield from _by_reason("NOTE", notes, show_all)
+    yield from _table(("", "IN THE WAY", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], show_all)
+    yield from _by_reason("SKIPPED", [(each.reason, each.name) for each in skipped], show_all)
+
+
+def _topic_row(preview: FlowPreview, topic: CopiedTopic) -> Row:
+    if topic.create is not None:
+        return _new(topic.source.name, topic.create)
+    if topic.grow_to is not None:
+        now = preview.facts.target_topics[topic.remote_topic].partitions
+        return (CHANGED, topic.source.name, topic.remote_topic, f"{now} -> {topic.grow_to}", "grow")
+    return (SAME, topic.source.name, topic.remote_topic, str(topic.partitions), "")
+
+
+def _new(what: str, topic: NewTopic) -> Row:
+    shown = {key: value for key, value in topic.configs.items() if key not in TIMESTAMP_CONFIGS}
+    configs = "".join(f", {key}={value}" for key, value in shown.items())
+    how = f"create, replication.factor {topic.replication_factor}{configs}"
+    return (MADE, what, topic.name, str(topic.partitions), how)
+
+
+def _present(topic: Optional[NewTopic]) -> List[NewTopic]:
+    return [] if topic is None else [topic]
+
+
+def _configs(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+    if preview.configs is None:
+        yield f"{CONFIGS}: {preview.silent[CONFIGS]}"
+        return
+    decided = [(topic, each) for topic, found in preview.configs.items() for each in found]
+    kept = sum(each.action == KEEP for _, each in decided)
+    topics = {topic for topic, each in decided if each.action != KEEP}
+    changed = (len(decided) - kept, f"to change in {len(topics)} of {len(preview.configs)} remote topics")
+    yield _head(CONFIGS, [changed, (kept, "different and kept (--all says why)")], "all as on the source")
+    shown = [_config_row(topic, each) for topic, each in decided if show_all or each.action != KEEP]
+    yield from _table(("", "REMOTE TOPIC", "CONFIG", "FROM", "TO", "WHY"), shown, show_all)
+
+
+def _config_row(topic: str, each: ConfigDecision) -> Row:
+    symbol = {SET: CHANGED, DELETE: DELETED, KEEP: SAME}[each.action]
+    to = {SET: str(each.source_value), DELETE: "(not set)", KEEP: f"stays, source {each.source_value}"}[each.action]
+    return (symbol, topic, each.key, _value(each.remote_value), to, each.reason)
+
+
+def _value(value: object) -> str:
+    return "(unknown)" if value is None else str(value) or '""'
+
+
+def _acls(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+    acls = preview.acls
+    if acls is None:
+        yield f"{ACLS}: {preview.silent[ACLS]}"
+        return
+    made, gone, skipped = len(acls.create), len(acls.delete), len(acls.skipped)
+    counts = [(made, "to create"), (gone, "to delete"), (skipped, "without a counterpart")]
+    yield _head(ACLS, counts, "all that the source has are there")
+    rows = [(MADE, *_acl(each)) for each in acls.create] + [(DELETED, *_acl(each)) for each in acls.delete]
+    yield from _table(("", "TOPIC", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows, show_all)
+    told = [(each.reason, f"{each.acl.principal} {each.acl.operation} on {each.acl.topic}") for each in acls.skipped]
+    yield from _by_reason("SKIPPED", told, show_all)
+
+
+def _acl(acl: AclBinding) -> Row:
+    return (acl.topic, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
+
+
+def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+    if preview.groups is None:
+        yield f"{GROUPS}: {preview.silent[GROUPS]}"
+        return
+    words = dict(_GROUP_WORDS)
+    if preview.flow.sync_group_offsets_interval is None and not preview.flow.translates_beside:
+        words[TRANSLATED] = "could be translated"
+    found = {status: [each for each in preview.groups if each.status == status] for status in words}
+    counts = [(len(groups), words[status]) for status, groups in found.items()]
+    yield _head(GROUPS, counts, f"{preview.flow.source.alias} has none")
+    names = [each.group for each in found[TRANSLATED]]
+    if names:
+        yield f"{INDENT}   {_some(names, show_all)}"
+        yield from _use(preview.flow)
+    yield from _by_reason("NOTE", [(each.reason, each.group) for each in found[TRANSLATED] if each.reason], show_all)
+    in_the_way = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
+    yield from _table(("", "LEFT ALONE", "WHY"), in_the_way, show_all)
+    yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], show_all)
+
+
+def _use(flow: ReplicationFlow) -> Iterator[str]:
+    if flow.sync_group_offsets_interval is None:
+        told = "writes checkpoints and " if flow.translates_beside else ""
+        yield f"{INDENT}   a run {told}commits nothing on {flow.target.alias}: sync.group.offsets.enabled is false"
+
+
+_GROUP_WORDS = {TRANSLATED: "translated", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
+
+
+def _internal(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+    topics = preview.internal
+    if topics is None:
+        yield f"{INTERNAL}: {preview.silent[INTERNAL]}"
+        return
+    counts = [(sum(each.action == action for each in topics), word) for action, word in _ACTION_WORDS.items()]
+    yield _head(INTERNAL, counts)
+    symbols = {CREATE: MADE, UNSEEN: MADE, EXISTS: SAME, OFF: LEFT}
+    rows = [(symbols[each.action], each.kind, each.topic, f"on {each.alias}", _why(each.action, each.reason))
+            for each in topics if show_all or each.action in (CREATE, UNSEEN)]  # fmt: skip
+    yield from _table(("", "WHAT", "TOPIC", "WHERE", "HOW"), rows, show_all)
+    for each in topics:
+        if each.others:
+            yield f"{INDENT}   note: {each.alias} has {', '.join(each.others)}, {each.kind} of other settings"
+
+
+_ACTION_WORDS = {CREATE: "to create", UNSEEN: "to create if missing", EXISTS: "there", OFF: "off (--all says why)"}
+
+
+def _why(action: str, reason: str) -> str:
+    return f"off: {reason}" if action == OFF and reason != TRANSLATE else reason
+
+
+def _head(part: str, counts: Sequence[Tuple[int, str]], none: str = "none") -> str:
+    """`topics: 2 copied, 1 skipped`."""
+    return f"{part}: {', '.join(f'{count} {word}' for count, word in counts if count) or none}"
+
+
+def _table(head: Row, rows: Sequence[Row], show_all: bool, right: Sequence[int] = ()) -> Iterator[str]:
+    """Nothing where there are no rows."""
+    if not rows:
+        return
+    shown = rows if show_all or len(rows) <= ROWS_SHOWN else rows[: ROWS_SHOWN // 2]
+    yield from (INDENT + line for line in aligned([head, *shown], right))
+    if len(shown) < len(rows):
+        yield f"{INDENT}   and {len(rows) - len(shown)} more; --all lists them"
+
+
+def _by_reason(title: str, told: Iterable[Tuple[str, str]], show_all: bool) -> Iterator[str]:
+    """(reason, name) pairs as one line a reason, the most frequent first; with `show_all` as one line a name."""
+    if show_all:
+        yield from _table((" ", title, "WHY"), [("", name, reason) for reason, name in told], show_all)
+        return
+    names: Dict[str, List[str]] = {}
+    for reason, name in told:
+        names.setdefault(reason, []).append(name)
+    reasons = sorted(names, key=lambda each: (-len(names[each]), each))
+    rows = [("", str(len(names[reason])), reason, _some(names[reason])) for reason in reasons]
+    yield from _table((" ", title, "WHY", "WHICH"), rows, show_all, right=[1])
+
+
+def _some(names: Sequence[str], show_all: bool = False) -> str:
+    if show_all or len(names) <= NAMES_SHOWN + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMES_SHOWN])} and {len(names) - NAMES_SHOWN} more"

@@ -1,0 +1,58 @@
+"""A flow's settings in, what was chosen for its copying in one line or document out: tasks, passes, bounds, windows."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.text import size
+
+COPIES_NOTHING = "copies nothing: copy.enabled is false"
+
+
+def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
+    """One line; `slots` is how many tasks Spark runs at a time, where that is known. `repeatable`: whether the flow
+    makes the same of the same records each time, without which it is at least once."""
+    parts = [_tasks(flow.tasks_max, slots), _passes(flow), *_rates(flow), *_windows(flow)]
+    return " · ".join([*parts, f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}"])
+
+
+def terms_json(flow: ReplicationFlow) -> Dict[str, object]:
+    """The same for programs; sizes are bytes."""
+    return {
+        "tasks_max": flow.tasks_max,
+        "batch_max_seconds": flow.batch_max_seconds,
+        "batch_max_bytes": flow.batch_max_bytes,
+        "max_bytes_per_second": flow.max_bytes_per_second,
+        "max_bytes_per_second_topics": [vars(each) for each in flow.max_bytes_per_second_topics],
+        "copy_window": [str(window) for window in flow.copy_window],
+        "copy_window_timezone": flow.copy_window_timezone.name,
+        "delivery": flow.delivery,
+        "isolation_level": flow.isolation_level,
+    }
+
+
+def _tasks(tasks: int, slots: Optional[int]) -> str:
+    said = _counted(tasks, "task")
+    return said if slots is None else f"{said} on {_counted(slots, 'slot')}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _passes(flow: ReplicationFlow) -> str:
+    most = "" if flow.batch_max_bytes is None else f" or {size(flow.batch_max_bytes)}"
+    return f"passes of {flow.batch_max_seconds:g} s{most}"
+
+
+def _rates(flow: ReplicationFlow) -> List[str]:
+    rates = [] if flow.max_bytes_per_second is None else [f"{size(flow.max_bytes_per_second)}/s"]
+    rates += [f"{size(each.bytes_per_second)}/s for {each.pattern}" for each in flow.max_bytes_per_second_topics]
+    return [f"at most {', '.join(rates)}"] if rates else ["no bound"]
+
+
+def _windows(flow: ReplicationFlow) -> List[str]:
+    if not flow.copy_window:
+        return []
+    return [f"only {', '.join(map(str, flow.copy_window))} ({flow.copy_window_timezone.name})"]

@@ -1,0 +1,156 @@
+"""Which partitions a flow copies now: both clusters in, remote topics made ready, copied partitions out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Collection, Dict, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.control.topic_configs import config_changes
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, TopicPartition
+from mirror_lib.ledger.records import LedgerRow, LedgerRuns, PartitionKey
+from mirror_lib.topics.plan import TopicPlan
+from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+from mirror_lib.topics.remote_topics import apply_plan, plan_flow
+
+log = logging.getLogger(__name__)
+
+# A change of a config takes a moment to reach the brokers.
+CHANGED_SECONDS, PAUSE_SECONDS = 5.0, 0.1
+
+
+@dataclass(frozen=True)
+class CopiedPartition:
+    """A source partition with its remote partition, which has the same number."""
+
+    topic: str
+    remote_topic: str
+    partition: int
+    source_topic_id: str
+    remote_topic_id: str
+    max_message_bytes: int
+
+    @property
+    def key(self) -> PartitionKey:
+        """Its identity in the ledger."""
+        return PartitionKey(self.source_topic_id, self.remote_topic_id, self.topic, self.partition)
+
+    @property
+    def source(self) -> TopicPartition:
+        """(source topic, partition)."""
+        return (self.topic, self.partition)
+
+    @property
+    def remote(self) -> TopicPartition:
+        """(remote topic, partition)."""
+        return (self.remote_topic, self.partition)
+
+    def ledger_row(self, upstream_offset: int, downstream_offset: int, record_count: int) -> LedgerRow:
+        """An offset sync of this partition, with the names and ids of both topics."""
+        names = (self.topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
+        return LedgerRow(*names, upstream_offset, downstream_offset, record_count)
+
+    def ledger_runs(self, flat: bytes) -> LedgerRuns:
+        """Many offset syncs of this partition, as `Runs.tobytes` gives them."""
+        return LedgerRuns(self.ledger_row(0, 0, 0), flat)
+
+
+class TopicWatch:
+    """Looks for new, grown and recreated topics; creates and grows remote topics before anything is copied to them."""
+
+    def __init__(
+        self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: Cluster, target: Cluster
+    ) -> None:
+        self._flow = flow
+        self._flows = flows
+        self._source = source
+        self._target = target
+        self._seen: Tuple[Mapping[str, TopicDescription], Mapping[str, TopicDescription]] = ({}, {})
+        self._looked_at: Optional[float] = None
+        self.partitions: Mapping[PartitionKey, CopiedPartition] = {}
+        self.plan = TopicPlan((), ())
+        # By remote topic, and the dead letter topic's, the largest record batch that it takes.
+        self.limits: Mapping[str, int] = {}
+
+    def refresh(self) -> Mapping[PartitionKey, CopiedPartition]:
+        """The partitions to copy. Plans anew when a topic appeared, grew, vanished or changed its id, and every
+        `refresh.topics.interval.seconds` for what a listing does not show; never again where refreshing is off."""
+        interval, now = self._flow.refresh_topics_interval, time.monotonic()
+        if self._looked_at is not None and interval is None:
+            return self.partitions
+        seen = (self._source.topics(), self._target.topics())
+        if self._looked_at is None or seen != self._seen or now - self._looked_at >= (interval or 0):
+            self._plan()
+            self._looked_at = now
+            # Listed again, since making remote topics ready changes the target.
+            self._seen = (seen[0], self._target.topics())
+        return self.partitions
+
+    def look_again(self, topics: Collection[str]) -> None:
+        """Learn anew what the remote topics of these source topics take. A larger limit of the source is set before
+        that, where topic configs are kept in step: their next turn may come too late. Raises `ClusterError`."""
+        chosen = {each.source.name: each.remote_topic for each in self.plan.copied if each.source.name in topics}
+        raised = {} if self._flow.sync_topic_configs_interval is None else self._raised(chosen)
+        patient_until = time.monotonic() + CHANGED_SECONDS
+        while True:
+            limits = self._limits(sorted(chosen.values()))
+            told = all(limits[remote] == int(limit) for remote, limit in raised.items())
+            if told or time.monotonic() > patient_until:
+                break
+            time.sleep(PAUSE_SECONDS)
+        self.partitions = {
+            key: replace(each, max_message_bytes=limits[each.remote_topic]) if each.topic in chosen else each
+            for key, each in self.partitions.items()
+        }
+
+    def _raised(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
+        """The new limit of each remote topic that was given one."""
+        here = self._source.topic_configs(sorted(chosen), [MAX_MESSAGE_BYTES])
+        there = self._target.topic_configs(sorted(chosen.values()), [MAX_MESSAGE_BYTES])
+        orders = {
+            remote: config_changes(self._flow, here[name], there[remote])
+            for name, remote in chosen.items()
+            if name in here and remote in there
+        }
+        orders = {remote: order for remote, order in orders.items() if order}
+        outcomes = self._target.alter_topic_configs(orders) if orders else {}
+        return {
+            remote: str(orders[remote][MAX_MESSAGE_BYTES]) for remote, refused in outcomes.items() if refused is None
+        }
+
+    def _limits(self, remotes: Sequence[str]) -> Mapping[str, int]:
+        configs = self._target.topic_configs(remotes, [MAX_MESSAGE_BYTES])
+        return {remote: _limit(configs.get(remote, {})) for remote in remotes}
+
+    def present(self) -> Mapping[PartitionKey, CopiedPartition]:
+        """The partitions to copy, as far as can be told: where a cluster does not answer now, those of before."""
+        try:
+            return self.refresh()
+        except ClusterError as error:
+            log.warning("%s; topics are looked at again later", error)
+            return self.partitions
+
+    def _plan(self) -> None:
+        plan = plan_flow(self._flow, self._source, self._target, self._flows)
+        self.plan = apply_plan(plan, self._target)
+        own = self.plan.copied
+        remotes = sorted({each.remote_topic for each in own})
+        dead = None if self._flow.change is None else self._flow.change.dead_letter_topic
+        limits = self.limits = self._limits(remotes if dead is None else [*remotes, dead])
+        partitions: Dict[PartitionKey, CopiedPartition] = {}
+        for each in own:
+            limit = limits[each.remote_topic]
+            for number in range(each.partitions):
+                copied = CopiedPartition(
+                    each.source.name, each.remote_topic, number, each.source.topic_id, each.remote_topic_id, limit
+                )
+                partitions[copied.key] = copied
+        self.partitions = partitions
+
+
+def _limit(configs: TopicConfigs) -> int:
+    entry = configs.get(MAX_MESSAGE_BYTES)
+    return int(entry.value) if entry is not None and entry.value else KAFKA_DEFAULT_MAX_MESSAGE_BYTES

@@ -1,0 +1,314 @@
+"""One flow in one driver's life: what is copied, where each partition stands, and the pass that moves it on.
+
+Order of effects in a pass: anchors to the ledger, records to the remote logs, offset syncs to the ledger, which may
+take while the next pass copies. Killed anywhere, the next driver finds the truth in the ledger and on the remote logs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import replace
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import Cluster, TopicPartition
+from mirror_lib.metrics import FlowMetrics
+from mirror_lib.replication.copied_topics import TopicWatch
+from mirror_lib.replication.copy_hours import Halt
+from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.lane_ids import LaneIds
+from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport
+from mirror_lib.replication.planner import KnownEnds, Range
+from mirror_lib.replication.positions import Partitions, Positions
+from mirror_lib.replication.report_channel import COMPLETE_SECONDS, Listener
+from mirror_lib.replication.second_look import looked_again
+from mirror_lib.replication.source_progress import SourceGroup, SourceProgress
+from mirror_lib.replication.stage import listening, most_slots, run_tasks, task_slots
+from mirror_lib.replication.stall import TailLimit, refuse_stalled
+from mirror_lib.replication.starts import SourceCluster
+from mirror_lib.replication.state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
+from mirror_lib.replication.tail import (
+    LEFT_OUT_SECONDS,
+    BatchClock,
+    Beside,
+    Every,
+    Tail,
+    falls_behind,
+    tail_tasks,
+    tailed,
+)
+from mirror_lib.replication.totals import Totals
+from mirror_lib.spark.jobs import named
+
+log = logging.getLogger(__name__)
+
+STUCK_PASSES = 3
+UNHEARD = (
+    "%s: not every task reached the driver at %s:%d within %.0f s. Tasks that do not copy for `batch.max.seconds` at a "
+    "time, and records wait in between. Open the way from the executors to that port (report.port), or give Spark more "
+    "task slots"
+)
+
+Watcher = Callable[[FlowMetrics], None]
+
+
+class FlowMirror:
+    """Copies a flow pass by pass. Not thread-safe: one caller at a time.
+
+    `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
+    what is copied; nothing beyond `until` is; `group` is told of progress. Reads the ledger and makes remote topics
+    ready when made; raises `ClusterError`, `StateError`.
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: ReplicationFlow,
+        journal: Journal,
+        source: SourceCluster,
+        target: Cluster,
+        watcher: Watcher,
+        stop: Halt,
+        totals: Totals,
+        until: Optional[OffsetChoice] = None,
+        group: Optional[SourceGroup] = None,
+    ) -> None:
+        self.flow = flow
+        # A tail waits for nothing.
+        self._beside = False
+        self._totals = totals
+        self._name = config.name
+        self._watcher = watcher
+        self._stop = stop
+        self._journal = journal
+        self._topics = TopicWatch(flow, config.flows, source, target)
+        self._topics.refresh()
+        self._positions = Positions(flow, source, target, journal, until)
+        self._state = FlowState(flow, self._positions)
+        self._reached = False
+        self._progress = SourceProgress(group)
+        self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
+        self._known_ends = KnownEnds()
+        self._rates = FlowRates(flow)
+        self._limit = TailLimit()
+        self._warned = False
+        self._cycles = 0
+        self._tail_now: Optional[Tuple[Listener, int]] = None
+
+    def has_history(self) -> bool:
+        """True if the ledger told of this flow."""
+        return self._positions.known > 0
+
+    def reached(self) -> bool:
+        """Whether the last look that was taken found nothing left to wait for: `until` is reached."""
+        return self._reached
+
+    def due(self) -> bool:
+        """Whether one more look may find `until` reached: its time is past."""
+        return self._reached or self._positions.bounds.passed()
+
+    def stopped(self) -> Sequence[PartitionReport]:
+        """The partitions that cannot go on, as of the last batch."""
+        return list(self._state.stopped.parts.values())
+
+    def not_copied(self) -> Sequence[str]:
+        """What `--until` names and the flow does not copy, as `topic-partition`."""
+        copied = [each.source for each in self._topics.partitions.values()]
+        return [f"{topic}-{partition}" for topic, partition in self._positions.bounds.unknown(copied)]
+
+    def blocked(self) -> Sequence[str]:
+        """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
+        return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
+
+    def give_way(self) -> None:
+        """End the tasks that tail, from any thread: they may hold the slots that the ledger's commit waits for."""
+        tail = self._tail_now
+        if tail is not None:
+            listener, tasks = tail
+            self._limit.gave_way(tasks, time.monotonic())
+            listener.end_all()
+
+    def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
+        """Copy until every partition has reached the end that its source had when this was called. With `tail` then
+        go on with what comes, for about as long as it says.
+
+        Raises `FencedError` when another driver took over, `ClusterError` when a cluster stays away.
+        """
+        self._beside = self._beside or tail is not None
+        partitions, ranges = self._catch_up(spark, batch)
+        if tail is None:
+            self._journal.written()  # nothing may come for long
+            return
+        clock = BatchClock(tail)
+        while not self._ends(clock):
+            if tailed(ranges, self._state.stopped.parts, self._positions.ahead):
+                tasks = tail_tasks(most_slots(spark), tail.flows, self.flow.tasks_max)
+                tasks = self._limit.of(tasks, time.monotonic())
+                if not tasks:
+                    self._journal.written()  # the trigger brings what comes
+                    break
+                self._tail(spark, partitions, ranges, batch, clock, tasks)
+            elif self._state.stopped.some_may_go_on():
+                self._journal.written()
+                self._state.stopped.wait(lambda: self._ends(clock))
+            else:
+                break
+            if not self._ends(clock):
+                partitions, ranges = self._catch_up(spark, batch)
+
+    def _ends(self, clock: BatchClock) -> bool:
+        return self._stop.is_set() or clock.over() or not self._progress.has_turn()
+
+    def _catch_up(self, spark: SparkSession, batch: BatchRef) -> Tuple[Partitions, Sequence[Range]]:
+        passed = self._positions.bounds.passed()
+        partitions = self._topics.refresh()
+        ranges = self._positions.ranges(partitions, batch)
+        self._progress.begun(partitions, ranges)
+        self._state.stopped.begin(partitions, ranges)
+        idle_passes = passes = 0
+        while not self._stop.is_set():
+            left = map(self._positions.ahead, ranges)
+            todo = [each for each in left if each.behind and each.key not in self._state.stopped.parts]
+            if not todo:
+                break
+            passes += 1
+            idle_passes = 0 if self._pass(spark, partitions, todo, batch) else idle_passes + 1
+            partitions = self._topics.partitions
+            if idle_passes >= STUCK_PASSES:
+                raise ClusterError(f"{self.flow.name}: no progress in {idle_passes} passes", "see the executors' logs")
+        if not self._stop.is_set():
+            self._reached = self._positions.reached(partitions, self._state.stopped.parts, passed)
+        if not passes:
+            self._watch([], {}, batch, 0.0)
+        return partitions, ranges
+
+    def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
+        """Copy once with every lane that has something to do; False if nothing moved."""
+        started, began = time.monotonic(), time.time()
+        flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
+        with named(spark, self._job_name("copy")):
+            reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
+        commit = self._state.apply(reports, partitions, reports, began)
+        self._commit(commit, partitions, batch, beside=self._beside)
+        going = [self._positions.ahead(each) for each in todo if each.key not in self._state.stopped.parts]
+        self._watch(reports, {each.source: each.behind for each in going}, batch, time.monotonic() - started)
+        end_if_lost(self.flow.name, commit)
+        # Who had to wait is not stuck.
+        return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
+
+    def _tail(
+        self,
+        spark: SparkSession,
+        partitions: Partitions,
+        ranges: Sequence[Range],
+        batch: BatchRef,
+        clock: BatchClock,
+        tasks: int,
+    ) -> None:
+        """One stage that copies what comes, until the clock, a stop, other topics or something unusual ends it: fewer
+        slots than it began with, since an executor has gone or is about to go.
+
+        Its tasks report while they go on, so the ledger is little behind the remote logs. A crash may leave it further
+        back: reconciling covers any distance.
+        """
+        began, todo = time.time(), tailed(ranges, self._state.stopped.parts, self._positions.ahead)
+        self._known_ends = KnownEnds(ranges)
+        flow, commits = replace(self.flow, tasks_max=tasks), Every(clock.tail.commit_seconds)
+        slots = task_slots(spark)
+        until = time.monotonic() + LEFT_OUT_SECONDS if self._state.stopped.some_may_go_on() else math.inf
+        with listening(spark, self.flow.name, clock.tail, self.flow.report_port) as listener:
+
+            def turn() -> None:
+                slow = commits.due() and not self._hear(listener.take(), partitions, batch, clock, len(plans))
+                if slow or self._topics.present() != partitions or task_slots(spark) < slots:
+                    listener.end_all()
+
+            def often() -> None:
+                # Tasks that must tell often, as they may bring little at once, are heard before they have to wait.
+                slow = listener.crowded() and not self._hear(listener.take(), partitions, batch, clock, len(plans))
+                if slow or self._ends(clock) or time.monotonic() > until or not listener.whole(len(plans)):
+                    listener.end_all()
+
+            def stalled() -> None:
+                # The tasks have ended, and the commit may still wait.
+                refuse_stalled(self.flow.name, self._journal.waited())
+
+            plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]
+            self._tail_now = listener, len(plans)
+            try:
+                with named(spark, self._job_name("tail")), Beside(
+                    turn, often, listener.end_all, clock.tail.pass_seconds, stalled
+                ):
+                    told = run_tasks(spark, plans)
+            finally:
+                self._tail_now = None
+            heard = listener.take()
+            self._warn_of_reports(listener, len(plans))
+            self._rates.learn(heard)
+        last = judged_by_topics(self._learned(told), partitions, self._topics.present())
+        commit = self._state.apply([*heard, *last], partitions, last, began)
+        self._commit(commit, partitions, batch, beside=True)  # Spark's batch ends, and the next one begins
+        self._tailed(commit, batch, clock)
+        self._state.let_go(plans, last, partitions)
+        end_if_lost(self.flow.name, commit)
+
+    def _job_name(self, what: str) -> str:
+        self._cycles += 1
+        return f"{self.flow.name}: {what}, cycle {self._cycles}"
+
+    def _warn_of_reports(self, listener: Listener, tasks: int) -> None:
+        if listener.unheard(tasks) and not self._warned:
+            self._warned = True
+            to = listener.address
+            log.warning(UNHEARD, self.flow.name, to.host, to.port, COMPLETE_SECONDS)
+
+    def _hear(
+        self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock, tasks: int
+    ) -> bool:
+        """Write down what tasks that go on have told; False where they are too few, for the driver to catch up."""
+        self._ids.learn(reports)
+        self._rates.learn(reports)
+        commit = self._state.apply(reports, partitions)
+        self._commit(commit, partitions, batch)
+        records, left = self._tailed(commit, batch, clock)
+        return not (falls_behind(tasks, self.flow.tasks_max, records, left) or self._rates.badly_shared())
+
+    def _tailed(self, commit: Commit, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
+        """Tell of what was tailed; how much it was, and how much more had come by then where something was reported."""
+        records, parts = sum(report.records for report in commit.reports), commit.parts.values()
+        left = self._known_ends.left(parts, self._state.stopped.parts, self._positions.ahead)
+        self._watch(commit.reports, left, batch, clock.copied(records))
+        return records, sum(max(0, part.source_end - part.position) for part in parts)
+
+    def _plans(
+        self, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
+    ) -> List[TaskPlan]:
+        plans = self._state.plans(self._name, flow, partitions, todo, began)
+        return self._rates.told(self._ids.told(plans), self._state.bytes_of)
+
+    def _learned(self, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
+        self._ids.learn(reports)
+        self._rates.learn(reports)
+        return looked_again(self.flow.name, self._topics, reports)
+
+    def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, beside: bool = False) -> None:
+        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
+        self._journal.note(commit.incidents, batch)
+        beside = beside and commit.plain and not self._progress.waits_for_ledger()
+        self._journal.append(commit.rows, batch, commit.runs, beside=beside)
+        self._progress.moved(partitions, commit.moves)
+        self._totals.add(part for report in commit.reports for part in report.partitions)
+
+    def _watch(
+        self, reports: Sequence[TaskReport], left: Mapping[TopicPartition, int], batch: BatchRef, seconds: float
+    ) -> None:
+        held = self._rates.word(reports, seconds)
+        stopped = len(self._state.stopped.parts)
+        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, stopped, held))

@@ -1,0 +1,132 @@
+"""One flow's rates in one driver's life: plans in, plans with their shares out; what tasks fetched in, paid for.
+
+The account is kept here, from pass to pass: what one pass fetched too much, the next one fetches less.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.sizes import rate_of
+from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
+from mirror_lib.replication.quotas import FLOW, Load, RateShare, TaskRates, joined, parts_of_rate, weights
+from mirror_lib.replication.token_bucket import TokenBucket
+from mirror_lib.text import size
+
+# Held back for this part of the time, a flow is at its bound.
+AT_BOUND = 0.2
+# Shares are looked at after so long, and are bad where a task was held back most of the time and the bound not used.
+LOOK_SECONDS = 30.0
+HELD_PART, USED_PART = 0.5, 0.7
+
+
+class FlowRates:
+    """Not thread-safe. Without rates it changes nothing. The clock is the caller's."""
+
+    def __init__(self, flow: ReplicationFlow, clock: Callable[[], float] = time.monotonic) -> None:
+        self._flow = flow
+        self._clock = clock
+        rates = {number: each.bytes_per_second for number, each in enumerate(flow.max_bytes_per_second_topics)}
+        if flow.max_bytes_per_second is not None:
+            rates[FLOW] = flow.max_bytes_per_second
+        self._accounts: Dict[int, TokenBucket] = {
+            number: TokenBucket(rate, 0.0, clock()) for number, rate in rates.items()
+        }
+        self._looked_at = clock()
+        self._nbytes: Dict[int, int] = {}
+        self._held: Dict[int, float] = {}
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether anything holds the flow to a rate."""
+        return bool(self._accounts)
+
+    def tasks(self, slots: int) -> int:
+        """How many tasks to plan where Spark runs `slots` at a time: the share of one that waits would be lost."""
+        return min(self._flow.tasks_max, max(1, slots)) if self.has_rates else self._flow.tasks_max
+
+    def told(self, plans: Sequence[TaskPlan], bytes_of: Callable[[PartitionTask], int]) -> List[TaskPlan]:
+        """The plans of one stage, each with its share; `bytes_of` says how much there is to copy of a partition."""
+        if not (self.has_rates or self._flow.batch_max_bytes is not None):
+            return list(plans)
+        self._look_anew()
+        known = self._numbers({task.topic for plan in plans for task in plan.tasks})
+        loads = [_load(plan, known, bytes_of) for plan in plans]
+        rates = [each.bytes_per_second for each in self._flow.max_bytes_per_second_topics]
+        parts = weights(loads, rates, self._flow.batch_max_seconds)
+        of_topics = {number: parts_of_rate(loads, number) for number in set(known.values())}
+        return [
+            replace(plan, rates=self._rates_of(part, {n: found[i] for n, found in of_topics.items()}, known))
+            for i, (plan, part) in enumerate(zip(plans, parts))
+        ]
+
+    def standing(self, topics: Iterable[str]) -> TaskRates:
+        """All that may be fetched now of these topics, for one that does all of it."""
+        known = self._numbers(topics)
+        return self._rates_of(1.0, dict.fromkeys(known.values(), 1.0), known)
+
+    def learn(self, reports: Sequence[TaskReport]) -> None:
+        """Pay for what was fetched."""
+        nbytes, held = joined([(report.task, report.fetching) for report in reports])
+        now = self._clock()
+        for number, count in nbytes.items():
+            self._nbytes[number] = self._nbytes.get(number, 0) + count
+            if number in self._accounts:
+                self._accounts[number].spend(count, now)
+        for number, seconds in held.items():
+            self._held[number] = self._held.get(number, 0.0) + seconds
+
+    def badly_shared(self) -> bool:
+        """Whether tasks that go on for long had better end, so that the next ones get other shares."""
+        now = self._clock()
+        seconds = now - self._looked_at
+        if seconds < LOOK_SECONDS:
+            return False
+        bad = any(
+            self._held.get(number, 0.0) > HELD_PART * seconds
+            and self._nbytes.get(number, 0) < USED_PART * seconds * account.rate
+            for number, account in self._accounts.items()
+        )
+        self._look_anew()
+        return bad
+
+    def word(self, reports: Sequence[TaskReport], seconds: float) -> Optional[str]:
+        """What to say of a pass of `seconds` in which a rate held the flow back; `None` where none did."""
+        _, held = joined([(report.task, report.fetching) for report in reports])
+        at_bound = [number for number in sorted(held) if held[number] > AT_BOUND * seconds and number in self._accounts]
+        if not at_bound:
+            return None
+        number = at_bound[0]
+        topics = "" if number == FLOW else f" for {self._flow.max_bytes_per_second_topics[number].pattern}"
+        return f"at its bound of {size(self._accounts[number].rate)}/s{topics}"
+
+    def _look_anew(self) -> None:
+        self._looked_at, self._nbytes, self._held = self._clock(), {}, {}
+
+    def _numbers(self, topics: Iterable[str]) -> Dict[str, int]:
+        found = {topic: rate_of(self._flow.max_bytes_per_second_topics, topic) for topic in topics}
+        return {topic: number for topic, number in found.items() if number is not None}
+
+    def _rates_of(self, part: float, of_topics: Mapping[int, float], known: Mapping[str, int]) -> TaskRates:
+        most = self._flow.batch_max_bytes
+        return TaskRates(
+            flow=self._share(FLOW, part) if FLOW in self._accounts else None,
+            topics={number: self._share(number, mine) for number, mine in of_topics.items() if mine},
+            rate_of=known,
+            pass_bytes=None if most is None else max(1, round(part * most)),
+        )
+
+    def _share(self, number: int, part: float) -> RateShare:
+        account = self._accounts[number]
+        return RateShare(part * account.rate, part * account.balance(self._clock()))
+
+
+def _load(plan: TaskPlan, known: Mapping[str, int], bytes_of: Callable[[PartitionTask], int]) -> Load:
+    found: Dict[Optional[int], float] = {}
+    for task in plan.tasks:
+        number = known.get(task.topic)
+        found[number] = found.get(number, 0.0) + bytes_of(task)
+    return found

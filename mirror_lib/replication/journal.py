@@ -1,0 +1,209 @@
+"""What a driver writes down about a flow: when it begins and ends, offset syncs and positions, incidents."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Callable, FrozenSet, Iterator, Mapping, Optional, Sequence, Tuple
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.errors import MirrorError
+from mirror_lib.ledger.compaction import LedgerCompaction
+from mirror_lib.ledger.incidents import IncidentTable
+from mirror_lib.ledger.lane_producers import LaneProducerTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import (
+    Incident,
+    LedgerRow,
+    LedgerRuns,
+    LetterPlace,
+    MirrorRun,
+    PartitionKey,
+    Position,
+    RangePositions,
+)
+from mirror_lib.ledger.tables import RunTable
+from mirror_lib.ledger.upkeep import Upkeep
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.signs import SignsOfLife
+from mirror_lib.spark.jobs import named
+from mirror_lib.threads import UnderWay
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BatchRef:
+    """The Spark batch that something was done for; `batch_id` is -1 outside of one."""
+
+    query_id: str
+    batch_id: int
+
+
+class Journal:
+    """One flow's rows in one driver's life. Each append is one commit, and repeating it adds nothing. What is appended
+    `beside` is in the ledger before anything else is written; whoever is next to ask for something is told of its
+    failure.
+
+    The ledger is read in a thread of its own, from now on: the first look at a Delta table in a process takes seconds.
+    """
+
+    def __init__(self, spark: SparkSession, state: str, flow: str, run_id: str) -> None:
+        self._spark = spark
+        self._flow = flow
+        self.run_id = run_id
+        self._runs = RunTable(spark, state)
+        self._ledger = OffsetSyncTable(spark, state)
+        self._incidents = IncidentTable(spark, state)
+        self._producers = LaneProducerTable(spark, state)
+        self._upkeep = Upkeep(flow, LedgerCompaction(spark, state, flow))
+        self._appends = 0
+        self.wrote = False  # whether a row of the ledger is written
+        self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
+        self._ranges = UnderWay(f"{flow} ranges", lambda: self._ledger.range_positions(flow))
+        self._begun: Optional[UnderWay[None]] = None
+        self._signs: Optional[SignsOfLife] = None
+        self._beside: Optional[UnderWay[None]] = None
+        self._writes_since: Optional[float] = None
+
+    def waited(self) -> float:
+        """For how many seconds the write that is under way has taken; 0 where none is. From any thread."""
+        since = self._writes_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._writes_since = time.monotonic()
+        try:
+            with named(self._spark, f"{self._flow}: ledger"):
+                yield
+        finally:
+            self._writes_since = None
+
+    def last_run(self) -> Tuple[Optional[MirrorRun], bool]:
+        """The flow's run before this one, if there is one, and whether it ended with nothing left over."""
+        return self._runs.latest_with_end(self._flow)
+
+    def run_begins(self, run: MirrorRun, wait: bool) -> None:
+        """Write down that `run` begins: before this returns, or else before any other row of it is written."""
+        self._begun = UnderWay(f"{self._flow} begins", lambda: self._runs.started(run))
+        if wait:
+            self._begun.result()
+        self._signs = SignsOfLife(self._spark, self._runs, run)
+        self._signs.start()
+
+    def run_ends(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
+        """Write down how `run` ended: `outcome` is `ok` or one sentence."""
+        if self._signs is not None:
+            self._signs.end()
+        self.written()
+        self._runs.ended(run, outcome=outcome, records=records, bytes=bytes)
+
+    def positions(self) -> Mapping[PartitionKey, Position]:
+        """Where the ledger said each partition stands when this was made."""
+        return self._positions.result()
+
+    def range_positions(self) -> RangePositions:
+        """The same of a flow that places records anew."""
+        return self._ranges.result()
+
+    def letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[LetterPlace, int]:
+        """See `OffsetSyncTable`."""
+        return self._ledger.letters_at(self._flow, remote_topic, remote_topic_id)
+
+    def append(
+        self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns] = (), *, beside: bool = False
+    ) -> None:
+        """Add rows, and those of `runs`, to the ledger in one commit; nothing for none. `beside`: while the caller goes
+        on. A process that is killed then leaves the ledger one commit behind the remote logs."""
+        if not rows and not runs:
+            if self._beside is not None and self._beside.over():
+                self.written()
+            return
+        self.written()
+        number, self._appends = self._appends, self._appends + 1
+        if beside:
+            self._beside = UnderWay(f"{self._flow} ledger", lambda: self._append(rows, batch, runs, number))
+        else:
+            self._append(rows, batch, runs, number)
+
+    def _append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns], number: int) -> None:
+        names = {"run_id": self.run_id, "query_id": batch.query_id}
+        with self._writing():
+            self._ledger.append(self._flow, rows, runs, append_number=number, batch_id=batch.batch_id, **names)
+        self.wrote = True
+        self._upkeep.committed()
+
+    def await_upkeep(self, seconds: float, ended: Callable[[], bool]) -> None:
+        """Let the upkeep of tables, where it is at work, come to its end, for so long each, and not where all has
+        `ended`."""
+        self._upkeep.wait(seconds, ended)
+
+    def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
+        """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""
+        if not rows:
+            return {}
+        self.written()
+        names = {"run_id": self.run_id, "query_id": batch.query_id}
+        with self._writing():
+            return self._ledger.begin(self._flow, rows, batch_id=batch.batch_id, **names)
+
+    def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
+        """Add incidents; nothing for none."""
+        if incidents:
+            self.written()
+            with self._writing():
+                self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
+
+    def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
+        """By lane, every producer id that it may have appended under."""
+        return self._producers.ids(self._flow)
+
+    def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
+        """Add pairs of lane and producer id."""
+        self.written()
+        self._producers.add(self._flow, ids, run_id=self.run_id)
+
+    def history(self, key: PartitionKey, downstream_offset: int) -> Optional[Tuple[Position, int]]:
+        """Where the rows of a partition begin, and the upstream offset that belongs at `downstream_offset` by them."""
+        self.written()
+        first = self._ledger.first(self._flow, key)
+        upstream = self._ledger.upstream_of(self._flow, key, downstream_offset)
+        return None if first is None or upstream is None else (first, upstream)
+
+    def forget_from(self, key: PartitionKey, downstream_offset: int) -> None:
+        """Void the facts about a remote log from an offset on, which the log no longer holds.
+
+        Before anything is copied again: two facts about one downstream offset would contradict each other.
+        """
+        self.written()
+        self._ledger.void_from(self._flow, key, downstream_offset)
+
+    def written(self) -> None:
+        """Return when all is written down that was to be: that the run begins, and what is appended beside. Raises
+        `StateError` where that failed."""
+        if self._begun is not None:
+            self._begun.result()
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.result()
+
+    def stalled(self) -> None:
+        """The run has ended and nothing can be written: no further sign of life either."""
+        if self._signs is not None:
+            self._signs.end()
+
+    def given_up(self) -> None:
+        """The same for who has an error of its own to tell: this one is logged."""
+        try:
+            self.written()
+        except MirrorError as error:
+            log.error("%s: what was copied last is not in the ledger: %s", self._flow, error)
+
+
+def position_row(copied: CopiedPartition, position: Position) -> LedgerRow:
+    """The row that says where a partition stands, without a record of its own."""
+    return copied.ledger_row(position.upstream_offset, position.downstream_offset, 0)

@@ -1,0 +1,199 @@
+"""Where each partition goes on and how far: the ledger and both logs' offsets in, a decision per partition out. Pure.
+
+Spark's checkpoint has no say here: what remains to copy is the difference between the ledger and the source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Callable, Collection, Dict, Iterable, Mapping, Optional
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.ledger.records import DATA_LOST, REMOTE_LOG_HEALED, TOPIC_RECREATED, Incident, PartitionKey, Position
+from mirror_lib.replication.loss import CONTINUE_HINT, left_the_log
+from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.starts import Start
+
+
+class KnownEnds:
+    """Where the source's logs end, as they were last told: at first by the `ranges` of a batch. A partition on which
+    nothing was reported since is as far behind as it was."""
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._ranges = {each.source: each for each in ranges if each.refused is None}
+
+    def left(
+        self,
+        parts: Iterable[PartitionReport],
+        stopped: Collection[PartitionKey],
+        ahead: Callable[[Range], Range],
+    ) -> Dict[TopicPartition, int]:
+        """Upstream offsets to come after these reports, by source partition, of all that have not `stopped`. `ahead`
+        gives a range from where its partition stands."""
+        for part in parts:
+            known = self._ranges.get(part.source)
+            if known is not None and part.source_end >= 0:
+                end = part.source_end if known.bound is None else min(part.source_end, known.bound)
+                self._ranges[part.source] = replace(known, end=end)
+        return {source: ahead(each).behind for source, each in self._ranges.items() if each.key not in stopped}
+
+
+@dataclass(frozen=True)
+class Range:
+    """One partition's decision: copy from `start` until `end`, or stop for the reason in `refused`.
+
+    `anchor`: the start is a fact of its own, to be written to the ledger before anything is copied from it.
+    `log_start`: where the source's log began; if that is behind the start, the lane finds out what is lost.
+    `bound`: upstream offset from which on nothing is copied, even where a record batch goes on beyond it.
+    `void_from`: downstream offset from which on the ledger's facts are no longer true; see `healed`.
+    """
+
+    key: PartitionKey
+    start: Position
+    end: int
+    incident: Optional[Incident] = None
+    anchor: bool = False
+    void_from: Optional[int] = None
+    refused: Optional[str] = None
+    bound: Optional[int] = None
+    log_start: int = 0
+
+    @property
+    def source(self) -> TopicPartition:
+        """(source topic, partition)."""
+        return (self.key.source_topic, self.key.partition)
+
+    @property
+    def behind(self) -> int:
+        """Upstream offsets still to go through."""
+        return max(0, self.end - self.start.upstream_offset)
+
+
+def first_range(
+    flow: ReplicationFlow,
+    key: PartitionKey,
+    positions: Mapping[PartitionKey, Position],
+    source: OffsetRange,
+    target: OffsetRange,
+    begin: Optional[Start] = None,
+) -> Range:
+    """The first decision of a driver's life for a partition, when both logs are looked at.
+
+    `begin` is what `start.position` says; it counts only where the partition was never copied.
+    """
+    known = positions.get(key)
+    if known is not None:
+        if target.end < known.downstream_offset:
+            # What belongs at the end is in the ledger: the caller looks it up, and `healed` decides.
+            return Range(key, known, source.end, void_from=target.end)
+        return _goes_on(flow, key, known, source, target)
+    relatives = [other for other in positions if _same_name(other, key)]
+    if any(other.remote_topic_id == key.remote_topic_id != "" for other in relatives):
+        return _source_recreated(flow, key, source, target)
+    if begin is not None and not begin.recreated and not relatives:
+        return _begun(flow, key, begin, source, target)
+    if relatives or begin is not None:
+        return _remote_recreated(key, source, target)
+    start = source.end if flow.auto_offset_reset == "latest" else source.log_start
+    # "latest" must be remembered: by the next run the end has moved on.
+    anchor = flow.auto_offset_reset == "latest"
+    return Range(key, Position(start, target.log_start), source.end, anchor=anchor)
+
+
+def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, source: OffsetRange) -> Range:
+    """A later decision: only the source can have lost something. The target answers for itself when appended to."""
+    name, at = f"{key.source_topic}-{key.partition}", position.upstream_offset
+    if at < source.log_start:
+        reason = left_the_log((key.source_topic, key.partition), at, source.log_start)
+        return _lost(flow, key, position, source, source.log_start, reason)
+    if at > source.end:
+        reason = f"{name}: the source's log ends at {source.end}, before offset {at} that was copied; it was truncated"
+        return _lost(flow, key, position, source, source.end, reason)
+    return Range(key, position, source.end)
+
+
+def _goes_on(
+    flow: ReplicationFlow, key: PartitionKey, known: Position, source: OffsetRange, target: OffsetRange
+) -> Range:
+    """Go on from a position that an earlier life left, which may have written more than it could report.
+
+    Of offsets that left the source's log, the lane finds out what is lost when it has fenced and looked at the remote
+    log. Where the source's log was cut off, what lies behind the position is copied from what is gone there.
+    """
+    if known.upstream_offset < source.log_start:
+        return Range(key, known, source.end, log_start=source.log_start)
+    cut_off = known.upstream_offset > source.end
+    return next_range(flow, key, replace(known, downstream_offset=target.end) if cut_off else known, source)
+
+
+def _begun(flow: ReplicationFlow, key: PartitionKey, begin: Start, source: OffsetRange, target: OffsetRange) -> Range:
+    at = source.end if begin.upstream_offset < 0 else begin.upstream_offset
+    wanted = begin.downstream_offset
+    downstream = target.log_start if wanted is None else target.end if wanted < 0 else wanted
+    start, name = Position(at, downstream), f"{key.source_topic}-{key.partition}"
+    if downstream > target.end:
+        reason = f"{name}: {begin.says} stands at offset {downstream} of the remote log, which ends at {target.end}"
+        return Range(key, start, source.end, refused=f"{reason}; it has lost records, or it is another topic")
+    if at < source.log_start and (wanted is None or wanted < 0):
+        reason = f"{name}: {begin.says} is at offset {at}, and the source's log starts at {source.log_start} by now"
+        return _lost(flow, key, start, source, source.log_start, reason)
+    if at > source.end:
+        reason = f"{name}: {begin.says} is at offset {at}, and the source's log ends at {source.end}"
+        return _lost(flow, key, start, source, source.end, reason)
+    # To be remembered: a group moves on, and of a time another offset may be the first later.
+    return Range(key, start, source.end, anchor=True, log_start=source.log_start if at < source.log_start else 0)
+
+
+def _lost(
+    flow: ReplicationFlow, key: PartitionKey, position: Position, source: OffsetRange, start: int, reason: str
+) -> Range:
+    if flow.on_data_loss == "fail":
+        return Range(key, position, source.end, refused=f"{reason}; {CONTINUE_HINT}")
+    bounds = sorted((position.upstream_offset, start))
+    incident = Incident(DATA_LOST, key.source_topic, key.partition, bounds[0], bounds[1], reason)
+    return Range(key, Position(start, position.downstream_offset), source.end, incident, anchor=True)
+
+
+def _source_recreated(flow: ReplicationFlow, key: PartitionKey, source: OffsetRange, target: OffsetRange) -> Range:
+    start = Position(source.log_start, target.end)
+    reason = f"{key.source_topic} was deleted and created again on the source"
+    if flow.on_data_loss == "fail":
+        hint = "set on.data.loss: continue to append the new topic's records after the old ones"
+        return Range(key, start, source.end, refused=f"{reason}; {hint}")
+    incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
+    return Range(key, start, source.end, incident, anchor=True)
+
+
+def _remote_recreated(key: PartitionKey, source: OffsetRange, target: OffsetRange) -> Range:
+    reason = "the remote topic was deleted and created again; copied again from the source's log start"
+    incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
+    # To be remembered: `start.position` and "latest" say something else of a partition that the ledger does not know.
+    return Range(key, Position(source.log_start, target.log_start), source.end, incident, anchor=True)
+
+
+def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Position, upstream_offset: int) -> Range:
+    """What becomes of a range with `void_from`, the end of a remote log that lost its tail.
+
+    `first` is where the ledger's rows of the partition begin, `upstream_offset` what belongs at that end by those rows.
+    They say nothing of what lay before `first`: another tool's records, for one, which are not copied again.
+    """
+    end, key = each.void_from or 0, each.key
+    start, name = Position(upstream_offset, end), f"{key.source_topic}-{key.partition}"
+    lost = f"the remote log ends at {end}, before offset {each.start.downstream_offset} that was acknowledged"
+    if end < first.downstream_offset and first.upstream_offset > source.log_start:
+        unknown = f"its offsets {end} to {first.downstream_offset - 1} held what the ledger does not know"
+        if flow.on_data_loss == "fail":
+            hint = f"{CONTINUE_HINT}, offset {upstream_offset}, or give the flow an empty remote topic"
+            return replace(each, void_from=None, refused=f"{name}: {lost}, and {unknown}; {hint}")
+        reason = f"{lost}; {unknown}, and are not filled again"
+        incident = Incident(DATA_LOST, key.source_topic, key.partition, -1, upstream_offset, reason)
+    else:
+        told = (key.source_topic, key.partition, upstream_offset, each.start.upstream_offset)
+        incident = Incident(REMOTE_LOG_HEALED, *told, f"{lost}; what it lost is copied again")
+    # The start has to be known before the rows behind it are gone: other choices would be made without any row.
+    return replace(each, start=start, incident=incident, anchor=True, log_start=source.log_start)
+
+
+def _same_name(one: PartitionKey, other: PartitionKey) -> bool:
+    return one.source_topic == other.source_topic and one.partition == other.partition

@@ -1,0 +1,229 @@
+"""Where every partition of a flow stands: the ledger at first, then this driver's memory; and how far each must go."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
+from mirror_lib.ledger.records import PartitionKey, Position
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.journal import BatchRef, Journal, position_row
+from mirror_lib.replication.planner import Range, first_range, healed, next_range
+from mirror_lib.replication.starts import SourceCluster, Start, Starts
+
+log = logging.getLogger(__name__)
+
+Partitions = Mapping[PartitionKey, CopiedPartition]
+
+NONE_YET = -1
+
+
+class Bounds:
+    """The upstream offset at which each partition's copy ends, exclusive, by `--until` and the source's answers.
+
+    For one run of one flow. Without a choice there is no such offset, and the end is never reached.
+    """
+
+    def __init__(self, until: Optional[OffsetChoice], source: Cluster, isolation_level: str) -> None:
+        self._timestamp = until.timestamp if until is not None else None
+        self._named = dict(until.offsets) if until is not None else {}
+        self._until = until
+        self._source = source
+        self._isolation_level = isolation_level
+        # Kept once found: retention may remove the record that told it.
+        self._found: Dict[TopicPartition, int] = {}
+
+    def passed(self) -> bool:
+        """Whether the time of `--until` is past, so that what has no later record by now needs none."""
+        return self._timestamp is not None and time.time() * 1000 >= self._timestamp
+
+    def of(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The bound of each partition that has one by now. Raises `ClusterError`."""
+        if self._timestamp is None:
+            return self._named
+        open_ones = [each for each in partitions if each not in self._found]
+        at = self._source.offsets_at(open_ones, self._timestamp, self._isolation_level)
+        self._found.update({each: offset for each, offset in at.items() if offset != NONE_YET})
+        return self._found
+
+    def reached(self, positions: Mapping[TopicPartition, int], passed: bool) -> bool:
+        """Whether nothing is left to wait for. `positions` are upstream, of partitions that can go on and are copied
+        to their present end or their bound; `passed` is what `passed()` said before that end was looked up."""
+        if self._until is None:
+            return False
+        if self._timestamp is not None:
+            return passed or all(each in self._found for each in positions)
+        return all(positions[each] >= bound for each, bound in self._named.items() if each in positions)
+
+    def unknown(self, partitions: Sequence[TopicPartition]) -> List[TopicPartition]:
+        """What `--until` names and the flow does not copy."""
+        return sorted(set(self._named) - set(partitions))
+
+
+def source_logs(
+    source: Cluster, partitions: Sequence[TopicPartition], stands: Mapping[TopicPartition, int], isolation_level: str
+) -> Mapping[TopicPartition, OffsetRange]:
+    """Where the logs of `partitions` begin and end, of those that tell it. Raises `ClusterError`.
+
+    One that ends before its copy is believed only where all brokers agree on who leads it. Past the last stable offset
+    but within the log a copy was not cut off: it was made under another isolation level.
+    """
+    found = source.offsets(partitions, isolation_level)
+    beyond = _beyond(found, stands)
+    if not beyond:
+        return found
+    sure = source.sure_offsets(beyond, isolation_level)
+    still = _beyond(sure, stands)
+    whole = source.sure_offsets(still, "read_uncommitted") if still else {}
+    return {
+        **{each: log for each, log in found.items() if each not in beyond},
+        **{each: log for each, log in sure.items() if each not in still},
+        **{each: OffsetRange(log.log_start, min(stands[each], log.end)) for each, log in whole.items()},
+    }
+
+
+def _beyond(found: Mapping[TopicPartition, OffsetRange], stands: Mapping[TopicPartition, int]) -> List[TopicPartition]:
+    return [each for each, at in stands.items() if each in found and at > found[each].end]
+
+
+class Positions:
+    """`known` counts the partitions that the ledger told of. Nothing is copied beyond `until`, where it is given."""
+
+    def __init__(
+        self,
+        flow: ReplicationFlow,
+        source: SourceCluster,
+        target: Cluster,
+        journal: Journal,
+        until: Optional[OffsetChoice] = None,
+    ) -> None:
+        self._flow = flow
+        self._source = source
+        self._target = target
+        self._journal = journal
+        self._starts = Starts(flow, source)
+        self.bounds = Bounds(until, source, flow.isolation_level)
+        self._in_ledger = dict(journal.positions())
+        self._now: Dict[PartitionKey, Position] = {}
+        self._doubted: Set[PartitionKey] = set()
+        self.known = len(self._in_ledger)
+
+    def at(self, key: PartitionKey) -> Position:
+        """Where a partition stands that `ranges` has decided on."""
+        return self._now[key]
+
+    def move(self, key: PartitionKey, position: Position) -> None:
+        """Remember a new position, which is in the ledger or will be at the next commit."""
+        self._now[key] = position
+
+    def doubt(self, keys: Iterable[PartitionKey]) -> None:
+        """More may lie on the remote logs than is known: nobody could report what a lane did last."""
+        self._doubted.update(keys)
+
+    def trust(self, keys: Iterable[PartitionKey]) -> None:
+        """A lane has looked, and reported."""
+        self._doubted.difference_update(keys)
+
+    def ahead(self, each: Range) -> Range:
+        """The range from where its partition stands by now."""
+        return replace(each, start=self._now.get(each.key, each.start))
+
+    def ranges(self, partitions: Partitions, batch: BatchRef) -> List[Range]:
+        """Decide for every partition, and write down what has to be true before anything is copied.
+
+        A partition whose logs cannot be listed now is left out; it is decided on in a later batch.
+        """
+        unknown = [each for key, each in partitions.items() if key not in self._now and key not in self._in_ledger]
+        starts = self._starts.of(unknown)
+        untold = self._starts.untold(unknown, starts)
+        sources = self._source_ranges(list(partitions.values()), starts)
+        self._look_anew(partitions, sources)
+        bounds = self.bounds.of([each.source for each in partitions.values()])
+        new = [each.remote for key, each in partitions.items() if key not in self._now]
+        targets = self._target.offsets(new, "read_uncommitted")
+        ranges: List[Range] = []
+        known = self._by_name() if new else {}
+        for key, each in partitions.items():
+            if each.source not in sources or each.source in untold:
+                continue
+            if key in self._now:
+                ranges.append(next_range(self._flow, key, self._now[key], sources[each.source]))
+            elif each.remote in targets:
+                decided = first_range(
+                    self._flow,
+                    key,
+                    known.get(each.source, {}),
+                    sources[each.source],
+                    targets[each.remote],
+                    starts.get(each.source),
+                )
+                ranges.append(self._heal(decided, sources[each.source]))
+        ranges = [_bounded(each, bounds.get(each.source)) for each in ranges]
+        return self._settle(partitions, ranges, batch)
+
+    def _look_anew(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
+        # Decided as in a life's beginning: what left the source's log may have been copied, which the fence will show.
+        for key in [key for key in self._doubted if key in partitions and key in self._now]:
+            source, at = sources.get(partitions[key].source), self._now[key].upstream_offset
+            if source is not None and not source.log_start <= at <= source.end:
+                self._in_ledger[key] = self._now.pop(key)
+
+    def _by_name(self) -> Mapping[TopicPartition, Mapping[PartitionKey, Position]]:
+        """What is known of partitions of each name, also under the ids of topics that were deleted."""
+        known: Dict[TopicPartition, Dict[PartitionKey, Position]] = {}
+        # What was copied since the ledger was read counts as well: a topic may be created anew in one driver's life.
+        for key, at in {**self._in_ledger, **self._now}.items():
+            known.setdefault((key.source_topic, key.partition), {})[key] = at
+        return known
+
+    def _source_ranges(
+        self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        stands = {each.source: self._stands(each.key).upstream_offset for each in partitions}
+        stands.update({each: start.upstream_offset for each, start in starts.items()})
+        return source_logs(self._source, [each.source for each in partitions], stands, self._flow.isolation_level)
+
+    def _stands(self, key: PartitionKey) -> Position:
+        return self._now.get(key) or self._in_ledger.get(key) or Position(0, 0)
+
+    def reached(self, partitions: Partitions, stopped: Collection[PartitionKey], passed: bool) -> bool:
+        """Whether the bounds of `until` are reached by all partitions but those that cannot go on."""
+        going = {
+            each.source: self._now[key].upstream_offset
+            for key, each in partitions.items()
+            if key in self._now and key not in stopped
+        }
+        return self.bounds.reached(going, passed)
+
+    def _heal(self, each: Range, source: OffsetRange) -> Range:
+        if each.void_from is None:
+            return each
+        # Without a row by now: another driver voided them at this moment.
+        known = self._journal.history(each.key, each.void_from) or (each.start, each.start.upstream_offset)
+        return healed(self._flow, each, source, *known)
+
+    def _settle(self, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef) -> List[Range]:
+        going = [each for each in ranges if each.refused is None]
+        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
+        self._journal.note([each.incident for each in going if each.incident is not None], batch)
+        known = {**self._in_ledger, **self._now}
+        anchors = {each.key: position_row(partitions[each.key], each.start) for each in going if each.anchor}
+        self._journal.append([row for key, row in anchors.items() if key in known], batch)
+        # Another driver may have begun elsewhere by now. What it began with counts: it may have copied from there on.
+        begun = self._journal.begin([row for key, row in anchors.items() if key not in known], batch)
+        settled = [replace(each, start=begun.get(each.key, each.start)) for each in ranges]
+        for each in (each for each in settled if each.refused is None):
+            if each.void_from is not None:
+                # Last: killed before, the next life finds the log too short again.
+                self._journal.forget_from(each.key, each.void_from)
+            self._now[each.key] = each.start
+        return settled
+
+
+def _bounded(each: Range, bound: Optional[int]) -> Range:
+    return each if bound is None else replace(each, end=min(each.end, bound), bound=bound)

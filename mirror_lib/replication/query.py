@@ -1,0 +1,140 @@
+"""The streaming query of a flow: Spark's Kafka source, `foreachBatch`, a trigger and a checkpoint.
+
+Of a flow that copies record batches as they are, Spark owns discovery by pattern, triggers, the query's life,
+scheduling and retries of the lanes' tasks. It does not read the records: through Spark's rows the same copy ran at a
+tenth to a quarter of the speed and would lose what rows cannot carry (compression, batch boundaries, producer-side
+timestamps). `docs/design.md` has the measurements. Of a flow that changes records the query's rows are what is written.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+from mirror_lib.config.client_options import spark_kafka_options
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.errors import StateError, cause_of
+from mirror_lib.facts import TopicPartition
+from mirror_lib.spark.errors import spark_ended
+from mirror_lib.topics.filters import subscribe_pattern
+
+if TYPE_CHECKING:
+    # Not at run time: Spark 3.3 has no such module.
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CopyBatch = Callable[[SparkSession, str, int], None]
+CopyRows = Callable[[DataFrame, str, int, Mapping[TopicPartition, int]], None]
+
+# What a consumer of rows asks for at once, where the file does not say: Kafka's 1 MB of a partition and 500 records a
+# poll keep Spark waiting between answers.
+FETCH = {
+    "kafka.fetch.max.bytes": str(16 * 1024 * 1024),
+    "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+    "kafka.max.poll.records": "5000",
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+}
+
+
+def start_query(
+    spark: SparkSession, flow: ReplicationFlow, checkpoint_location: str, trigger: str, copy_batch: CopyBatch
+) -> StreamingQuery:
+    """Start the flow's query. `copy_batch` gets the batch's session, the query's id and the batch id.
+
+    Raises StateError where its checkpoint cannot be begun, SparkEndedError.
+    """
+    options = {**source_options(flow, spark.version), "subscribePattern": subscribe_pattern(flow)}
+
+    def copy(batch: DataFrame, query_id: str, batch_id: int) -> None:
+        # The batch says that there is something new; what to copy is decided by the ledger. Its rows stay unread.
+        copy_batch(batch.sparkSession, query_id, batch_id)
+
+    return _started(spark, flow, options, checkpoint_location, trigger, copy)
+
+
+def start_rows_query(
+    spark: SparkSession,
+    flow: ReplicationFlow,
+    starts: Mapping[TopicPartition, int],
+    most_offsets: int,
+    checkpoint_location: str,
+    trigger: str,
+    copy_rows: CopyRows,
+) -> StreamingQuery:
+    """Start the query of a flow that changes records, over the partitions of `starts` and from there on, with at most
+    so many offsets in a micro-batch. `copy_rows` gets its rows, the query's id, the batch id and where each partition
+    ends in it. The checkpoint must be a new one. Raises as `start_query` does."""
+    assigned: Dict[str, List[int]] = {}
+    begins: Dict[str, Dict[str, int]] = {}
+    for (topic, number), offset in sorted(starts.items()):
+        assigned.setdefault(topic, []).append(number)
+        begins.setdefault(topic, {})[str(number)] = offset
+    options = {
+        **FETCH,
+        **source_options(flow, spark.version),
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(begins),
+        # Offsets that have left the source's log must not be passed over in silence.
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(most_offsets),
+    }
+
+    def copy(rows: DataFrame, query_id: str, batch_id: int) -> None:
+        copy_rows(rows, query_id, batch_id, batch_ends(rows.sparkSession, checkpoint_location, batch_id))
+
+    return _started(spark, flow, options, checkpoint_location, trigger, copy)
+
+
+def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> Mapping[TopicPartition, int]:
+    """Where a micro-batch ends in each partition, exclusive: from the checkpoint's log of offsets, which Spark writes
+    before it runs the batch (a line with the version, one with metadata, then one for each source)."""
+    lines = spark.read.text(f"{checkpoint_location}/offsets/{batch_id}", wholetext=True).collect()
+    ends = json.loads(lines[0][0].strip().split("\n")[-1])
+    return {(topic, int(number)): offset for topic, own in ends.items() for number, offset in own.items()}
+
+
+def _started(
+    spark: SparkSession,
+    flow: ReplicationFlow,
+    options: Mapping[str, str],
+    checkpoint_location: str,
+    trigger: str,
+    copy: Callable[[DataFrame, str, int], None],
+) -> StreamingQuery:
+    source = spark.readStream.format("kafka").options(**options).load()
+    query_id: Dict[str, str] = {}
+
+    def call(batch: DataFrame, batch_id: int) -> None:
+        copy(batch, query_id.get("id", ""), batch_id)
+
+    writer = (
+        source.writeStream.queryName(f"mirror {flow.name}")
+        .foreachBatch(call)
+        .option("checkpointLocation", checkpoint_location)
+    )
+    timed = writer.trigger(availableNow=True) if trigger == AVAILABLE_NOW else writer.trigger(processingTime=trigger)
+    try:
+        query = timed.start()
+    except Py4JJavaError as error:
+        raise spark_ended(flow.name, spark) or StateError(
+            f"{flow.name}: no checkpoint can be begun in {checkpoint_location}: {cause_of(error)}",
+            "`state` must be a folder that the driver and every executor can write",
+        ) from error
+    query_id["id"] = str(query.id)
+    return query
+
+
+def source_options(flow: ReplicationFlow, spark_version: str) -> Dict[str, str]:
+    """Options of Spark's Kafka source. It starts at the earliest offset and never fails on lost data: the ledger
+    decides where copying starts, and `on.data.loss` what happens where the source lost something."""
+    return {
+        **spark_kafka_options(flow.source.client_properties("consumer"), spark_version),
+        "kafka.isolation.level": flow.isolation_level,
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",
+        "groupIdPrefix": f"mirror-{flow.source.alias}-{flow.target.alias}",
+    }

@@ -1,0 +1,263 @@
+"""Brings a partition to where its two logs are after an interruption: what lies on the remote log behind its position
+is read, compared with the source, and entered as if it had just been acknowledged. Or it stops, where the remote log
+lost what was acknowledged.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Callable, Collection, FrozenSet, Iterator, List, Mapping, Optional, Sequence
+
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched
+from mirror_lib.kafka.log_reader import LogEntries, LostTail, glances, log_entries
+from mirror_lib.kafka.offsets_of_log import log_ends
+from mirror_lib.kafka.record_batch import HEADER_SIZE
+from mirror_lib.kafka.visible import Entry, entries
+from mirror_lib.ledger.intervals import Run, Runs
+from mirror_lib.ledger.records import COPIED_AGAIN, Position
+from mirror_lib.replication.log_records import Records
+from mirror_lib.replication.loss import CONTINUE_HINT, left_the_log, settle
+from mirror_lib.replication.partition import PartitionCopy
+from mirror_lib.replication.reconcile import Cleaned, Lost, SourceEnd, Survivors, refuse_lost
+
+Own = Optional[FrozenSet[int]]
+MARKER_BYTES = 78
+EMPTY_HINT = "give the flow an empty remote topic, or a ledger that knows this one"
+
+# Attributes that make records mean something else: codec (0-2) and timestamp type (3).
+_MEANING = 0x0F
+
+
+def reconcile(
+    source: Records, remote: Records, name: str, start: Position, source_end: SourceEnd, lost: Lost = refuse_lost
+) -> Iterator[Run]:
+    """Match every record of the remote range, which starts at `start`, with its source record. Pure.
+
+    The remote log is believed only where its records equal the source's, in order. Records that compaction has removed
+    from either log since are allowed for by their offsets, which it keeps.
+
+    `source_end` tells the end of the source's log once all of it was read; `lost` is called where the source's cleaner
+    took the last word on a key before it was copied. Raises `RefusedError` naming `name` and the downstream offset
+    where the remote log holds something else.
+    """
+    cleaned = Cleaned(Survivors(source, start.upstream_offset, source_end), name)
+    expected, held = start.downstream_offset, []
+    while True:
+        pair = _same_batch(source, remote, expected) if cleaned.nothing_awaited() else None
+        if pair is not None:
+            cleaned.passed(pair)
+            found: List[Run] = [pair]
+        else:
+            copy = remote.record()
+            if copy is None:
+                break
+            found = cleaned.match(copy, copy.offset - expected - remote.not_data, remote.log_append_time)
+        if found:
+            remote.not_data = 0
+            expected = found[-1].downstream_end
+        held.extend(found)
+        if cleaned.nothing_suspect():
+            yield from held
+            held = []
+    # The last records of the last batch may be gone from the remote log (old tombstones). Which ones they were cannot
+    # be known, as the source may have lost them too: those it still has are copied again, or new ones could be passed.
+    held.extend(cleaned.end(lost))
+    yield from held
+
+
+def _same_batch(source: Records, remote: Records, expected: int) -> Optional[Run]:
+    """Both next batches, taken, if one is the other re-headed: no record needs to be decoded."""
+    ours = remote.batch()
+    theirs = None if ours is None else source.batch()  # not asked for where there is nothing to compare
+    if theirs is None or ours is None or theirs[1] is None or ours[1] is None:
+        return None
+    header, copied = theirs[1], ours[1]
+    if not (header.can_rehead and copied.contiguous) or copied.base_offset - remote.not_data != expected:
+        return None
+    if (header.attributes ^ copied.attributes) & _MEANING or header[6:9] != copied[6:9]:
+        return None
+    if theirs[0][HEADER_SIZE:] != ours[0][HEADER_SIZE:]:
+        return None
+    source.drop_batch()
+    remote.drop_batch()
+    return Run(header.base_offset, copied.base_offset, header.record_count)
+
+
+class Recovery:
+    """For the partitions of one task, over the connections that will append. Every call raises `Disconnected` where a
+    leader does not answer. `records` counts what was found and not told yet; `isolation` is that of the source."""
+
+    def __init__(self, source: LogClient, target: LogClient, isolation: int, on_data_loss: str) -> None:
+        self._source = source
+        self._target = target
+        self._isolation = isolation
+        self._passes_loss = on_data_loss == "continue"
+        self.records = 0
+
+    def told(self) -> None:
+        """All that was found is the driver's now; from here on it is counted anew."""
+        self.records = 0
+
+    def recover(self, copies: Sequence[PartitionCopy], own: Callable[[PartitionCopy], Own]) -> None:
+        """Move `copies` to the ends of their remote logs, or refuse them. Their lanes must be fenced.
+
+        `own` tells the producer ids whose batches count, where others write to the remote topic too. Raises
+        `ClusterError` where a broker refuses. Most remote logs hold nothing but a marker, so all are glanced at before
+        any is read by itself.
+        """
+        ends = told_ends(self._target, [copy.remote for copy in copies])
+        written = glances(self._target, {copy.remote: copy.downstream for copy in copies}, READ_UNCOMMITTED)
+        suspect = [copy for copy in copies if copy.remote in written and len(written[copy.remote].data) > MARKER_BYTES]
+        ours = glances(self._source, {copy.source: copy.acknowledged for copy in suspect}, self._isolation)
+        for copy in copies:
+            found, take_back = self.records, _as_it_stands(copy)
+            try:
+                self._recover(copy, own(copy), ends[copy.remote], written.get(copy.remote), ours.get(copy.source))
+            except (RefusedError, Disconnected) as error:
+                # What was equal so far may have been so by chance, which only the rest of the log tells: who goes on
+                # from there would not ask any more.
+                at, self.records = copy.acknowledged, found
+                take_back()
+                if isinstance(error, Disconnected):
+                    raise
+                copy.refuse(str(error), at)
+
+    def _recover(
+        self, copy: PartitionCopy, own: Own, end: int, written: Optional[Fetched], ours: Optional[Fetched]
+    ) -> None:
+        source = self._source_entries(copy, ours)
+        # Nothing to compare, and the driver saw that the source still has what comes next: no need to ask it again.
+        if may_hold_records(written) or copy.task.log_start > copy.acknowledged:
+            while source.begin() > copy.acknowledged:
+                self._settle(copy, source, own, end)
+                source, written = self._source_entries(copy), None
+        self._compare(copy, own, end, source, self._remote_entries(copy, written))
+
+    def _compare(self, copy: PartitionCopy, own: Own, end: int, source: LogEntries, remote: LogEntries) -> None:
+        found, name = self.records, name_of(copy.remote)
+        written = Records(own_entries(up_to(remote, end, name), own), copy.downstream)
+        start = Position(copy.acknowledged, copy.downstream)
+        ours, lost = Records(source, copy.acknowledged), partial(self._lost, copy)
+        for match in reconcile(ours, written, name, start, lambda: source.end, lost):
+            copy.recover(*match)
+            self.records += match.record_count
+        if self.records == found and remote.expired and not (copy.task.shared and self._nothing_to_copy(copy)):
+            self._pass_expired(remote, copy)
+        copy.downstream = remote.end
+
+    def _nothing_to_copy(self, copy: PartitionCopy) -> bool:
+        """Whether the source ends where the copy stands, so that nobody can have copied more."""
+        ends = told_ends(self._source, [copy.source], self._isolation)
+        return ends[copy.source] == copy.acknowledged
+
+    def _pass_expired(self, remote: LogEntries, copy: PartitionCopy) -> None:
+        """What others write to a shared topic drives everything out of it that is old, also where this flow had nothing
+        to copy for long. What an interrupted attempt may have left there is gone, so its copies will lie there once."""
+        if not copy.task.shared:
+            raise RefusedError(_expired(remote, copy), EMPTY_HINT)
+        if not self._passes_loss:
+            hint = "set on.data.loss: continue to go on behind them, and to copy again what such an attempt wrote there"
+            raise RefusedError(_expired(remote, copy), hint)
+        copy.lose(copy.acknowledged, -1, f"{_expired(remote, copy)}; that is copied again", COPIED_AGAIN)
+
+    def _lost(self, copy: PartitionCopy, on_at: int, reason: str) -> None:
+        if not self._passes_loss:
+            raise RefusedError(reason, CONTINUE_HINT)
+        copy.lose(on_at, on_at, reason)
+
+    def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own, end: int) -> None:
+        """Move `copy` to the start of the source's log, from an offset that is gone there."""
+        at, log_start, remote = Position(copy.acknowledged, copy.downstream), source.start, self._remote_entries(copy)
+        written = Records(own_entries(up_to(remote, end, name_of(copy.remote)), own), copy.downstream)
+        settled = settle(Records(source, log_start), written, at, log_start, name_of(copy.remote))
+        if remote.expired:
+            raise RefusedError(_expired(remote, copy), EMPTY_HINT)
+        if settled.lost_from is not None:
+            reason = left_the_log(copy.source, settled.lost_from, log_start)
+            if not self._passes_loss:
+                raise RefusedError(reason, CONTINUE_HINT)
+            copy.lose(settled.lost_from, log_start, reason)
+        for match in settled.matches:
+            copy.recover(*match)
+            self.records += match.record_count
+        copy.recover(log_start, remote.end if settled.downstream_offset is None else settled.downstream_offset, 0)
+
+    def _source_entries(self, copy: PartitionCopy, first: Optional[Fetched] = None) -> LogEntries:
+        return log_entries(self._source, copy.source, copy.acknowledged, self._isolation, first)
+
+    def _remote_entries(self, copy: PartitionCopy, first: Optional[Fetched] = None) -> LogEntries:
+        return log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED, first)
+
+
+def may_hold_records(found: Optional[Fetched]) -> bool:
+    """Whether what a glance found may be more than markers; None is more than it had room for."""
+    return found is None or len(found.data) > MARKER_BYTES or any(is_data for _, _, is_data in entries(found))
+
+
+def _as_it_stands(copy: PartitionCopy) -> Callable[[], None]:
+    """To be called where what is found from now on is not to count."""
+    stood, incidents = (copy.acknowledged, copy.downstream, copy.lost), list(copy.incidents)
+    syncs = copy.syncs.tobytes()
+
+    def take_back() -> None:
+        copy.acknowledged, copy.downstream, copy.lost = stood
+        copy.incidents = incidents
+        copy.syncs = Runs(syncs)
+
+    return take_back
+
+
+def told_ends(
+    client: LogClient, partitions: Collection[TopicPartition], isolation: int = READ_UNCOMMITTED
+) -> Mapping[TopicPartition, int]:
+    """Where logs end by their leaders' own word. Raises `Disconnected` where a leader does not tell it.
+
+    To be asked for behind the fence and before the logs are read, for `up_to`: what others append later does not count.
+    """
+    ends = log_ends(client, partitions, isolation)
+    for each in partitions:
+        if each not in ends:
+            raise Disconnected(f"{client.alias}: {name_of(each)} does not tell the end of its log")
+    return ends
+
+
+def up_to(log: LogEntries, end: int, name: str) -> Iterator[Entry]:
+    """The same entries. Raises `Disconnected` where the log seems to end before `end`.
+
+    A follower answers who reads as well (KIP-392), perhaps one that led a moment ago, and it may not have all: what it
+    does not show would be copied again.
+    """
+    yield from log
+    if log.end < end:
+        raise Disconnected(f"{name} was read up to offset {log.end}, and its leader tells of {end}")
+
+
+def own_entries(log: Iterator[Entry], own: Own) -> Iterator[Entry]:
+    """In a remote topic that several flows write to, only this lane's batches count as data."""
+    for raw, header, is_data in log:
+        yield raw, header, is_data and (own is None or (header is not None and header.producer_id in own))
+
+
+def _expired(remote: LogEntries, copy: PartitionCopy) -> str:
+    return (
+        f"{name_of(copy.remote)}: retention has removed offsets {copy.downstream} to {remote.start - 1}, which an "
+        "interrupted attempt may have written, before they were looked at"
+    )
+
+
+def stop_at_lost_tails(client: LogClient, copies: Collection[PartitionCopy]) -> None:
+    """Stop the partitions whose remote log ends before what was acknowledged. `client` is that of the target.
+
+    In every pass: a broker that lost a log's tail may have forgotten the producer too (it does so by the records'
+    timestamps), and would take any sequence at any offset. Raises `Disconnected`.
+    """
+    ends = log_ends(client, [copy.remote for copy in copies])
+    for copy in copies:
+        if ends.get(copy.remote, -1) < copy.downstream:
+            try:
+                next(log_entries(client, copy.remote, copy.downstream, READ_UNCOMMITTED), None)
+            except LostTail as error:
+                copy.lose_tail(str(error))

@@ -1,0 +1,89 @@
+"""What becomes of records that the target refuses: `on.error: fail` stops their partition, `skip` leaves them out.
+
+A refused batch is sent again one record at a time, so that only the record that is refused is skipped.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Set, Tuple
+
+from mirror_lib.kafka.connection import error_name, is_retriable
+from mirror_lib.ledger.records import COPIED_AGAIN, DATA_LOST, OFFSETS_SKIPPED, Incident, PartitionKey
+from mirror_lib.replication.messages import PartitionReport
+
+# What is told of a partition that goes on.
+PASSED = (DATA_LOST, OFFSETS_SKIPPED, COPIED_AGAIN)
+
+# Errors by which the target says that it does not take this batch: the partition stops, the flow goes on.
+REJECTED = {
+    10: "the batch is larger than the remote topic's max.message.bytes",
+    18: "the batch is larger than the remote topic's segment.bytes",
+    29: "not authorised to write; the target principal needs Write on the remote topic",
+    32: "a timestamp is outside the remote topic's message.timestamp.before.max.ms or .after.max.ms",
+    44: "the target's policy refuses the record",
+    76: "the target does not take this compression codec",
+    87: "the target refuses a record, for example one without a key in a compacted topic",
+}
+TOPIC_AUTHORIZATION_FAILED = 29
+# Not about a record, so no record is left out for it: it may be taken as soon as a right is granted.
+OF_THE_TOPIC = frozenset([TOPIC_AUTHORIZATION_FAILED])
+FOREIGN_WRITER = (
+    "the batch expected at offset {} of {} was written at {}, so somebody else writes to this remote topic; stop the "
+    "other writer, or set shared.remote.topics: true if several flows may share the topic"
+)
+OFFSET_OUT_OF_RANGE = 1
+
+
+def why_rejected(code: int, message: str) -> str:
+    """What is said of a batch that the target answered with a code of `REJECTED`, and perhaps a `message`."""
+    return f"{REJECTED[code]}: {message}" if message else REJECTED[code]
+
+
+def why_not_fetched(code: int) -> Optional[str]:
+    """Why a partition cannot be fetched from; None where it may go better later."""
+    if code == TOPIC_AUTHORIZATION_FAILED:
+        return "not authorised to fetch; the source principal needs Read on the topic"
+    if code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
+        return f"cannot fetch: {error_name(code)}"
+    return None
+
+
+class Rejections:
+    """Remembers, for a flow, which stretch of each partition is being sent record by record."""
+
+    def __init__(self, on_error: str) -> None:
+        self._skip = on_error == "skip"
+        self._isolate: Dict[PartitionKey, int] = {}
+        self._noted: Set[Tuple[PartitionKey, int]] = set()
+
+    def isolate_until(self, key: PartitionKey) -> int:
+        """Upstream offset before which records go one by one; -1 for none."""
+        return self._isolate.get(key, -1)
+
+    def goes_on(self, key: PartitionKey, part: PartitionReport) -> bool:
+        """Whether the partition goes on in the next pass: sent one by one, or with the refused record left out."""
+        if not self._skip or part.rejected_from is None:
+            return False
+        self._isolate[key] = max(self._isolate.get(key, -1), part.rejected_until)
+        return True
+
+    def position(self, key: PartitionKey, part: PartitionReport) -> int:
+        """Where the partition stands: behind the refused record if that is skipped."""
+        return part.rejected_until if self._skips(key, part) else part.position
+
+    def incidents(self, key: PartitionKey, part: PartitionReport) -> List[Incident]:
+        """What an operator must be able to look up about this pass; a partition that stays stopped is told once."""
+        passed = [each for each in part.incidents if each.kind in PASSED]
+        if self._skips(key, part):
+            skipped = (part.topic, part.partition, part.rejected_from or 0, part.rejected_until, part.stopped or "")
+            return [*passed, Incident(OFFSETS_SKIPPED, *skipped)]
+        if part.stopped is None or (self._skip and part.rejected_from is not None):
+            return passed
+        told = (key, part.position)
+        if told in self._noted:
+            return []
+        self._noted.add(told)
+        return list(part.incidents)
+
+    def _skips(self, key: PartitionKey, part: PartitionReport) -> bool:
+        return self._skip and part.rejected_from is not None and part.rejected_from < self._isolate.get(key, -1)

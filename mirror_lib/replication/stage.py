@@ -1,0 +1,82 @@
+"""Runs one Spark stage: task plans in, task reports out. No shuffle, one action.
+
+Each task's report comes back as one JSON document.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from mirror_lib.errors import ClusterError
+from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.messages import TaskPlan, TaskReport, from_text, to_text
+from mirror_lib.replication.report_channel import Listener
+from mirror_lib.replication.tail import Tail
+from mirror_lib.replication.warm_up import forget_archives
+from mirror_lib.spark.errors import stage_error
+from mirror_lib.spark.shipped import Shipped, shipped
+
+REPORT = "report"
+# No bound on executors is no bound on slots.
+MANY = 2**31 - 1
+
+
+def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> Listener:
+    """Where the tasks of a stage that tails can tell of their passes: a port of the driver. Raises `ClusterError`."""
+    host = str(spark.conf.get("spark.driver.host"))
+    bind_to = str(spark.conf.get("spark.driver.bindAddress", host))
+    try:
+        return Listener(bind_to, host, tail.pass_seconds, tail.batch_seconds, port)
+    except OSError as error:
+        # A name that is not resolved for a while, or too many open files: the next life may have better luck.
+        hint = "see report.port, spark.driver.bindAddress and spark.driver.host"
+        raise ClusterError(f"{flow}: no port of {bind_to} for reports can be opened: {error}", hint) from error
+
+
+def task_slots(spark: SparkSession) -> int:
+    """How many tasks Spark can run at once by now; `spark.default.parallelism` says so only where nobody set it."""
+    context = spark.sparkContext._jsc.sc()
+    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+
+
+def most_slots(spark: SparkSession) -> int:
+    """How many tasks Spark may come to run at once: where it allocates executors by need, those of the most that it may
+    have, else `task_slots`."""
+    conf = spark.sparkContext.getConf()
+    now = task_slots(spark)
+    if str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() != "true":
+        return now
+    executors = int(str(conf.get("spark.dynamicAllocation.maxExecutors", str(MANY))))
+    cores = int(str(conf.get("spark.executor.cores", "1"))) // max(1, int(str(conf.get("spark.task.cpus", "1"))))
+    return max(now, min(MANY, executors * max(1, cores)))
+
+
+def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
+    """Copy with every task, in parallel as the cluster's cores allow. Raises `ClusterError` in its words if one keeps
+    failing, and `SparkEndedError`."""
+    if not plans:
+        return []
+    # Row i of the range is plan i: a plan travels with the task, so a driver's state is never needed on an executor.
+    try:
+        with shipped(spark, tuple(plans)) as held:
+            rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(held), f"{REPORT} string").collect()
+    except Exception as error:
+        raise stage_error(plans[0].flow, spark, error) from error
+    return [from_text(row[REPORT]) for row in rows]
+
+
+def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context is not None else 0
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                report = to_text(copy_lanes(plans.value[index], attempt))
+                yield pa.RecordBatch.from_arrays([pa.array([report], pa.string())], names=[REPORT])
+        forget_archives()
+
+    return copy

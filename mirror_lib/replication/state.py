@@ -1,0 +1,203 @@
+"""What a driver knows of a flow in one life: where its partitions stand, what its lanes hand over, what has stopped.
+
+Reports of tasks in, one `Commit` out: what is to be written down. Nothing here has an effect, but for what is logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import ClusterError, FencedError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
+from mirror_lib.metrics import FlowMetrics, farthest_back
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.journal import position_row
+from mirror_lib.replication.lane_state import LaneState
+from mirror_lib.replication.messages import PartitionReport, PartitionTask, TaskPlan, TaskReport, lane_of
+from mirror_lib.replication.planner import Range
+from mirror_lib.replication.positions import Partitions, Positions
+from mirror_lib.replication.rejections import Rejections
+from mirror_lib.replication.shares import LaneShares
+from mirror_lib.replication.stopped import StoppedPartitions
+from mirror_lib.replication.task_plans import plan_tasks
+
+BySource = Mapping[TopicPartition, CopiedPartition]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """`moves` are the positions that changed, which the ledger has once it has `runs` and `rows`; `parts` the reports
+    of its partitions by their keys."""
+
+    reports: Sequence[TaskReport]
+    runs: Sequence[LedgerRuns]
+    rows: Sequence[LedgerRow]
+    moves: Mapping[PartitionKey, Position]
+    incidents: Sequence[Incident]
+    parts: Mapping[PartitionKey, PartitionReport]
+
+    @property
+    def plain(self) -> bool:
+        """Whether all went on, and there is nothing to tell but where to."""
+        ended = any(part.stopped is not None for part in self.parts.values())
+        return not (ended or self.incidents or any(report.fenced for report in self.reports))
+
+
+class FlowState:
+    """Not thread-safe. `positions` has decided on the partitions whose reports come."""
+
+    def __init__(self, flow: ReplicationFlow, positions: Positions) -> None:
+        self.positions = positions
+        self.stopped = StoppedPartitions(flow.name)
+        self._rejections = Rejections(flow.on_error)
+        self._lanes: Dict[int, LaneState] = {}
+        self._shares = LaneShares()
+
+    def plans(
+        self, mirror: str, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
+    ) -> List[TaskPlan]:
+        """The tasks of a pass over `todo` that `began` then (seconds since 1970); `mirror` is the file's name."""
+        lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
+        return plan_tasks(mirror, flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
+
+    def bytes_of(self, task: PartitionTask) -> int:
+        """About how much there is to copy of a partition."""
+        return self._shares.bytes_of(task)
+
+    def isolate_until(self, key: PartitionKey) -> int:
+        """The upstream offset before which records of a partition go one by one; -1 for none."""
+        return self._rejections.isolate_until(key)
+
+    def apply(
+        self, reports: Sequence[TaskReport], partitions: Partitions, last: Sequence[TaskReport] = (), began: float = 0.0
+    ) -> Commit:
+        """What reports come to, of which the last of a partition counts: known here from now on, and to be written down
+        before anything that builds on it has an effect. `last` are those of tasks that have ended; what they hand over
+        is for a pass behind the one that `began` then."""
+        commit = commit_of(reports, partitions, self.positions, self._rejections)
+        for key, position in commit.moves.items():
+            self.positions.move(key, position)
+        for report in last:
+            parts: Dict[int, List[PartitionReport]] = {}
+            for part in report.partitions:
+                parts.setdefault(lane_of(*part.remote), []).append(part)
+            for lane, own in parts.items():
+                self._lanes[lane] = self._lanes.get(lane, LaneState()).after(report.producers.get(lane), own, began)
+        if last:
+            self._shares.learn(commit.parts.values())
+            self.positions.trust(key for key, part in commit.parts.items() if part.sequence is not None)
+            for key, part in commit.parts.items():
+                if part.stopped is not None and not self._rejections.goes_on(key, part):
+                    self.stopped.stop(key, part)
+        return commit
+
+    def let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
+        """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
+        lanes, sources = unsure(plans, reports)
+        for lane in lanes:
+            self._lanes.pop(lane, None)
+        self.positions.doubt(key for key, each in partitions.items() if each.source in sources)
+
+
+def judged_by_topics(
+    reports: Sequence[TaskReport], partitions: Partitions, present: Partitions
+) -> List[TaskReport]:
+    """The reports of `partitions`, where those that are not `present` any more have not stopped: their topic is gone,
+    and whoever copies a new one of that name looks at its remote log anew."""
+    gone = {each.source for key, each in partitions.items() if key not in present}
+
+    def judged(part: PartitionReport) -> PartitionReport:
+        if (part.topic, part.partition) not in gone:
+            return part
+        lost = tuple(each for each in part.incidents if each.kind == DATA_LOST)
+        return replace(part, stopped=None, refused=False, lost_tail=False, incidents=lost, sequence=None)
+
+    return [replace(report, partitions=tuple(map(judged, report.partitions))) for report in reports]
+
+
+def unsure(plans: Sequence[TaskPlan], reports: Sequence[TaskReport]) -> Tuple[Set[int], Set[TopicPartition]]:
+    """The lanes, and the partitions of the source, of which a task that died may still write something."""
+    tasks = [task for plan in plans for task in plan.tasks]
+    parts = [part for report in reports for part in report.partitions]
+    lanes = {task.lane for task in tasks} - {lane_of(*part.remote) for part in parts}
+    return lanes, {task.source for task in tasks} - {part.source for part in parts if part.sequence is not None}
+
+
+def commit_of(
+    reports: Sequence[TaskReport], partitions: Partitions, positions: Positions, rejections: Rejections
+) -> Commit:
+    """Judge reports, of which the last of a partition counts; `positions` are those from before them."""
+    by_source = {each.source: each for each in partitions.values()}
+    parts = {by_source[(part.topic, part.partition)].key: part for report in reports for part in report.partitions}
+    moves: Dict[PartitionKey, Position] = {}
+    incidents: List[Incident] = []
+    for key, part in parts.items():
+        # Rejected records that are to be skipped are left behind.
+        position = Position(rejections.position(key, part), part.downstream_offset)
+        if position != positions.at(key):
+            moves[key] = position
+        incidents += rejections.incidents(key, part)
+    runs = _ledger_runs(reports, by_source)
+    return Commit(reports, runs, _position_rows(moves, runs, partitions), moves, incidents, parts)
+
+
+def end_if_lost(flow: str, outcome: Commit) -> None:
+    """Raise what ends the life of `flow`: `ClusterError` where a remote log lost records, `FencedError` where another
+    driver took over."""
+    lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
+    if lost:
+        raise ClusterError(f"{flow}: {lost[0]}", "the next start copies what was lost again")
+    if any(report.fenced for report in outcome.reports):
+        raise FencedError(
+            f"{flow}: another driver took over this flow; this one stops, nothing is lost or doubled",
+            "let one driver run each flow, or give the mirrors different names",
+        )
+
+
+def snapshot_of(
+    flow: str,
+    reports: Sequence[TaskReport],
+    left: Mapping[TopicPartition, int],
+    batch_id: int,
+    seconds: float,
+    stopped: int,
+    held: Optional[str] = None,
+) -> FlowMetrics:
+    """What is shown of a pass that took `seconds`: `left` upstream offsets are to come of each source partition, so
+    many partitions have `stopped`, and `held` says what held it back. `behind_seconds` is the age of the last record
+    copied of the partition that is farthest back among those with more to copy."""
+    parts = [part for report in reports for part in report.partitions]
+    times = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
+    to_come = sum(left.values())
+    return FlowMetrics(
+        flow=flow,
+        batch_id=batch_id,
+        records=sum(report.records for report in reports),
+        bytes=sum(report.bytes for report in reports),
+        seconds=seconds,
+        copy_seconds=max((report.seconds for report in reports), default=0.0),
+        behind_records=to_come,
+        behind_seconds=farthest_back(left, times),
+        recovered=sum(report.recovered for report in reports),
+        stopped=stopped,
+        waiting=held or ("copying" if to_come else "waiting for records"),
+        source_throttled_seconds=max((report.source_throttled_seconds for report in reports), default=0.0),
+        target_throttled_seconds=max((report.target_throttled_seconds for report in reports), default=0.0),
+    )
+
+
+def _ledger_runs(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRuns]:
+    # What a task told and was not answered, its last report tells again.
+    syncs = dict.fromkeys(syncs for report in reports for syncs in report.syncs)
+    return [by_source[(each.topic, each.partition)].ledger_runs(each.flat) for each in syncs]
+
+
+def _position_rows(
+    moves: Mapping[PartitionKey, Position], runs: Sequence[LedgerRuns], partitions: Partitions
+) -> List[LedgerRow]:
+    """Positions that no end of runs tells: after a gap at the end of a range, or after an abort marker."""
+    ends: Set[Tuple[PartitionKey, Position]] = {(each.key, each.end) for each in runs}
+    return [position_row(partitions[key], at) for key, at in moves.items() if (key, at) not in ends]

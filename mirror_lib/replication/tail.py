@@ -1,0 +1,145 @@
+"""How a continuous flow tails its partitions: with how many of Spark's task slots, and by which clocks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Callable, Collection, Iterable, List, Optional
+
+from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.replication.messages import NO_END
+from mirror_lib.replication.planner import Range
+
+# How often tasks that tail report, at least; their offset syncs are committed every `batch.max.seconds`.
+PASS_SECONDS = 2.0
+# Spark commits its own progress between two batches, which makes records wait some seconds: about once in so long.
+BATCH_SECONDS = 3600.0
+# How soon a job that is told to end tells its tasks.
+LOOK_SECONDS = 0.1
+# How long what could not be begun with, for want of a leader for one, or stopped waits to be tried again.
+LEFT_OUT_SECONDS = 60.0
+# Looks and commits take a tenth of the driver's time at most, unless its tasks would have to wait for them.
+REST, LONGEST_REST_SECONDS = 9, 10.0
+# The trigger of a flow that tails: only the first record after a start waits for it.
+TAIL_TRIGGER = "1 second"
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Each of so many `flows` tails with its part of Spark's slots. Tasks report every `pass_seconds`, which is written
+    down every `commit_seconds`; after `batch_seconds` Spark gets its batch back."""
+
+    flows: int = 1
+    pass_seconds: float = PASS_SECONDS
+    commit_seconds: float = PASS_SECONDS
+    batch_seconds: float = BATCH_SECONDS
+
+
+def tail_tasks(slots: int, flows: int, tasks_max: int) -> int:
+    """How many of Spark's `slots` a flow may hold all the time, when `flows` share them; 0 if there are too few.
+
+    One is left for the ledger's commits and the other queries.
+    """
+    return max(0, min(tasks_max, (slots - 1) // max(1, flows)))
+
+
+def tailed(ranges: Iterable[Range], stopped: Collection[PartitionKey], ahead: Callable[[Range], Range]) -> List[Range]:
+    """What a tailing pass is to copy: all that can go on, from where it stands, without an end."""
+    going = [each for each in ranges if each.refused is None and each.key not in stopped]
+    return [replace(ahead(each), end=NO_END) for each in going]
+
+
+class BatchClock:
+    """Says when Spark is to have its batch back. Never before something was copied: Spark calls again only for records
+    that are newer than the batch's beginning, and what comes first must not wait for its trigger."""
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self._told_at = time.monotonic()
+        self._until = self._told_at + tail.batch_seconds
+        self._copied = False
+
+    def copied(self, records: int) -> float:
+        """Count what was copied, and return the seconds since it was last counted."""
+        before, self._told_at = self._told_at, time.monotonic()
+        self._copied = self._copied or records > 0
+        return self._told_at - before
+
+    def over(self) -> bool:
+        """True when the batch has lasted long enough."""
+        return self._copied and time.monotonic() >= self._until
+
+
+def falls_behind(tasks: int, tasks_max: int, records: int, left: int) -> bool:
+    """Whether a flow that tails with fewer tasks than it may have shall catch up with all of them: more came in a while
+    than was copied in it."""
+    return tasks < tasks_max and left > records
+
+
+def rest_after(seconds: float, took: float) -> float:
+    """How long to wait for the next turn, of which one is due every `seconds`, after one that took so long."""
+    return max(seconds, min(REST * took, LONGEST_REST_SECONDS))
+
+
+class Every:
+    """Says once in `seconds` that it is time, for the first time so long after it was made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due = time.monotonic() + seconds
+
+    def due(self) -> bool:
+        """Whether it is time; what is due is then taken for done."""
+        now = time.monotonic()
+        if now < self._due:
+            return False
+        self._due = now + self._seconds
+        return True
+
+
+class Beside:
+    """Calls `turn` about every `seconds` in a thread of its own while the block runs.
+
+    `often` is called several times a second. What either raises ends the turns; `failed` is called then, and leaving
+    the block raises it. A turn that is not over at the block's end is waited for, but not once `stalled` raises.
+    """
+
+    def __init__(
+        self,
+        turn: Callable[[], None],
+        often: Callable[[], None],
+        failed: Callable[[], None],
+        seconds: float,
+        stalled: Callable[[], None] = lambda: None,
+    ):
+        self._turn, self._often, self._failed, self._seconds = turn, often, failed, seconds
+        self._stalled = stalled
+        self._over = threading.Event()
+        self._error: Optional[BaseException] = None
+        self._thread = threading.Thread(target=self._run, name="beside a stage", daemon=True)
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._over.set()
+        while self._thread.is_alive():
+            self._thread.join(LOOK_SECONDS)
+            self._stalled()
+        if kind is None and self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            due = time.monotonic() + self._seconds
+            while not self._over.wait(LOOK_SECONDS):
+                self._often()
+                if time.monotonic() >= due:
+                    began = time.monotonic()
+                    self._turn()
+                    due = time.monotonic() + rest_after(self._seconds, time.monotonic() - began)
+        except BaseException as error:
+            self._error = error
+            self._failed()

@@ -1,0 +1,80 @@
+"""What a run has copied so far, by topic: partition reports in, rows for the closing table out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import Dict, Iterable, List, Tuple
+
+from mirror_lib.columns import aligned
+from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.text import grouped, size
+
+
+@dataclass(frozen=True)
+class TopicTotal:
+    """One topic's copy in a run. `seconds` is the longest that one of its partitions was being copied."""
+
+    topic: str
+    remote_topic: str
+    partitions: int
+    records: int
+    bytes: int
+    seconds: float
+
+
+class Totals:
+    """Adds up passes. `records` and `bytes` are those of the whole run."""
+
+    def __init__(self) -> None:
+        self._parts: Dict[Tuple[str, str, int], List[float]] = defaultdict(lambda: [0, 0, 0.0])
+        self.records = 0
+        self.bytes = 0
+
+    def add(self, parts: Iterable[PartitionReport]) -> None:
+        """Count one pass."""
+        for part in parts:
+            self.records += part.records
+            self.bytes += part.bytes
+            sums = self._parts[(part.topic, part.remote_topic, part.partition)]
+            for i, value in enumerate((part.records, part.bytes, part.seconds)):
+                sums[i] += value
+
+    def topics(self) -> Tuple[TopicTotal, ...]:
+        """Every topic of which something was copied, by name."""
+        found: Dict[Tuple[str, str], List[List[float]]] = defaultdict(list)
+        for (topic, remote, _), sums in sorted(self._parts.items()):
+            if sums[0]:
+                found[(topic, remote)].append(sums)
+        return tuple(
+            TopicTotal(
+                topic=topic,
+                remote_topic=remote,
+                partitions=len(parts),
+                records=int(sum(part[0] for part in parts)),
+                bytes=int(sum(part[1] for part in parts)),
+                seconds=max(part[2] for part in parts),
+            )
+            for (topic, remote), parts in found.items()
+        )
+
+
+def total_lines(flow: str, topics: Iterable[TopicTotal]) -> List[str]:
+    """The closing table of a run."""
+    rows: List[Tuple[str, ...]] = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "SECONDS", "RECORDS/S")]
+    rows += [_row(each) for each in topics]
+    return [flow, *aligned(rows, right=range(2, 7))]
+
+
+def total_json(total: TopicTotal) -> Dict[str, object]:
+    """One topic for programs, with its rate."""
+    return {**asdict(total), "records_per_second": round(_rate(total), 1)}
+
+
+def _row(total: TopicTotal) -> Tuple[str, ...]:
+    numbers = (str(total.partitions), grouped(total.records), size(total.bytes), f"{total.seconds:.2f}")
+    return (total.topic, total.remote_topic, *numbers, grouped(round(_rate(total))))
+
+
+def _rate(total: TopicTotal) -> float:
+    return total.records / total.seconds if total.seconds > 0 else 0.0

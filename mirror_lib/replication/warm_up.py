@@ -1,0 +1,51 @@
+"""Python workers that are up, and have imported what a lane needs, when the first pass begins."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Iterable, Iterator
+from zipimport import zipimporter
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from mirror_lib.replication import lane
+from mirror_lib.spark.jobs import named
+from mirror_lib.threads import UnderWay
+
+log = logging.getLogger(__name__)
+
+
+def forget_archives() -> None:
+    """Make the next task of this Python worker begin sooner. What was imported stays.
+
+    At the start of each task Spark invalidates Python's caches of folders. Since Python 3.10 that reads the directory
+    of `pyspark.zip` again for each of its packages, a tenth of a second of CPU and more. Archives that are forgotten
+    here are opened again for what is imported later.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            sys.path_importer_cache.pop(path, None)
+
+
+def warm_workers(spark: SparkSession, tasks: int) -> None:
+    """Start a stage that copies nothing, and do not wait for it: `tasks` tasks, at most one for each core.
+
+    Spark keeps the workers for the stages to come. What stands in its way stands in the way of the first pass too,
+    which will tell.
+    """
+    count = min(tasks, spark.sparkContext.defaultParallelism)
+
+    def warm() -> None:
+        with named(spark, "warm-up"):
+            spark.range(0, count, 1, count).mapInArrow(_nothing, "id bigint").collect()
+
+    UnderWay("warm-up", warm)
+
+
+def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    # A worker that finds this function has imported this module, and with it the lane.
+    log.debug("%s is imported", lane.__name__)
+    forget_archives()
+    yield from (batch.slice(0, 0) for batch in batches)

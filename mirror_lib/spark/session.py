@@ -1,0 +1,204 @@
+"""The Spark session a command runs in: the one that spark-submit made, or a local one with the connectors it needs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
+
+from mirror_lib.config.client_options import spark_kafka_options
+from mirror_lib.config.databricks import on_databricks
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import ConfigError, RefusedError, cause_of
+from mirror_lib.spark.java import java_settings, require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_OPTIONS = "spark.sql.redaction.options.regex"
+# An option that holds a secret, as a plan's text has it: up to the next option or the end of them.
+PRINTED_SECRET = (
+    r"(?is)\b(?:kafka\.)?(?:sasl\.jaas\.config|(?:sasl|ssl)\.[a-z.]*(?:password|secret)|ssl\.keystore\.key) -> "
+    r".*?(?=, [\w.]+ -> |\),None|\),Some|$)"
+)
+
+# Small tables, small stages: Spark's defaults for these are made for warehouses.
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Rows travel in plans (mirror_lib.spark.local_rows), and Spark writes each plan down for its UI.
+    "spark.sql.maxPlanStringLength": "10000",
+    "spark.sql.shuffle.partitions": "2",
+    # Each read of rows has consumers of its own. Spark keeps them, and the last that each fetched, for the next read.
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Options hold what clients need to log in; Spark prints options in plans and in its UI.
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential",
+    _OPTIONS: r"(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential",
+}
+# Loggers of what fails inside `foreachBatch`, and of expressions that Spark 4 refuses.
+TELL_AGAIN = ("py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# Plain `local[N]` gives a task no second chance.
+LOCAL_MASTER = "local[*,4]"
+# Either makes every new session one of Spark Connect.
+REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+
+
+def open_session(name: str) -> SparkSession:
+    """The active Spark session, or a local one. Under spark-submit its settings are the ones that count.
+
+    A session of the user's or the platform's keeps its context, its settings and its log level. Raises `ConfigError`
+    for a session without a driver's JVM.
+    """
+    refuse_remote(os.environ)
+    import pyspark  # late: `--help` and `plan` must not wait for it
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    silence_traces()
+    found = SparkSession.getActiveSession()
+    if found is not None or on_databricks(os.environ):
+        session = found or SparkSession.builder.getOrCreate()
+        refuse_without_jvm(session)
+        _redact(session)
+        return session
+    builder, conf = SparkSession.Builder().appName(name), SparkConf().setAppName(name)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Workers are started by name: without this the PATH decides, and its Python may not be this one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        require_java(os.environ)
+        spark_home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+        java = java_settings(pyspark.__version__, os.environ, spark_home)
+        settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **java}
+        for key, value in settings.items():
+            builder, conf = builder.config(key, value), conf.set(key, value)
+    with _own_interrupt():
+        SparkContext.getOrCreate(conf)
+    session = builder.getOrCreate()
+    refuse_without_jvm(session)
+    session.sparkContext.setLogLevel("ERROR")
+    _redact(session)
+    return session
+
+
+def refuse_remote(environ: Mapping[str, str]) -> None:
+    """Raise `ConfigError` where the environment makes every session one of Spark Connect. Pure."""
+    for name in REMOTE:
+        if environ.get(name):
+            raise _no_jvm(f"{name} is set")
+
+
+def refuse_without_jvm(session: SparkSession) -> None:
+    """Raise `ConfigError` for a session whose context or JVM cannot be reached, as with Spark Connect."""
+    try:
+        reached: object = session.sparkContext and session._jvm
+    except Exception as error:  # each platform and version has another class for it
+        raise _no_jvm(cause_of(error)) from error
+    if reached is None:
+        raise _no_jvm("the session has no JVM")
+
+
+def _no_jvm(reason: str) -> ConfigError:
+    return ConfigError(
+        f"this Spark session is one of Spark Connect, serverless compute or standard access mode: {reason}. Nothing "
+        "was read or written",
+        "the mirror needs the driver's JVM, and tasks that may connect to brokers: use spark-submit, or on Databricks "
+        "classic compute with dedicated access (data_security_mode: SINGLE_USER)",
+    )
+
+
+def cloned(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session like `session` with `settings`, which reach no other query. It shares the context."""
+    from pyspark.sql import SparkSession
+
+    java: Any = session._jsparkSession
+    made = SparkSession(session.sparkContext, java.cloneSession())
+    for key, value in settings.items():
+        made.conf.set(key, value)
+    return made
+
+
+def silence_traces() -> None:
+    """What fails in Spark is told in one sentence by who asked it, not by a trace as well."""
+    for name in TELL_AGAIN:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def running_session(name: str) -> Iterator[SparkSession]:
+    """A session for one command. One that was there before, such as a notebook's or Databricks', goes on afterwards."""
+    from pyspark.sql import SparkSession
+
+    refuse_remote(os.environ)
+    found = SparkSession.getActiveSession()
+    session = open_session(name)
+    try:
+        yield session
+    except Exception as error:
+        if _began_with_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        if found is None and not on_databricks(os.environ):
+            _stop(session)
+
+
+def _began_with_interrupt(error: BaseException) -> bool:
+    """Whether it was raised on the way out of a Ctrl-C. Py4J then has Java close the connection of the question that is
+    open, and Java closes each one that it has at that moment: pyspark's next question may meet a closed one."""
+    before: Optional[BaseException] = error
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before is not None
+
+
+def _stop(session: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+
+    try:
+        session.stop()
+    except (Py4JError, OSError):
+        # Whoever asked Java for anything has been told that it is gone.
+        log.debug("Java had ended before", exc_info=True)
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """A new Spark context takes Ctrl-C over, asks Java to cancel its jobs, and fails where a question to Java is open
+    already, as it mostly is. Our commands end by KeyboardInterrupt, or by a handler of their own."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    # None: it was not installed from Python, and cannot be put back from here.
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+
+
+def _redact(session: SparkSession) -> None:
+    """Spark hides options by its own pattern, which knows no private keys, and in logical plans it hides none."""
+    for name, own in {_OPTIONS: SETTINGS[_OPTIONS], "spark.sql.redaction.string.regex": PRINTED_SECRET}.items():
+        present = str(session.conf.get(name, ""))
+        if own not in present:
+            session.conf.set(name, f"{present}|{own}" if present else own)
+
+
+def refuse_logins(spark_version: str, flows: Sequence[ReplicationFlow]) -> None:
+    """Raise `ConfigError` where the Kafka client of this Spark cannot log in to a source, before any flow starts."""
+    for flow in flows:
+        spark_kafka_options(flow.source.client_properties("consumer"), spark_version)
+
+
+def refuse_settings(spark: SparkSession) -> None:
+    """Raise `RefusedError` for Spark settings under which a lane would run twice at once."""
+    if str(spark.conf.get("spark.speculation", "false")).strip().lower() == "true":
+        raise RefusedError("spark.speculation runs a lane twice at once", "set spark.speculation to false")

@@ -1,0 +1,172 @@
+"""What both jobs do with a flow: a thread, lives one after the other in it, a query that is watched, and a patient end.
+
+In: what one life is and which errors may pass. Out: the error that stayed, if any.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type
+
+from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, cause_of
+from mirror_lib.spark.errors import asked_again, is_sparks, memory_hint, spark_ended
+
+if TYPE_CHECKING:
+    # Not at run time: Spark 3.3 has no such module.
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS = 5.0
+# Who is refused again and again may lock an account.
+REFUSED_SECONDS = 60.0
+
+
+class FlowLife(ABC):
+    """A flow in a thread of its own. `_live` is one life of it, `_over` is called with what became of the last.
+
+    After an error of the kinds in `_passing()` it lives again, until `stop` is set; not where a login is refused before
+    it was `_connected` for the first time.
+    """
+
+    def __init__(self, name: str, stop: threading.Event) -> None:
+        self._name = name
+        self._stop = stop
+        self._busy = threading.Lock()
+        self._connected = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """True when it has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @abstractmethod
+    def _live(self) -> Optional[MirrorError]: ...
+
+    @abstractmethod
+    def _passing(self) -> Tuple[Type[MirrorError], ...]: ...
+
+    @abstractmethod
+    def _over(self, error: Optional[MirrorError]) -> None: ...
+
+    def _run(self) -> None:
+        while True:
+            error = self._life()
+            again = error is not None and self._passes(error)
+            pause = REFUSED_SECONDS if isinstance(error, LoginError) else RESTART_SECONDS
+            if not again or self._stop.wait(pause):
+                break
+            log.warning("%s; %s starts again", error, self._name)
+        self._over(None if self._stop.is_set() and self._was_ended(error, again) else error)
+
+    def _passes(self, error: MirrorError) -> bool:
+        refused = isinstance(error, LoginError) and not self._connected
+        passes = isinstance(error, self._passing()) and not refused
+        if self._passing() and not passes and not self._stop.is_set():
+            # Others may go on for ever, and what is told at their end is told too late.
+            log.error("%s; %s has ended", error, self._name)
+        return passes
+
+    def _was_ended(self, error: Optional[MirrorError], waited: bool) -> bool:
+        """Whether what was told to end has not failed: it waited for a cluster, or its turn, or Java was told too."""
+        return isinstance(error, SparkEndedError) or (waited and isinstance(error, (ClusterError, FencedError)))
+
+    def _life(self) -> Optional[MirrorError]:
+        try:
+            return self._live()
+        except MirrorError as error:
+            return error
+        except Exception as error:
+            # The thread's last resort: without it a flow could end in silence and the job with exit code 0.
+            return unforeseen(self._name, error)
+
+
+def unforeseen(name: str, error: Exception) -> MirrorError:
+    """What nobody thought of, as an error of the flow `name`. Only what Spark raised may pass: a mistake does not mend
+    itself."""
+    gone = spark_ended(name)
+    if gone is not None:
+        return gone
+    if is_sparks(error):
+        # A query that cannot be started, mostly: its checkpoint may be away, or another of its name not be over yet.
+        log.debug("%s failed", name, exc_info=error)
+        said = cause_of(error)
+        return ClusterError(f"{name}: Spark failed: {said}", memory_hint(said))
+    log.error("%s failed", name, exc_info=error)
+    return MirrorError(f"{name}: {type(error).__name__}: {cause_of(error)}")
+
+
+class WatchedQuery:
+    """The calls that one streaming query makes into Python, and its end. `busy` is held while one runs."""
+
+    def __init__(self, stop: threading.Event, busy: threading.Lock) -> None:
+        self._stop, self._busy = stop, busy
+        self._closed = False
+        self._failure: Optional[BaseException] = None
+
+    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+        """`call`, one at a time. One that begins when the query is to end does nothing: else it would never end."""
+
+        def guarded_call(*given: Any) -> None:
+            with self._busy:
+                if self._closed or self._stop.is_set():
+                    return
+                try:
+                    call(*given)
+                except BaseException as error:
+                    self._failure = error
+                    # Spark matches what it gets against a pattern that takes a stack frame for each character: a
+                    # trace of Java's overflows its stack, and Spark prints a thousand lines of that.
+                    raise RuntimeError(cause_of(error)) from None
+
+        return guarded_call
+
+    def until_end(
+        self, query: StreamingQuery, grace_seconds: float, done: Callable[[], bool] = lambda: False
+    ) -> Optional[BaseException]:
+        """Return when `query` has ended: why it failed, if so. It is stopped when `stop` is set or `done` says so.
+
+        A call that is under way may take `grace_seconds` then. Raises what nobody thought of in a call.
+        """
+        while asked_again(lambda: query.isActive) and not self._stop.wait(0.2) and not done():
+            pass
+        if asked_again(lambda: query.isActive):
+            self._closed = True
+            if self._busy.acquire(timeout=grace_seconds):
+                self._busy.release()
+            failure = self._failure  # as of now: what the query's end breaks off has not failed
+            query.stop()
+            if failure is None or _goes_with_an_end(failure):
+                return None
+        else:
+            failure = self._failure
+        if isinstance(failure, Exception) and not isinstance(failure, MirrorError):
+            raise failure
+        return failure or query.exception()
+
+
+def _goes_with_an_end(error: BaseException) -> bool:
+    """Whether what was told to end has not failed by it: a cluster is away, or Java was told as well."""
+    return isinstance(error, (ClusterError, FencedError, SparkEndedError)) or is_sparks(error)
+
+
+def await_end(runs: Sequence[FlowLife], stop: threading.Event, patience_seconds: float, left: str) -> None:
+    """Return when all `runs` have ended, or so long after `stop`: one may hang on a cluster that does not answer.
+
+    `left` says what becomes of one that did not end.
+    """
+    given_up_at: Optional[float] = None
+    while not all([run.wait(0.1) for run in runs]):
+        if stop.is_set() and given_up_at is None:
+            given_up_at = time.monotonic() + patience_seconds
+        if given_up_at is not None and time.monotonic() > given_up_at:
+            log.warning("a flow did not end in time; %s", left)
+            return

@@ -1,7 +1,4 @@
-"""The main job: every flow of a configuration, each with a thread, a query and an outcome of its own.
-
-A flow that fails does not stop the others. Continuous flows are started again after a cluster was away.
-"""
+"""The main job: runs every flow of a configuration, each with a thread, a streaming query and a result of its own."""
 
 from __future__ import annotations
 
@@ -15,13 +12,12 @@ from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence, T
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StalledError, StateError, cause_of
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.group_member import GroupMember
-from mirror_lib.ledger.folders import drop_folder
+from mirror_lib.ledger.delta_table import drop_folder
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.tables import same_clusters
 from mirror_lib.replication.copy_hours import CopyHours
@@ -30,8 +26,7 @@ from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.query import start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
-from mirror_lib.replication.stall import CommitWatch
-from mirror_lib.replication.tail import PASS_SECONDS, TAIL_TRIGGER, Every, Tail, tail_tasks
+from mirror_lib.replication.tail import PASS_SECONDS, TAIL_TRIGGER, CommitWatch, Every, Tail, tail_tasks
 from mirror_lib.replication.totals import TopicTotal, Totals
 from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_the_other_way, row_mirror
@@ -39,9 +34,8 @@ from mirror_lib.rows.mirror import Given, Reading, RowMirror
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end, unforeseen
 from mirror_lib.text import counted
-from mirror_lib.topics.filters import subscribe_pattern
+from mirror_lib.topics.filters import matchless_words, subscribe_pattern
 from mirror_lib.topics.old_brokers import runnable
-from mirror_lib.topics.selection import matchless_words
 
 if TYPE_CHECKING:
     # Not at run time: Spark 3.3 has no such module.

@@ -1,6 +1,6 @@
-"""What both jobs do with a flow: a thread, lives one after the other in it, a query that is watched, and a patient end.
+"""Supervises one flow for both jobs: a thread, its restarts, a watched query, and an orderly end.
 
-In: what one life is and which errors may pass. Out: the error that stayed, if any.
+`FlowRun` starts the flow again after errors that may pass, and keeps the error that ended it.
 """
 
 from __future__ import annotations

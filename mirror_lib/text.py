@@ -1,6 +1,8 @@
-"""Numbers as an operator reads them: counts in groups of three, sizes and durations with a unit. Pure."""
+"""Formats numbers and tables for people: grouped counts, sizes and durations with units, aligned columns."""
 
 from __future__ import annotations
+
+from typing import Collection, List, Sequence
 
 HOUR, DAY = 3600, 86400
 
@@ -29,3 +31,14 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} TB"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> List[str]:
+    """One line a row, two blanks between columns; the columns in `right` are aligned to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,4 +1,4 @@
-"""A call that goes on in a thread of its own until its result is asked for: what it returned, or raised."""
+"""Runs one call in a thread of its own; `result()` returns what the call returned, or raises what it raised."""
 
 from __future__ import annotations
 

@@ -17,35 +17,37 @@ SYNTAX_FLOOR = (3, 8)
 
 # One door for each outside system: the modules, or whole packages, that may import it.
 ONLY_IN: Dict[str, Tuple[str, ...]] = {
-    "kafka": ("cluster", "log"),
-    "delta": ("state",),
+    "kafka": ("kafka",),
+    "delta": ("ledger",),
     "yaml": ("config",),
     "javaproperties": ("config",),
 }
 # Decisions and record batches are tested without a JVM, so they cannot see Spark.
 WITHOUT_SPARK = (
-    *("errors", "config", "explain", "preview", "topics", "facts", "cluster", "log", "state.records"),
-    *("state.intervals", "translate.verdicts", "translate.mm2_format", "translate.checkpoints"),
-    *("translate.position_input", "translate.position_output", "translate.lag"),
-    "control",
-    *("takeover.walk", "takeover.positions", "takeover.verdicts", "takeover.report"),
-    *("rows.origin", "rows.columns", "rows.lane", "rows.writer", "rows.beginnings"),
+    *("errors", "facts", "text", "metrics", "config", "kafka", "topics", "plan", "control", "ledger.records"),
+    *("groups.map", "groups.verdicts", "groups.mm2_format", "groups.position_formats", "groups.lag"),
+    *("takeover.origin", "takeover.walk", "takeover.verdicts"),
+    *("replication.lane", "replication.partition", "replication.planner", "replication.reconcile"),
+    *("rows.origin", "rows.columns", "rows.lane", "rows.writer"),
 )
+# What reads and writes the Kafka log for the copying code.
+COPYING = ("wire", "connection", "fetcher", "fetch_answer", "log_reader", "producer", "fencing")
+BATCHES = ("record_batch", "reencoder", "codecs")
 # What makes Spark's expressions of a user's change, and reads nothing.
-CHANGING = ("catalyst", "plan_shape", "transform")
+CHANGING = ("catalyst", "transform")
 # The verifier proves what the copying code did, so it reads by a path of its own. What a change comes to is asked
 # of the same expressions on both sides.
 NEVER = (
-    ("verify", "log"),
-    ("verify", "replicate"),
+    *(("verify", f"kafka.{part}") for part in (*COPYING, *BATCHES)),
+    ("verify", "replication"),
     ("verify", "rows.writer"),
     ("verify", "rows.lane"),
     ("verify", "rows.columns"),
     ("verify", "rows.mirror"),
-    ("config", "cluster"),
-    ("log", "replicate"),
-    ("state", "replicate"),
-    *((f"rows.{changing}", part) for changing in CHANGING for part in ("log", "replicate", "state", "rows.writer")),
+    ("config", "kafka"),
+    ("kafka", "replication"),
+    ("ledger", "replication"),
+    *((f"rows.{one}", part) for one in CHANGING for part in ("kafka", "replication", "ledger", "rows.writer")),
     ("rows.lane", "rows.stage"),
     ("rows.writer", "rows.mirror"),
 )
@@ -57,15 +59,18 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
         ("_jvm", "_jsparkSession", "_jdf", "_jc"),
         "plans are checked for determinism, and SQL has no function for murmur2 or for a partition's number",
     ),
-    "replicate.stage": (("_jsc",), "no public call counts the task slots of the executors that are there"),
-    "session": (
+    "replication.stage": (("_jsc",), "no public call counts the task slots of the executors that are there"),
+    "spark.session": (
         ("_jvm", "_jsparkSession"),
         "the check that refuses a session without a JVM; newSession() forgets settings that were made at run time",
     ),
-    "spark_metrics": (("_jvm",), "PySpark has no public call for Spark's metrics system"),
-    "spark_end": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
-    "state.folders": (("_jvm", "_jsc"), "Hadoop's FileSystem: Spark has no public call that deletes a checkpoint"),
-    "state.tables": (("_jvm",), "Hadoop's FileSystem, where an operator opted in to shorten Delta's log"),
+    "spark.metrics": (("_jvm",), "PySpark has no public call for Spark's metrics system"),
+    "spark.errors": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
+    "ledger.delta_table": (
+        ("_jvm", "_jsc"),
+        "Hadoop's FileSystem: Spark has no public call that deletes a folder, and an operator may opt in to shorten "
+        "Delta's log",
+    ),
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
 EXECUTORS = (
@@ -73,9 +78,10 @@ EXECUTORS = (
     *("mirror_lib.rows.writer", "mirror_lib.rows.stage", "mirror_lib.preflight.probe"),
 )
 NOT_ON_EXECUTORS = (
-    *("commands", "cli", "topics", "control", "cluster", "preview", "explain", "translate", "takeover", "verify"),
-    *("config.loader", "config.flows", "config.settings", "state.tables", "replicate.flow", "copy_job"),
-    *("rows.mirror", "rows.kept", "rows.placed", "rows.flow", "rows.pace"),
+    *("commands", "cli", "topics", "control", "plan", "groups", "takeover", "verify", "copy_job"),
+    *("kafka.admin", "kafka.groups", "kafka.group_member", "kafka.offsets", "kafka.compacted_topic"),
+    *("config.loader", "config.build", "config.settings", "ledger.delta_table", "replication.flow"),
+    *("rows.mirror", "rows.kept", "rows.placed", "rows.flow"),
 )
 NAMES_TO_AVOID = re.compile(r"utils?|common|helpers?|base|manager")
 
@@ -94,7 +100,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def module_of(path: Path) -> str:
-    """`mirror_lib/kafka/record_batch.py` is `log.batch`."""
+    """`mirror_lib/kafka/record_batch.py` is `kafka.record_batch`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[1:] if parts[0] == "mirror_lib" else parts)
 
@@ -177,11 +183,11 @@ def test_imports_keep_to_their_doors() -> None:
     ("module", "line"),
     [
         ("plan", "import kafka.admin"),
-        ("verify", "from mirror_lib.kafka import batch"),
-        ("replicate.query", "from delta import DeltaTable"),
+        ("verify", "from mirror_lib.kafka import record_batch"),
+        ("replication.query", "from delta import DeltaTable"),
         ("cli", "def f():\n    import yaml"),
         ("config.loader", "from pyspark.sql import SparkSession"),
-        ("state.records", "import pyspark"),
+        ("ledger.records", "import pyspark"),
         ("rows.writer", "from pyspark import TaskContext"),
         ("rows.transform", "from mirror_lib.kafka.record_batch import Record"),
         ("verify.flow", "from mirror_lib.rows import lane"),
@@ -239,7 +245,7 @@ def test_rules_cover_every_module_of_the_product() -> None:
 
 
 def part_of(module: str) -> str:
-    """The package of a module, or the module itself where it is in none: `log.batch` is in `log`."""
+    """The package of a module, or the module itself where it is in none: `kafka.codecs` is in `kafka`."""
     return module.partition(".")[0]
 
 

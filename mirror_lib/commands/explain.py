@@ -39,8 +39,7 @@ def read_explained(arguments: argparse.Namespace) -> MirrorConfig:
 
 def explain_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror explain`: read both clusters and print; nothing is changed, and 0 whatever the verdict is."""
-    from mirror_lib.plan.explain import explanation_json, explanation_lines
-    from mirror_lib.plan.topic import explain_topic
+    from mirror_lib.plan.explain import explain_topic, explanation_json, explanation_lines
 
     topic = _topic(arguments)
     for flow in chosen_flows(arguments, config):
@@ -73,9 +72,8 @@ def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicF
 
 def _group(group: str, flow: ReplicationFlow, config: MirrorConfig) -> Explanation:
     from mirror_lib.kafka.admin import clusters_of
-    from mirror_lib.plan.group import explain_group
-    from mirror_lib.plan.groups import GroupFacts
-    from mirror_lib.plan.look import existing_groups
+    from mirror_lib.plan.explain import explain_group
+    from mirror_lib.plan.look import GroupFacts, existing_groups
     from mirror_lib.topics.remote_topics import plan_flow
 
     with clusters_of(flow) as (source, target):

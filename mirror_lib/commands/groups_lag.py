@@ -45,7 +45,7 @@ class _Found(NamedTuple):
 def _found(arguments: argparse.Namespace, settings: ClusterConfig) -> _Found:
     from mirror_lib.groups.lag import group_lags, unread
     from mirror_lib.kafka.admin import KafkaCluster
-    from mirror_lib.kafka.timestamps import timestamps_at
+    from mirror_lib.kafka.offsets import timestamps_at
 
     with KafkaCluster(settings) as cluster:
         names = [name for name in cluster.group_names() if arguments.group in (None, name)]

@@ -15,7 +15,7 @@ from mirror_lib.text import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.groups.rollback import Undo
+    from mirror_lib.groups.moves import Undo
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.group_offsets import GroupOffsetTable
     from mirror_lib.ledger.records import GroupOffset, MoveKey
@@ -80,8 +80,7 @@ def _undone(
     cluster: KafkaCluster,
     table: GroupOffsetTable,
 ) -> _Undone:
-    from mirror_lib.groups.moves import GroupMover
-    from mirror_lib.groups.rollback import REFUSED, plan_undo
+    from mirror_lib.groups.moves import REFUSED, GroupMover, plan_undo
 
     groups = sorted({move.group for move in moves})
     found = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
@@ -97,7 +96,7 @@ def _undone(
 
 
 def _show(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:
-    from mirror_lib.groups.rollback import undo_json, undo_lines
+    from mirror_lib.groups.moves import undo_json, undo_lines
 
     if arguments.json:
         rows = [undo_json(undo, undone.outcomes) for undo in undone.found]

@@ -12,12 +12,11 @@ from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.output import add_json
 from mirror_lib.commands.parser import Commands, add_plain, configured
 from mirror_lib.commands.run import add_run_options, run_command
-from mirror_lib.config.convert import convert_document
 from mirror_lib.config.document import Document
 from mirror_lib.config.loader import config_of, with_values
-from mirror_lib.config.mm1_options import Option
-from mirror_lib.config.mm1_reader import OPTIONS, Given, help_of, read_mm1
+from mirror_lib.config.mm1_reader import OPTIONS, Given, Option, help_of, read_mm1
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.yaml_writer import convert_document
 from mirror_lib.errors import EXIT_OK
 
 TEXT = "copy with MirrorMaker 1's options and client files"

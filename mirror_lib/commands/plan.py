@@ -16,8 +16,7 @@ from mirror_lib.facts import AclBinding
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.plan.engine import EngineNote
-    from mirror_lib.plan.look import FlowPreview
+    from mirror_lib.plan.look import EngineNote, FlowPreview
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +29,7 @@ def add(commands: Commands) -> None:
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror plan`: read both clusters and print; nothing is changed. Ends as the run would where that is refused."""
-    from mirror_lib.plan.document import preview_json
-    from mirror_lib.plan.render import preview_lines
+    from mirror_lib.plan.render import preview_json, preview_lines
 
     flows, code = chosen_flows(arguments, config), EXIT_OK
     known = _spark_knows(config, flows)
@@ -88,8 +86,8 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
-    from mirror_lib.ledger.topic_acls import TopicAclTable
-    from mirror_lib.plan.engine import engine_note
+    from mirror_lib.ledger.tables import TopicAclTable
+    from mirror_lib.plan.look import engine_note
     from mirror_lib.rows.flow import why_not_placed
     from mirror_lib.rows.transform import check_change, placement_fault
 

@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror translate-position`: print the translation. 1 if one of the positions has none."""
-    from mirror_lib.groups.position_output import render
+    from mirror_lib.groups.position_formats import render
     from mirror_lib.groups.positions import translate_positions
     from mirror_lib.spark.session import running_session
 

@@ -83,8 +83,8 @@ def _judged(flow: ReplicationFlow, suspects: List[SuspectPosition]) -> List[_Jud
 def _verdict(flow: ReplicationFlow, suspect: SuspectPosition, client: LogClient) -> str:
     """Whether the source has a record among the offsets that the position passes."""
     from mirror_lib.kafka.fetcher import ISOLATION
-    from mirror_lib.kafka.legacy import last_offset
     from mirror_lib.kafka.log_reader import log_entries
+    from mirror_lib.kafka.reencoder import last_offset
 
     key, until = suspect.key, suspect.position.upstream_offset
     isolation = ISOLATION[flow.isolation_level]

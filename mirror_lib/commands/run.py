@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_progress, watcher
 from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.offset_choice import OffsetChoice, until
-from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice, until
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ConfigError, MirrorError
 from mirror_lib.metrics import FlowMetrics, is_news, metrics_json, status_line
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
@@ -48,13 +47,11 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
-    from mirror_lib.control.report import control_json, control_line
-    from mirror_lib.control.service import ControlBeside
+    from mirror_lib.control.service import ControlBeside, control_json, control_line
     from mirror_lib.copy_job import run_flows
-    from mirror_lib.groups.beside import TranslationBeside
-    from mirror_lib.groups.passes import pass_json, pass_line
-    from mirror_lib.ledger.tables import RunTable
-    from mirror_lib.ledger.topic_acls import TopicAclTable
+    from mirror_lib.groups.job import TranslationBeside
+    from mirror_lib.groups.translator import pass_json, pass_line
+    from mirror_lib.ledger.tables import RunTable, TopicAclTable
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.metrics import gauges_for
@@ -103,7 +100,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:
     """Whether another run of any of `flows` is under way; shows each."""
-    from mirror_lib.replication.signs import DEAD_SECONDS
+    from mirror_lib.replication.journal import DEAD_SECONDS
 
     found = table.open_runs([flow.name for flow in flows], DEAD_SECONDS)
     for run in found:

@@ -13,7 +13,7 @@ from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.takeover.report import PartitionTakeover
+    from mirror_lib.takeover.verdicts import PartitionTakeover
 
 # Records before a kept position that are compared: 20 000 take about 0.2 s.
 COMPARE = 20_000
@@ -57,7 +57,7 @@ def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
 
 
 def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:
-    from mirror_lib.takeover.report import refused, takeover_json, takeover_lines
+    from mirror_lib.takeover.verdicts import refused, takeover_json, takeover_lines
 
     try:
         decided, taken, run_id = _taken_over(arguments, config, flow, spark)

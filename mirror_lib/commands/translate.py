@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror translate`: one full pass (`availableNow`), or until told to stop."""
     from mirror_lib.groups.job import run_translations
-    from mirror_lib.groups.passes import pass_json, pass_line
+    from mirror_lib.groups.translator import pass_json, pass_line
     from mirror_lib.spark.session import running_session
 
     flows = chosen_flows(arguments, config)

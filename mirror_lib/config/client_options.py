@@ -1,4 +1,7 @@
-"""One set of Java client properties in; the same for kafka-python (keyword arguments) and Spark (options) out. Pure."""
+"""Translates one set of Java client properties into kafka-python's arguments and into options of Spark's Kafka source.
+
+Databricks shades the classes of its Kafka client, so their names differ there. Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,39 @@ import os
 import re
 from typing import Dict, Mapping, Optional
 
-from mirror_lib.config.databricks import java_class
-from mirror_lib.config.jaas import sasl_options
-from mirror_lib.config.security import tls_settings
-from mirror_lib.config.tokens import (
+from mirror_lib.config.security import (
     MSK_IAM,
     OAUTHBEARER,
     java_properties,
     logs_in_by_token,
     mechanism_of,
+    sasl_options,
     sends_token_in_clear,
+    tls_settings,
     token_options,
 )
 from mirror_lib.errors import ConfigError
+
+# Set on every Databricks cluster, on the driver and on executors.
+RUNTIME = "DATABRICKS_RUNTIME_VERSION"
+# The package of Kafka's classes in the runtime's own connector.
+SHADED = "kafkashaded."
+# Only the first word, as a password behind a login class may contain anything.
+_KAFKAS_CLASS = re.compile(rf"^\s*(?:{re.escape(SHADED)})?(?=org\.apache\.kafka\.)")
+
+
+def on_databricks(environ: Mapping[str, str]) -> bool:
+    """Whether this process runs on a Databricks cluster."""
+    return RUNTIME in environ
+
+
+def java_class(value: str, environ: Mapping[str, str]) -> str:
+    """A class name, or a JAAS line, which begins with one, for this Spark: Kafka's are shaded on Databricks alone.
+
+    Classes that are not Kafka's, such as Kerberos's, stay as they are. Pure.
+    """
+    return _KAFKAS_CLASS.sub(SHADED if on_databricks(environ) else "", value, count=1)
+
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _NUMBERS = {

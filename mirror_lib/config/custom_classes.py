@@ -1,7 +1,4 @@
-"""An entry point `module:Class` of a flow in, its one instance out, every call to it guarded.
-
-Only the driver imports such classes: what executors get are plans, and these hold names.
-"""
+"""Loads classes and functions of the user, `module:Class`, and guards every call to them."""
 
 from __future__ import annotations
 

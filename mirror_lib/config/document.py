@@ -1,10 +1,18 @@
-"""What the file readers hand on: entries with scope, key, value and place. No meaning is attached here."""
+"""What every file reader produces: entries with scope, key, value and `file:line`; and how a file is refused.
+
+`read_properties` reads Java `.properties` files as `java.util.Properties` does. Entries have no meaning here yet.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, field
-from typing import Tuple, Union
+from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import javaproperties
+
+from mirror_lib.errors import ConfigError
 
 YAML = "yaml"
 MM2 = "mm2"
@@ -69,3 +77,63 @@ class Document:
         given = (*self.entries, *(entry for entry, _ in self.left_out))
         return any(each.key in _EXACTLY_ONCE and each.text.strip().lower() in ("enabled", "required") for each in given)
 
+
+def config_error(message: str, place: str) -> ConfigError:
+    """A `ConfigError` that prints as `message (file:line)`."""
+    return ConfigError(message, hint=place)
+
+
+def nearest(key: str, names: Iterable[str], cutoff: float = 0.6) -> Optional[str]:
+    """The name most like `key`, or `None` where none is alike (1 is equal, 0 has nothing in common)."""
+    return next(iter(difflib.get_close_matches(key, list(names), n=1, cutoff=cutoff)), None)
+
+
+def unknown_cluster(alias: str, aliases: Sequence[str], written: str, place: str) -> ConfigError:
+    """The error for a flow or key that names a cluster which the file does not define."""
+    like = nearest(alias, aliases)
+    known = f"the clusters are {', '.join(aliases)}" if aliases else "the file has no clusters"
+    advice = f"did you mean {like}?" if like else known
+    return config_error(f"{written} names an unknown cluster, {alias}; {advice}", place)
+
+
+def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) -> str:
+    """The place of the first key of `given` that the sentence names, else `otherwise`."""
+    words = (word.strip(":;,()") for word in sentence.split())
+    return next((given[word].place for word in words if word in given), otherwise)
+
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+class Property(NamedTuple):
+    """One key with its value, escapes undone and continued lines joined. `line` is where it begins, from 1."""
+
+    key: str
+    value: str
+    line: int
+
+
+class Comment(NamedTuple):
+    """The text of one comment line."""
+
+    text: str
+    line: int
+
+
+def read_properties(content: bytes, path: str) -> Tuple[List[Property], List[Comment]]:
+    """All properties and comments in file order, repeated keys included. Raises `ConfigError` for a bad escape."""
+    # Java reads these files as ISO-8859-1, whatever an editor shows.
+    text = content.decode("iso-8859-1")
+    found: List[Property] = []
+    comments: List[Comment] = []
+    line = 1
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                found.append(Property(element.key, element.value, line))
+            elif isinstance(element, javaproperties.Comment):
+                comments.append(Comment(element.value, line))
+            line += len(_LINE_END.findall(element.source))
+    except javaproperties.InvalidUEscapeError:
+        raise config_error("\\u must be followed by four hexadecimal digits", f"{path}:{line}") from None
+    return found, comments

@@ -1,21 +1,135 @@
-"""A `Document` in, its keys sorted by meaning out: settings by scope, client properties by scope and prefix, warnings.
+"""Sorts the keys of a `Document`: settings by scope, client properties by scope and prefix.
 
-Decides what is unknown (refused), what has another name, and what has no meaning here.
+Refuses unknown keys with the nearest known one, maps aliases, and warns of keys without effect.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
-from mirror_lib.config.client_properties import CLIENT_PROPERTIES, reaches_the_copy
-from mirror_lib.config.document import MM2, Document, Entry
+from mirror_lib.config.document import MM2, Document, Entry, config_error, nearest
 from mirror_lib.config.mm2_reader import tidy
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
-from mirror_lib.config.refusals import config_error, nearest
 from mirror_lib.config.settings import BY_NAME, FLOW, GONE, MISSPELLINGS, OLD_NAMES, TOP, Setting, class_key
-from mirror_lib.config.unused_keys import Unused, unused
+
+_NAMES = """
+    acks allow.auto.create.topics auto.commit.interval.ms auto.offset.reset batch.size bootstrap.controllers
+    bootstrap.servers buffer.memory check.crcs client.dns.lookup client.id client.rack compression.gzip.level
+    compression.lz4.level compression.type compression.zstd.level config.providers connections.max.idle.ms
+    default.api.timeout.ms delivery.timeout.ms enable.auto.commit enable.idempotence enable.metrics.push
+    exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id
+    group.protocol group.remote.assignor heartbeat.interval.ms interceptor.classes
+    internal.throw.on.fetch.stable.offset.unsupported isolation.level key.deserializer key.serializer linger.ms
+    max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+    max.poll.records max.request.size metadata.max.age.ms metadata.max.idle.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples
+    metrics.recording.level metrics.sample.window.ms partition.assignment.strategy
+    partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
+    partitioner.ignore.keys receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms
+    retries retry.backoff.max.ms retry.backoff.ms sasl.client.callback.handler.class sasl.jaas.config
+    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
+    sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism sasl.oauthbearer.assertion.algorithm
+    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+    sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+    sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
+    sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
+    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
+    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+    sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+    sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+    sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+    sasl.oauthbearer.token.endpoint.url security.protocol security.providers send.buffer.bytes session.timeout.ms
+    share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms ssl.cipher.suites ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+    ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+    ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
+    ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+    transaction.timeout.ms transaction.two.phase.commit.enable transactional.id value.deserializer value.serializer
+"""
+
+CLIENT_PROPERTIES: FrozenSet[str] = frozenset(_NAMES.split())
+
+_CONNECTING = ("ssl.", "sasl.", "security.", "bootstrap.", "client.id", "reconnect.backoff.", "group.id")
+_ALSO = ("request.timeout.ms", "connections.max.idle.ms", "metadata.max.age.ms", "isolation.level", "auto.offset.reset")
+
+
+def reaches_the_copy(key: str) -> bool:
+    """Whether a client property means something beyond Spark's own source, which only looks where a log ends."""
+    return key.startswith(_CONNECTING) or key in _ALSO or key not in CLIENT_PROPERTIES
+
+
+@dataclass(frozen=True)
+class Unused:
+    """Keys of MirrorMaker or Connect that have no meaning here (a trailing `*` stands for any ending), and why.
+
+    With `refused` the keys would have changed what is copied, so a file that has one is not accepted; with `accepted`
+    as well, only one that names another class than these.
+    """
+
+    names: Tuple[str, ...]
+    reason: str
+    refused: bool = False
+    accepted: Tuple[str, ...] = ()
+
+    def refuses(self, key: str, value: str) -> bool:
+        """Whether a file with this value is not accepted. A reference is not resolved here."""
+        if self.accepted:
+            return key in self.names and "${" not in value and value.strip().rpartition(".")[2] not in self.accepted
+        return self.refused
+
+    def covers(self, key: str) -> bool:
+        """Whether `key` is one of `names`."""
+        return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in self.names)
+
+
+UNUSED: Tuple[Unused, ...] = (
+    Unused(("transforms*", "predicates*"), "single message transforms do not run here, and records would be copied "
+           "without them; `where`, `select` and `rename` do what they do", refused=True),
+    Unused(("minPartitions", "maxRecordsPerPartition"), "Spark would read a partition in several tasks, and the order "
+           "of its records would be lost", refused=True),
+    Unused(("offset.storage.*", "offset.flush.*", "config.storage.*", "status.storage.*", "offsets.storage.topic",
+            "group.id", "internal.key.converter*", "internal.value.converter*", "scheduled.rebalance.max.delay.ms",
+            "rebalance.timeout.ms", "plugin.*", "worker.*", "inter.worker.*", "connect.protocol", "connector.class",
+            "connector.client.*", "task.index", "task.shutdown.graceful.timeout.ms", "topic.creation.*",
+            "topic.tracking.*", "errors.*", "tasks.max.enforce", "connector.plugin.version", "config.action.reload"),
+           "there is no Connect worker; Spark runs the tasks and state lies under `state`"),
+    Unused(("key.converter", "value.converter", "header.converter"), "records are copied byte for byte; only "
+           "ByteArrayConverter, which does that, is accepted", True, ("ByteArrayConverter",)),
+    Unused(("key.converter.*", "value.converter.*", "header.converter.*"), "settings of a converter; records are "
+           "copied byte for byte"),
+    Unused(("consumer.group.id",), "partitions are assigned, as MirrorMaker 2 does it, so there is no group to join"),
+    Unused(("dedicated.mode.enable.internal.rest", "listeners", "rest.*", "admin.listeners*", "access.control.*",
+            "response.http.*", "ssl.client.auth"), "there is no REST server"),
+    Unused(("exactly.once.support", "exactly.once.source.support", "transaction.boundary*"),
+           "`delivery` decides, and exactly-once is the default"),
+    Unused(("metric.names.formats", "add.source.alias.to.metrics", "auto.include.jmx.reporter", "metric.reporters"),
+           "there are no JMX metrics"),
+    Unused(("use.incremental.alter.configs",), "configs are always altered one by one"),
+    Unused(("forwarding.admin.class",), "no Java class runs on the way to the admin client, so topics would be created "
+           "past it; only ForwardingAdmin, which adds nothing, is accepted", True, ("ForwardingAdmin",)),
+    Unused(("consumer.poll.timeout.ms",), "the fetcher sets its own wait"),
+    Unused(("task.assigned.*", "task.class"), "MirrorMaker's connectors set it for their tasks"),
+    Unused(("readahead.queue.capacity", "heartbeats.topic.retention.ms", "checkpoints.topic.retention.ms",
+            "offset.syncs.topic.retention.ms", "offset-syncs.topic.retention.ms"),
+           "guides name it, and no release of MirrorMaker 2 reads it"),
+    Unused(("source.cluster.alias", "target.cluster.alias"), "`A->B` names both clusters"),
+    Unused(("config.providers*",), "`${env:NAME}`, `${file:/path:key}` and `${dir:/path:file}` always work; limits set "
+           "on a provider are not applied"),
+)
+
+
+def unused(key: str) -> Optional[Unused]:
+    """The row of `UNUSED` that covers `key`, if any."""
+    return next((row for row in UNUSED if row.covers(key)), None)
+
 
 ROLES = ("consumer", "producer", "admin")
 SIDES = ("source", "target")

@@ -1,6 +1,6 @@
-"""A MirrorMaker 2 `.properties` file in, a `Document` out: each key is split into its scope and the rest.
+"""Reads a MirrorMaker 2 `.properties` file into a `Document`: each key is split into its scope and the rest.
 
-`tidy` undoes what such files are known to get wrong in a value (comments after it, quotes round it) and says so.
+`tidy` removes trailing comments and quotes around a value, which such files often have, and warns of it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,16 @@ import re
 from dataclasses import replace
 from typing import Dict, List, Sequence, Tuple
 
-from mirror_lib.config.document import MM2, Document, Entry, Value
-from mirror_lib.config.properties import Property, read_properties
-from mirror_lib.config.refusals import config_error, unknown_cluster
+from mirror_lib.config.document import (
+    MM2,
+    Document,
+    Entry,
+    Property,
+    Value,
+    config_error,
+    read_properties,
+    unknown_cluster,
+)
 from mirror_lib.config.settings import BY_NAME, Setting
 from mirror_lib.config.values import PATTERNS, items
 

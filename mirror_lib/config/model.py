@@ -1,15 +1,12 @@
-"""The one shape every configuration file is turned into: frozen, complete, defaults filled in."""
+"""The configuration that every file is read into: frozen, complete, with defaults filled in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
-from mirror_lib.config.offset_choice import LATEST, OffsetChoice
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.config.sizes import TopicRate
-from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.config.windows import UTC, Opening, Window, Zone, opening
+from mirror_lib.config.values import AVAILABLE_NOW, LATEST, UTC, OffsetChoice, Opening, TopicRate, Window, Zone, opening
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"

@@ -1,7 +1,4 @@
-"""What a flow changes in its records, and the kinds of value that say so: text of a file in, a `RecordChange` out.
-
-Pure. `mirror_lib.rows` turns it into Spark's expressions, `mirror_lib.topics` into names and partition counts.
-"""
+"""What a flow changes in its records (`where`, `select`, `transform`), parsed into a frozen `RecordChange`."""
 
 from __future__ import annotations
 

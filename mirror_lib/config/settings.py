@@ -1,7 +1,4 @@
-"""The table of keys: what each means, its default, and what becomes of it here. Loader and docs/settings.md read it.
-
-`python -m tools.docs.settings > docs/settings.md` writes the reference page.
-"""
+"""The table of settings: each key's meaning, default and field. docs/settings.md is generated from it."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from mirror_lib.config.model import (
     MM1_POLICY,
     REFUSE,
 )
-from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.record_change import (
     BATCHES,
     CONDITION,
@@ -32,7 +28,6 @@ from mirror_lib.config.record_change import (
     SELECT_LIST,
     TRANSFORM,
 )
-from mirror_lib.config.sizes import SIZE, TOPIC_RATES
 from mirror_lib.config.values import (
     BOOLEAN,
     INTERVAL,
@@ -42,15 +37,19 @@ from mirror_lib.config.values import (
     PATTERNS,
     PORT,
     SECONDS,
+    SIZE,
+    START_POSITION,
     TEXT,
+    TOPIC_RATES,
     TRIGGER,
+    WINDOWS,
+    ZONE,
     Kind,
     choice,
     one,
     replaceable_class,
     whole_number,
 )
-from mirror_lib.config.windows import WINDOWS, ZONE
 
 SUPPORTED = "supported"
 DIFFERS = "differs"

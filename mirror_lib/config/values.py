@@ -1,14 +1,19 @@
-"""The kinds of value a setting may have: text from a file in, a checked Python value out. Errors are `ValueError`."""
+"""The types of settings: each parses the text of a file into a checked Python value. Errors are `ValueError`.
+
+Beside numbers, lists and durations these are sizes (for all topics or by pattern), start positions and copy windows.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 import warnings
-from dataclasses import dataclass
-from typing import Callable, Mapping, Optional, Tuple
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.document import Value
+from mirror_lib.facts import TopicPartition
 
 # The trigger of a run that ends by itself, by Spark's name.
 AVAILABLE_NOW = "availableNow"
@@ -199,3 +204,288 @@ TEXT = Kind("text", _text)
 OPTIONAL_TEXT = Kind("text", one)
 LEGAL_NAME = Kind("text", _legal_name)
 TRIGGER = Kind("availableNow or a time", _trigger)
+
+
+NONE = "none"
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([a-z]*)", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+
+
+@dataclass(frozen=True)
+class TopicRate:
+    """All topics whose whole name matches `pattern` may take `bytes_per_second` together."""
+
+    pattern: str
+    bytes_per_second: int
+
+    def covers(self, topic: str) -> bool:
+        """Whether it is for this topic."""
+        return re.fullmatch(self.pattern, topic) is not None
+
+
+def rate_of(rates: Sequence[TopicRate], topic: str) -> Optional[int]:
+    """The number of the first bound that is for the topic, `None` where there is none."""
+    return next((number for number, each in enumerate(rates) if each.covers(topic)), None)
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    unit = None if match is None else _UNITS.get(match.group(2).lower())
+    if match is None or unit is None:
+        raise ValueError("must be a number of bytes, with a unit or without: 5000000, 5 MB, 512 KiB")
+    size = round(float(match.group(1)) * unit)
+    if size < 1:
+        raise ValueError("must be at least one byte; write none where there is no bound")
+    return size
+
+
+def _optional_size(value: Value) -> Optional[int]:
+    text = one(value)
+    return None if text.lower() == NONE else _size(text)
+
+
+def _topic_rates(value: Value) -> Tuple[TopicRate, ...]:
+    found = []
+    for item in items(value):
+        pattern, equals, size = (part.strip() for part in item.rpartition("="))
+        if not equals or not pattern:
+            raise ValueError("must be a list of PATTERN=SIZE, for example logs-.*=5MB")
+        PATTERNS.parse((pattern,))
+        found.append(TopicRate(pattern, _size(size)))
+    return tuple(found)
+
+
+SIZE = Kind("bytes or none", _optional_size)
+TOPIC_RATES = Kind("list of pattern=bytes", _topic_rates)
+
+
+EARLIEST, LATEST, CAUGHT_UP = "earliest", "latest", "caught-up"
+
+_LABEL = re.compile(r"(timestamp|group|offsets)(?:\s*:\s+|\s+)(.+)", re.DOTALL)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d.*")
+_OFFSET = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})=(\d{1,18})")
+_OFFSETS_LIKE = "orders:0=100, orders:1=250"
+_TIME_LIKE = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class OffsetChoice:
+    """One of: a `word`, a time in milliseconds since 1970, a consumer group, offsets by topic and partition."""
+
+    word: str = ""
+    timestamp: Optional[int] = None
+    group: str = ""
+    offsets: Tuple[Tuple[TopicPartition, int], ...] = ()
+
+
+def _start(value: Value) -> Optional[OffsetChoice]:
+    choice = _choice(value, (EARLIEST, LATEST))
+    if choice is None and ",".join(items(value)):
+        raise ValueError(
+            f"must be earliest, latest, a time such as {_TIME_LIKE}, `group NAME`, or offsets such as {_OFFSETS_LIKE}"
+        )
+    return choice
+
+
+def until(text: str) -> OffsetChoice:
+    """What `--until` says. Raises `ValueError` with the end of a sentence."""
+    choice = _choice(text, (CAUGHT_UP,))
+    if choice is None or choice.group:
+        raise ValueError(f"must be caught-up, a time such as {_TIME_LIKE}, or offsets such as {_OFFSETS_LIKE}")
+    return choice
+
+
+def _choice(value: Value, words: Tuple[str, ...]) -> Optional[OffsetChoice]:
+    parts = items(value)
+    # As it stands where it is a text: a group's name may have commas.
+    text = value.strip() if isinstance(value, str) else ", ".join(parts)
+    label = _LABEL.fullmatch(text)
+    kind, rest = label.groups() if label else ("", text)
+    if kind == "group":
+        return OffsetChoice(group=rest.strip())
+    if not kind and text.lower() in words:
+        return OffsetChoice(word=text.lower())
+    if kind == "timestamp" or (not kind and _TIME.fullmatch(rest)):
+        return OffsetChoice(timestamp=_time_of(rest.strip()))
+    if kind == "offsets" or any("=" in part for part in parts):
+        return OffsetChoice(offsets=_offsets(items(rest)))
+    return None
+
+
+def _time_of(text: str) -> int:
+    try:
+        # Python before 3.11 does not know Z.
+        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except ValueError:
+        raise ValueError(f"has a time that cannot be read; write it like {_TIME_LIKE}") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"has a time without a zone; write it like {_TIME_LIKE}")
+    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return int(since.total_seconds() * 1000)
+
+
+def _offsets(parts: Tuple[str, ...]) -> Tuple[Tuple[TopicPartition, int], ...]:
+    found = {}
+    for part in parts:
+        match = _OFFSET.fullmatch(part)
+        if match is None:
+            raise ValueError(f"has an offset that is not TOPIC:PARTITION=OFFSET; write them like {_OFFSETS_LIKE}")
+        topic, partition, offset = match.groups()
+        if (topic, int(partition)) in found:
+            raise ValueError(f"names {topic}:{partition} twice")
+        found[topic, int(partition)] = int(offset)
+    return tuple(found.items())
+
+
+START_POSITION = Kind("earliest, latest, a time, `group NAME`, or offsets", _start)
+
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_EVERY_DAY = frozenset(range(7))
+_WINDOW = re.compile(r"(?:(?P<days>[a-z]{3}(?:-[a-z]{3})?)\s+)?(?P<opens>\d\d?:\d\d)\s*-\s*(?P<closes>\d\d?:\d\d)")
+_ZONE_OFFSET = re.compile(r"([+-])(\d\d):(\d\d)")
+_DAY = timedelta(days=1)
+# A week and what may reach into it from both sides.
+_DAYS_AROUND = 9
+_FORM = "must be a list of windows such as 22:00-06:00 or Mon-Fri 20:00-24:00"
+
+
+@dataclass(frozen=True)
+class Zone:
+    """A time zone under the name that it has in the file."""
+
+    name: str
+    zone: tzinfo = field(compare=False)
+
+
+UTC = Zone("UTC", timezone.utc)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Open from `opens` to `closes`, in minutes after midnight, on `days` (0 is Monday), counted by when it opens.
+
+    One that closes at or before it opens does so on the next day.
+    """
+
+    opens: int
+    closes: int
+    days: FrozenSet[int] = _EVERY_DAY
+
+    def __str__(self) -> str:
+        """As it is written in a file."""
+        times = "-".join(f"{minute // 60:02}:{minute % 60:02}" for minute in (self.opens, self.closes))
+        if self.days == _EVERY_DAY:
+            return times
+        first = next(day for day in self.days if (day - 1) % 7 not in self.days)
+        ends = dict.fromkeys(_DAYS[day % 7].capitalize() for day in (first, first + len(self.days) - 1))
+        return f"{'-'.join(ends)} {times}"
+
+    def on(self, day: date, zone: tzinfo) -> Optional[Tuple[float, float]]:
+        """From when to when it is open, if it opens on `day`; seconds since 1970."""
+        if day.weekday() not in self.days:
+            return None
+        last = day if self.closes > self.opens else day + _DAY
+        return _moment(day, self.opens, zone), _moment(last, self.closes, zone)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Whether a flow may copy, and until when that stays so (seconds since 1970); `None` where it never changes."""
+
+    is_open: bool
+    until: Optional[float] = None
+
+
+ALWAYS = Opening(True)
+
+
+def opening(windows: Tuple[Window, ...], zone: Zone, now: float) -> Opening:
+    """What the windows say of the moment `now`, in seconds since 1970; without a window it is always open."""
+    if not windows:
+        return ALWAYS
+    spans = _spans(windows, zone.zone, now)
+    for opens, closes in spans:
+        if opens <= now < closes:
+            reaches_on = closes - now > (_DAYS_AROUND - 2) * _DAY.total_seconds()
+            return ALWAYS if reaches_on else Opening(True, closes)
+    return Opening(False, min(opens for opens, _ in spans if opens > now))
+
+
+def _spans(windows: Tuple[Window, ...], zone: tzinfo, now: float) -> List[Tuple[float, float]]:
+    """When it is open in the days around `now`; what touches is one span."""
+    today = datetime.fromtimestamp(now, zone).date()
+    days = [today + n * _DAY for n in range(-_DAYS_AROUND, _DAYS_AROUND + 1)]
+    found = sorted(span for window in windows for span in (window.on(day, zone) for day in days) if span is not None)
+    joined: List[Tuple[float, float]] = []
+    for opens, closes in found:
+        if joined and opens <= joined[-1][1]:
+            opens, closes = joined[-1][0], max(closes, joined.pop()[1])
+        joined.append((opens, closes))
+    return joined
+
+
+def _moment(day: date, minute: int, zone: tzinfo) -> float:
+    # By the clock on the wall, so in the night when clocks change a window may be an hour longer or shorter.
+    midnight = datetime(day.year, day.month, day.day)
+    return (midnight + timedelta(minutes=minute)).replace(tzinfo=zone).timestamp()
+
+
+def _windows(value: Value) -> Tuple[Window, ...]:
+    return tuple(_window(item) for item in items(value))
+
+
+def _window(text: str) -> Window:
+    match = _WINDOW.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(_FORM)
+    opens, closes = _minutes(match.group("opens")), _minutes(match.group("closes"))
+    if opens == closes or opens == 24 * 60:
+        raise ValueError("has a window without length; for the whole day write 00:00-24:00")
+    return Window(opens, closes, _days(match.group("days")))
+
+
+def _minutes(text: str) -> int:
+    hours, minutes = map(int, text.split(":"))
+    if minutes > 59 or hours * 60 + minutes > 24 * 60:
+        raise ValueError("has a time that no clock shows; the last one is 24:00")
+    return hours * 60 + minutes
+
+
+def _days(text: Optional[str]) -> FrozenSet[int]:
+    if text is None:
+        return _EVERY_DAY
+    first, _, last = text.partition("-")
+    if first not in _DAYS or (last or first) not in _DAYS:
+        raise ValueError("has a day that is none of Mon, Tue, Wed, Thu, Fri, Sat, Sun")
+    begin = _DAYS.index(first)
+    return frozenset((begin + n) % 7 for n in range((_DAYS.index(last or first) - begin) % 7 + 1))
+
+
+def _zone(value: Value) -> Zone:
+    name = one(value)
+    if name.upper() == "UTC":
+        return UTC
+    offset = _ZONE_OFFSET.fullmatch(name)
+    if offset is not None:
+        sign, hours, minutes = offset.groups()
+        if int(hours) > 14 or int(minutes) > 59:
+            raise ValueError("has an offset that no zone has; the last one is +14:00")
+        length = timedelta(hours=int(hours), minutes=int(minutes))
+        return Zone(name, timezone(length if sign == "+" else -length))
+    return Zone(name, _named(name))
+
+
+def _named(name: str) -> tzinfo:
+    try:
+        from zoneinfo import ZoneInfo
+    except ImportError:
+        raise ValueError("must be UTC or an offset such as +01:00: names of zones need Python 3.9") from None
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):
+        raise ValueError("must be UTC, an offset such as +01:00, or a zone that this machine knows") from None
+
+
+WINDOWS = Kind("list of windows", _windows)
+ZONE = Kind("time zone", _zone)

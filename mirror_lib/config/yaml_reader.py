@@ -1,4 +1,4 @@
-"""A YAML file in, a `Document` out: maps are flattened to the keys that MirrorMaker 2 has, each with its line."""
+"""Reads a YAML file into a `Document`: nested maps become MirrorMaker 2's flat keys, each with its line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 import yaml
 
-from mirror_lib.config.document import YAML, Document, Entry, Value
+from mirror_lib.config.document import YAML, Document, Entry, Value, config_error, unknown_cluster
 from mirror_lib.config.record_change import RENAMES, rename_items
-from mirror_lib.config.refusals import config_error, unknown_cluster
 from mirror_lib.config.settings import BY_NAME, ENABLED
 
 _FLOW = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*")

@@ -1,20 +1,22 @@
-"""A `Document` of any dialect in, the text of a YAML file with the same meaning out.
+"""Writes a `Document` of any dialect as YAML with the same meaning, for `mirror convert`, and reads it back to check.
 
-References stay references. A comment stands at every key that has another name or another meaning here; keys without
-effect are named at the top, with the reason.
+References stay references. Comments mark keys whose name or meaning differs; keys without effect are listed at the top
+with the reason.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
-from typing import Dict, Iterable, Iterator, List, Mapping, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, Union
 
 import yaml
 
 from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, Value
 from mirror_lib.config.keys import Keys, sort_keys
-from mirror_lib.config.references import provider_names, standard_references
+from mirror_lib.config.loader import config_of, provider_names, read_document, standard_references, with_values
 from mirror_lib.config.settings import (
     BY_NAME,
     DIFFERS,
@@ -27,6 +29,8 @@ from mirror_lib.config.settings import (
     TOPICS_EXCLUDE,
 )
 from mirror_lib.config.values import PATTERNS, items
+from mirror_lib.config.yaml_reader import read_yaml
+from mirror_lib.errors import ConfigError
 
 _WIDTH = 110
 # Texts that YAML reads as they stand. Everything else is quoted.
@@ -202,3 +206,31 @@ def _comment(text: str, indent: int, start: str = "# ") -> Iterator[str]:
         shown, _WIDTH, initial_indent=first, subsequent_indent=first + " " * (start != "# ") * 2,
         break_long_words=False, break_on_hyphens=False,
     )
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The text of a YAML file, and the warnings of the files it was made from. The text may hold secrets they had."""
+
+    text: str = field(repr=False)
+    warnings: Tuple[str, ...]
+
+
+def convert(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.environ) -> Conversion:
+    """The file or files as YAML. Raises `ConfigError` where `load` would, but for references that are not found here:
+    they are written as they are, so the machine that converts need not know them."""
+    return convert_document(read_document(paths), environ)
+
+
+def convert_document(document: Document, environ: Mapping[str, str] = os.environ) -> Conversion:
+    """The same for a document that was read already."""
+    text = yaml_text(document)
+    try:
+        resolved = with_values(document, environ)
+    except ConfigError as error:
+        return Conversion(text, (f"values were not checked: {error}",))
+    config = config_of(resolved)
+    again = config_of(with_values(read_yaml(text.encode("utf-8"), "the YAML"), environ))
+    if replace(again, warnings=()) != replace(config, warnings=()):
+        raise ConfigError(f"{document.path} cannot be said in YAML without a change of meaning", "please report it")
+    return Conversion(text, config.warnings)

@@ -1,7 +1,4 @@
-"""MirrorMaker 2's heartbeats: a pair of clusters in, now and then a record in the topic `heartbeats` of its target.
-
-A flow that reads this target copies them on, and by the name of the copy MirrorMaker's clients count hops.
-"""
+"""Writes MirrorMaker 2's heartbeats of a pair of clusters to the topic `heartbeats`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Topic configs, ACLs and heartbeats inside `mirror run`: kept in step before and beside the copy.
+"""Keeps topic configs, ACLs and heartbeats in step before and during the copy of `mirror run`.
 
-What fails is told once and tried again; it never stops the copy.
+A failure is reported once and retried; it never stops the copy.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Type
@@ -17,13 +17,49 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.control.heartbeats import HeartbeatWriter, beating_pairs
-from mirror_lib.control.report import ControlReport
 from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
 from mirror_lib.errors import LoginError, MirrorError, cause_of
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.tables import same_clusters
+from mirror_lib.text import counted
 from mirror_lib.topics.old_brokers import settled
+
+
+@dataclass(frozen=True)
+class ControlReport:
+    """Counts since the start of the run, and what stands in the way now, one sentence each."""
+
+    flow: str
+    topic_configs: int = 0
+    acls_created: int = 0
+    acls_deleted: int = 0
+    heartbeats: int = 0
+    problems: Tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> int:
+        """Everything but heartbeats."""
+        return self.topic_configs + self.acls_created + self.acls_deleted
+
+
+def control_line(report: ControlReport) -> str:
+    """`A->B control · 3 topic configs changed · 2 ACLs created · 1 heartbeat · no ACLs are copied: …`."""
+    counts = (
+        (report.topic_configs, "topic config", " changed"),
+        (report.acls_created, "ACL", " created"),
+        (report.acls_deleted, "ACL", " deleted"),
+        (report.heartbeats, "heartbeat", ""),
+    )
+    told = [f"{counted(count, what)}{done}" for count, what, done in counts if count]
+    return " · ".join([f"{report.flow} control", *(told or ["nothing to change"]), *report.problems])
+
+
+def control_json(report: ControlReport) -> Dict[str, object]:
+    """The report as a JSON document; `control` tells it from those of a pass."""
+    document = asdict(report)
+    return {"flow": document.pop("flow"), "control": {**document, "problems": list(report.problems)}}
+
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,4 @@
-"""Topic configs and ACLs brought in line on the target, once: both clusters in, what was changed out.
-
-`topic_configs` and `topic_acls` decide. Repeating it does no harm.
-"""
+"""Brings topic configs and ACLs of the target in line with the source once, and returns what was changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""ACLs of topics on both clusters in, what `sync.topic.acls` creates and deletes on the target out, with reasons. Pure.
-
-MM2's rules for single topics; prefixed and wildcard patterns, which it drops or breaks, are translated too.
-"""
+"""Decides which ACLs `sync.topic.acls` creates and deletes on the target."""
 
 from __future__ import annotations
 
@@ -11,10 +8,9 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, TopicDescription
-from mirror_lib.topics.filters import PatternFilter, topic_filter_for
+from mirror_lib.topics.filters import PatternFilter, copied_back, may_be_wanted, topic_filter_for, why_skipped
 from mirror_lib.topics.plan import why_closed
 from mirror_lib.topics.policy import policy_for, remote_topic
-from mirror_lib.topics.selection import copied_back, may_be_wanted, why_skipped
 
 NO_TOPICS: Mapping[str, TopicDescription] = {}
 # What an ACL is for: a name or a prefix, and which of them it is.

@@ -1,7 +1,4 @@
-"""Configs of a source topic and its remote topic in, what `sync.topic.configs` changes out, each with a reason. Pure.
-
-MM2's rules, but only what differs is sent, and what lets a remote topic admit its source's records is never undone.
-"""
+"""Decides which configs `sync.topic.configs` changes on remote topics, each with its reason."""
 
 from __future__ import annotations
 

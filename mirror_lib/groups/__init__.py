@@ -1,1 +1,1 @@
-"""Positions of one log as positions of the other: consumer groups, and whatever else remembers offsets."""
+"""Translates offsets between clusters: consumer groups, MirrorMaker 2's checkpoints, and positions kept elsewhere."""

@@ -1,13 +1,16 @@
-"""A survey, the flow's maps and the last moves in; a decision for each group and partition out. Pure but for memory."""
+"""Decides about each group and partition of a survey, from the flow's maps and the last offset commits.
+
+A group that keeps up with its source is nearly always a little ahead of the mirror. Its earlier position is exact as
+soon as the mirror has reached it, so positions that were ahead are remembered. Pure but for that memory.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Union
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
-from mirror_lib.groups.ahead import PositionsAhead
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.survey import Pair, Survey
 from mirror_lib.groups.verdicts import (
@@ -24,6 +27,39 @@ from mirror_lib.groups.verdicts import (
 )
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.records import GroupOffset, MoveKey
+
+# group, topic, partition
+GroupPartition = Tuple[str, str, int]
+# For each partition; beyond it every second one is forgotten, which costs staleness and nothing else.
+REMEMBERED = 64
+
+
+class PositionsAhead:
+    """Remembers committed offsets by group and partition, in the order in which they were seen."""
+
+    def __init__(self) -> None:
+        self._seen: Dict[GroupPartition, List[CommittedOffset]] = {}
+
+    def reached(self, of: GroupPartition, now: CommittedOffset, mirrored_until: int) -> CommittedOffset:
+        """The newest position that the mirror has reached; `now`, the present one, where there is none.
+
+        `now` is remembered. A group that was reset makes all that lies beyond it untrue.
+        """
+        if now.offset <= mirrored_until:
+            # Kept, since it may not be written in this pass, and the group be ahead again in the next.
+            self._seen[of] = [now]
+            return now
+        seen = [position for position in self._seen.get(of, []) if position.offset < now.offset]
+        reached = [position for position in seen if position.offset <= mirrored_until]
+        ahead = [position for position in seen if position.offset > mirrored_until]
+        # The reached one stays too: until the mirror has come further it is still the answer.
+        self._seen[of] = _thinned([*reached[-1:], *ahead, now])
+        return reached[-1] if reached else now
+
+
+def _thinned(positions: List[CommittedOffset]) -> List[CommittedOffset]:
+    return positions if len(positions) <= REMEMBERED else [*positions[:-1:2], positions[-1]]
+
 
 # Every position is ahead of what is not copied at all yet.
 NOTHING_MIRRORED = -1

@@ -1,6 +1,8 @@
-"""The second job: the translation of every flow of a configuration, each in a thread and with a query of its own.
+"""The second job: translates the groups of every flow, each with a thread and a streaming query over the ledger.
 
-A flow that fails does not stop the others. The ledger is all that it shares with the job that copies.
+A failing flow does not stop the others. The ledger is all that this job shares with the copy. A continuous query also
+has a clock, Spark's rate source, because groups commit while no data moves. `availableNow` reads the whole ledger in
+one micro-batch. Inside `mirror run` the translation runs in the background or right after the copy.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ import logging
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple, Type
+from types import TracebackType
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -24,24 +28,122 @@ from mirror_lib.errors import (
     StateError,
     cause_of,
 )
-from mirror_lib.groups.ledger_stream import LedgerStream
-from mirror_lib.groups.passes import PassReport, is_news, one_pass, remember
-from mirror_lib.groups.query import start_once, start_query
-from mirror_lib.groups.translator import FlowTranslation, Triples
+from mirror_lib.groups.translator import FlowTranslation, PassReport, Triples, is_news, one_pass, remember
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
-from mirror_lib.ledger.folders import drop_folder
+from mirror_lib.ledger.delta_table import StateTable, drop_folder, own_session
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
-from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import IS_RANGE, OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.spark.errors import memory_hint
 from mirror_lib.supervisor import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
 from mirror_lib.threads import UnderWay
 
 if TYPE_CHECKING:
-    # Not at run time: Spark 3.3 has no such module.
     from pyspark.sql.streaming.query import StreamingQuery
 
+
+# Commits that delete or rewrite rows are skipped. Delta 2.3 has no such option: there `ignoreChanges` keeps the stream
+# alive. Later versions take the first of the two where both are given.
+CHANGES = {"skipChangeCommits": "true", "ignoreChanges": "true"}
+# All files in one micro-batch: a part of the rows would translate wrongly.
+WHOLE = {**CHANGES, "maxFilesPerTrigger": str(2**31 - 1)}
+LEDGER_ROW = tuple(LedgerRow.__dataclass_fields__)
+
+
+class LedgerStream:
+    """The ledger of every flow that shares one `state:` folder. `path` is the table's folder."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self._spark = own_session(spark)
+        self._table = StateTable(spark, state, OFFSET_SYNCS)
+        self.path = self._table.path
+
+    def exists(self) -> bool:
+        """Whether anything was ever written. StateError where that cannot be found out."""
+        return self._table.rows(made_elsewhere=True) is not None
+
+    def added(self, flow: str) -> DataFrame:
+        """A streaming DataFrame of the flow's rows, in the columns LEDGER_ROW, from now on. It must exist.
+
+        The stream reports no deleted rows, so its reader must read the whole table now and then. With Delta 2.3 it
+        repeats the rows that a compaction or a deletion rewrote, merged as they are then.
+        """
+        with self._table.explained("read"):
+            return self._rows(flow, {**CHANGES, "startingVersion": "latest"})
+
+    def whole(self, flow: str) -> DataFrame:
+        """A streaming DataFrame of the flow's rows, all of them in the first micro-batch. The ledger must exist."""
+        with self._table.explained("read"):
+            return self._rows(flow, WHOLE)
+
+    def _rows(self, flow: str, options: Mapping[str, str]) -> DataFrame:
+        rows = self._spark.readStream.format("delta").options(**options).load(self.path)
+        # A dead letter's row is of another topic than the copies.
+        own = self._table.complete(rows).where(f"remote_partition is null or {IS_RANGE}")
+        return own.where(F.col("flow") == flow).select(*LEDGER_ROW)
+
+    @staticmethod
+    def types() -> Sequence[Tuple[str, str]]:
+        """Name and Spark SQL type of each column of `added`."""
+        types = {column.name: column.type for column in OFFSET_SYNCS.columns}
+        return [(name, types[name]) for name in LEDGER_ROW]
+
+
 log = logging.getLogger(__name__)
+
+# A catch-up of a flow with a filter adds millions between two triggers, more than Java's heap has room for.
+MOST_ROWS = 50_000
+
+# `None`: there are more than MOST_ROWS.
+OnTrigger = Callable[[Optional[Sequence[LedgerRow]]], None]
+
+
+def start_query(
+    spark: SparkSession, flow: str, ledger: LedgerStream, checkpoint_location: str, seconds: float, call: OnTrigger
+) -> StreamingQuery:
+    """Start the query; `call` gets the flow's new ledger rows, mostly none, every `seconds`. The ledger must exist.
+
+    Of more than MOST_ROWS it gets none, but `None`: the table has them.
+    """
+
+    def pass_on(batch: DataFrame, batch_id: int) -> None:
+        call(_rows(batch))
+
+    clock = spark.readStream.format("rate").options(rowsPerSecond=1, numPartitions=1).load()
+    ticks = clock.select(*(F.lit(None).cast(type_name).alias(name) for name, type_name in ledger.types()))
+    # The ledger first: a look for so many rows goes through the partitions in order, and is over when it has them.
+    added = ledger.added(flow)
+    writer = (
+        added.unionByName(ticks)
+        .writeStream.queryName(f"translate {flow}")
+        .foreachBatch(pass_on)
+        .option("checkpointLocation", checkpoint_location)
+        .trigger(processingTime=f"{max(1, round(seconds * 1000))} milliseconds")
+    )
+    query: StreamingQuery = writer.start()
+    return query
+
+
+def start_once(
+    flow: str, ledger: LedgerStream, checkpoint_location: str, call: Callable[[DataFrame], None]
+) -> StreamingQuery:
+    """Start the query that ends by itself; `call` gets the flow's ledger. Not called where the ledger, which must
+    exist, has no file."""
+    writer = (
+        ledger.whole(flow)
+        .writeStream.queryName(f"translate {flow}")
+        .foreachBatch(lambda batch, batch_id: call(batch))
+        .option("checkpointLocation", checkpoint_location)
+        .trigger(availableNow=True)
+    )
+    query: StreamingQuery = writer.start()
+    return query
+
+
+def _rows(batch: DataFrame) -> Optional[List[LedgerRow]]:
+    found = batch.where("source_topic is not null").take(MOST_ROWS + 1)
+    return None if len(found) > MOST_ROWS else [LedgerRow(*row) for row in found]
+
 
 # SIGTERM must end the job within 30 s, also one that waits for a cluster. A pass that is cut short does no harm.
 STOP_SECONDS = 15.0
@@ -227,3 +329,51 @@ def run_translations(
         run.start()
     await_end(runs, stop, STOP_SECONDS, LEFT)
     return [run.error for run in runs if run.error is not None]
+
+
+class TranslationBeside:
+    """A context for the copy. `errors` tells after its end why translations failed."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flows: Sequence[ReplicationFlow],
+        spark: SparkSession,
+        watcher: Watcher,
+        stop: threading.Event,
+    ) -> None:
+        syncing = [flow for flow in flows if flow.translates_beside]
+        self._at_the_end = config.trigger == AVAILABLE_NOW
+        self._copied = threading.Event()
+        self._stop = stop
+        self._runs = [
+            TranslationRun(config, flow, spark, watcher, stop, self._copied if flow.copied else None)
+            for flow in syncing
+        ]
+        self.errors: List[MirrorError] = []
+
+    def __enter__(self) -> TranslationBeside:
+        for run in self._runs:
+            run.start()
+        # What is seen later may lie beyond what is going to be copied.
+        while self._at_the_end and not all([run.looked.wait(0.1) for run in self._runs]) and not self._stop.is_set():
+            pass
+        return self
+
+    def alone(self) -> Tuple[()]:
+        """Where nothing is copied: return when the translations have ended, or the run is told to; in a run that ends
+        by itself at once."""
+        while not self._at_the_end and not self._stop.wait(0.2):
+            if self._runs and all([run.wait(0) for run in self._runs]):
+                break
+        return ()
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        # Where the copy was to go on for ever it has failed, or was told to end: translation alone is another job.
+        if error is not None or not self._at_the_end:
+            self._stop.set()
+        self._copied.set()
+        await_end(self._runs, self._stop, STOP_SECONDS, LEFT)
+        self.errors = [run.error for run in self._runs if run.error is not None]

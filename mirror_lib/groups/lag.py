@@ -1,4 +1,4 @@
-"""What groups committed and where logs end in, rows of `mirror groups lag` and their lines or JSON out. Pure.
+"""Computes the lag of groups in records and seconds, as lines and JSON of `mirror groups lag`. Pure.
 
 The columns are those of Kafka's `kafka-consumer-groups --describe`, in its order; seconds of lag come last.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.columns import aligned
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
+from mirror_lib.text import aligned
 
 _HEADER = (
     *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),

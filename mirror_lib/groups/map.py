@@ -1,4 +1,4 @@
-"""A flow's ledger as maps: one for each partition by identity, built when first asked for. Pure but for memory."""
+"""The ledger of a flow as offset maps: one for each partition, built when it is first asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirror_lib.ledger.records import LedgerRow, PartitionKey
 class FlowMaps:
     """`triples` as `OffsetSyncTable.triples` gives them. Grows with `add`; `contradicted` asks for a fresh one.
 
-    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`state.takeovers`), as it was
+    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`ledger.tables`), as it was
     read behind the ledger.
     """
 

@@ -1,7 +1,7 @@
-"""Checkpoints, offset syncs and heartbeats to and from the bytes of MirrorMaker 2's internal topics (KIP-382). Pure.
+"""The bytes of checkpoints, offset syncs and heartbeats in MirrorMaker 2's internal topics (KIP-382). Pure.
 
-Big-endian; a string is a 16-bit length in bytes and UTF-8, never null. Records go to partition 0. Never write a
-tombstone: MirrorMaker's readers do not survive one. Bytes behind a known layout are ignored, as they do.
+Integers are big-endian; a string is a 16-bit length in bytes and UTF-8, never null. Records go to partition 0. A
+tombstone is never written: MirrorMaker's readers fail on one. Bytes after a known layout are ignored, as they do.
 """
 
 from __future__ import annotations

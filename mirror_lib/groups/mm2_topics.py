@@ -1,7 +1,6 @@
-"""MirrorMaker 2's internal topics, kept as it keeps them: translations and maps in, records appended.
+"""Writes MirrorMaker 2's checkpoints and offset syncs to its internal topics as it does.
 
-Both are compacted, and their content is what was told last: it is read when a writer is made, so that a restart tells
-nothing twice and never goes back.
+The topics are compacted and are read when a writer starts, so that a restart repeats nothing and never steps back.
 """
 
 from __future__ import annotations

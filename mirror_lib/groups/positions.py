@@ -1,4 +1,4 @@
-"""Positions of one cluster as positions of the other, for programs that keep offsets outside Kafka.
+"""Translates positions that programs keep outside Kafka from one cluster to the other.
 
 `translate_positions` is the function behind `mirror translate-position`, for notebooks and jobs of your own.
 """
@@ -12,17 +12,15 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
-from mirror_lib.groups.ahead import PositionsAhead
-from mirror_lib.groups.decisions import Decision, Known
+from mirror_lib.groups.decisions import Decision, Known, PositionsAhead
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.position_formats import TopicPosition
-from mirror_lib.groups.position_output import NOWHERE, TranslatedPosition, unchanged
-from mirror_lib.groups.range_look import RangeLook
+from mirror_lib.groups.position_formats import NOWHERE, TopicPosition, TranslatedPosition, unchanged
+from mirror_lib.groups.ranges import RangeLook
 from mirror_lib.groups.survey import Pair, Survey, pairs_of
 from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
 from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.takeovers import TakeoverTable
+from mirror_lib.ledger.tables import TakeoverTable
 from mirror_lib.topics.plan import select_topics
 
 READER = "reader"

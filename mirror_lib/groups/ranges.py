@@ -1,9 +1,8 @@
-"""Groups of flows that place records anew: positions and the ledger's ranges in, a decision for each partition of the
-other cluster out. Pure but for memory.
+"""Translates groups of repartitioning flows from the ledger's ranges.
 
-A range says that records of a source partition, from one upstream offset to another, lie somewhere between two
-downstream offsets of a remote partition. So in a remote partition a group goes on where the first range begins of which
-it has not read all, of any source partition: what it has not read lies behind that place, and some that it has read.
+A range says that source records between two upstream offsets are stored between two downstream offsets of a remote
+partition. A group resumes in each remote partition at the first range of which it has not read everything: all records
+that it has not read are after that offset, and some that it has.
 """
 
 from __future__ import annotations
@@ -12,16 +11,32 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import (
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
+
+from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.groups.ahead import PositionsAhead
-from mirror_lib.groups.decisions import UNTOLD, Decision, Known, facts_of, is_told
-from mirror_lib.groups.survey import Survey
-from mirror_lib.groups.verdicts import Translation, translate_to, untranslatable
+from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.groups.decisions import UNTOLD, Decision, Known, PositionsAhead, decide, facts_of, is_told
+from mirror_lib.groups.survey import Committed, Pair, Survey, of_topic
+from mirror_lib.groups.verdicts import TO_DOWNSTREAM, Translation, translate_to, untranslatable
 from mirror_lib.ledger.intervals import BEFORE, BEYOND, GAP, Place
-from mirror_lib.ledger.records import NO_PARTITION, LedgerRow
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, PartitionKey
 from mirror_lib.topics.policy import remote_topics
 
 Positions = Mapping[TopicPartition, CommittedOffset]
@@ -340,3 +355,87 @@ def _decision(
 
 def _name(at: TopicPartition) -> str:
     return f"{at[0]}-{at[1]}"
+
+
+Pairs = Mapping[TopicPartition, Pair]
+
+
+class RangeLook:
+    """One flow's in one direction, in one driver's life. `refresh` reads the ledger where it is not read; `add` has the
+    rows that it gained since, and with `forget` it is read anew."""
+
+    def __init__(self, spark: SparkSession, state: str, flow: ReplicationFlow, direction: str = TO_DOWNSTREAM) -> None:
+        self._flow = flow
+        self._back = direction != TO_DOWNSTREAM
+        self._table = OffsetSyncTable(spark, state)
+        self._ranges: Optional[FlowRanges] = None
+        self._feeds = Feeds()
+        self._own: Pairs = {}
+        self._there: Collection[TopicPartition] = ()
+        self._topics: Tuple[Topics, Topics, Sequence[str]] = ({}, {}, ())
+
+    def refresh(self) -> FlowRanges:
+        """Read the ledger where it is not read. Raises StateError."""
+        if self._ranges is None:
+            self._ranges = FlowRanges()
+            for row in self._table.ranges(self._flow.name):
+                self._ranges.add(row)
+        return self._ranges
+
+    def add(self, rows: Iterable[LedgerRow]) -> None:
+        """Range rows that the ledger gained. What is not read yet has them already when it is."""
+        if self._ranges is not None:
+            for row in rows:
+                self._ranges.add(row)
+
+    def forget(self) -> None:
+        """Read the ledger anew at the next look."""
+        self._ranges = None
+
+    def pairs(
+        self, kept: Pairs, selected: Iterable[str], source: Topics, target: Topics, topic: Optional[str] = None
+    ) -> Pairs:
+        """Those that positions are wanted of: of `kept` those that are, of `topic` where it is given, and all of its
+        own of the topics `selected`: records of other topics may lie where those of this one do."""
+        own = sorted(selected)
+        self._topics = source, target, own
+        read = [(each, n) for each in own for n in range(source[each].partitions)]
+        if self._back:
+            read = sorted(feeds_of(self._flow, self.refresh(), *self._topics).sources)
+        self._own = {at: Pair(at, at, PartitionKey("", "", *at), "its records are placed anew") for at in read}
+        others = {at: pair for at, pair in kept.items() if pair.key.source_topic not in own}
+        return {**of_topic(others, topic), **self._own}
+
+    def owns(self, at: TopicPartition) -> bool:
+        """Whether a position on this partition is for it to translate."""
+        return at in self._own
+
+    def leads(self, at: TopicPartition) -> bool:
+        """Whether a position on this partition is one of those that some place hangs on."""
+        return at in (self._feeds.sources if self._back else self._feeds.remotes)
+
+    def with_logs(self, found: Survey, there: Cluster, topic: Optional[str]) -> Survey:
+        """`found` with the logs of all partitions that the groups may go to. Decided on is only what has to do with
+        `topic`, on either side, where it is given."""
+        if self._back:
+            # What a group has read of is in the ledger by now, mostly.
+            self.forget()
+        self._feeds = feeds_of(self._flow, self.refresh(), *self._topics)
+        to = self._feeds.remotes if self._back else self._feeds.sources
+        self._there = {at for at in to if topic in (None, at[0], *(name for name, _ in to[at]))}
+        return replace(found, logs={**found.logs, **there.offsets(sorted(self._there), "read_uncommitted")})
+
+    def decide(self, found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
+        """A decision for each group and partition that it may go to."""
+        kept = replace(found, positions=_only(found.positions, lambda at: at not in self._own))
+        placed = replace(found, positions=_only(found.positions, lambda at: at in self._own))
+        if self._back:
+            decisions = decide_back(placed, known, self._feeds)
+        else:
+            decisions = decide_there(placed, known, self._feeds, ahead)
+        return [*decide(kept, known, ahead), *(each for each in decisions if each.there in self._there)]
+
+
+def _only(positions: Committed, chosen: Callable[[TopicPartition], bool]) -> Committed:
+    found = {group: {at: each for at, each in own.items() if chosen(at)} for group, own in positions.items()}
+    return {group: own for group, own in found.items() if own}

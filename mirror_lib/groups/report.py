@@ -1,13 +1,12 @@
-"""Decisions and their outcomes in, the lines and JSON of `mirror groups plan` out. Pure."""
+"""Formats decisions and their outcomes as the lines and JSON of `mirror groups plan`. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
-from mirror_lib.columns import aligned
 from mirror_lib.groups.decisions import Decision, verdict_counts
-from mirror_lib.text import counted
+from mirror_lib.text import aligned, counted
 
 # Columns of the table, and what stands in one that has nothing to say.
 _HEADER = ("GROUP", "FROM", "AT", "GOES TO", "AT", "PRESENT", "RE-READ", "VERDICT", "ACTION")

@@ -1,6 +1,6 @@
-"""What groups committed on one cluster and how things stand on the other: two clusters in, frozen facts out.
+"""Collects what groups committed on one cluster and the state of the other one. Changes nothing.
 
-Changes nothing. `TO_DOWNSTREAM` looks from the source at the remote topics, `TO_UPSTREAM` the other way.
+`TO_DOWNSTREAM` reads from the source to the remote topics, `TO_UPSTREAM` the other way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One flow's translation in one driver's life: look at both clusters, decide, write down, move groups, tell of it.
+"""Translates the groups of one flow: survey both clusters, decide, record, commit, report.
 
-Order of effects in a pass: audit rows, commits on the target, checkpoints. Killed anywhere, the next pass sees what
-really stands on both clusters and goes on; a pass that finds nothing new writes nothing.
+Order of effects in a cycle: audit rows, commits on the target, checkpoints. After a crash at any point the next cycle
+reads both clusters and continues; a cycle that finds nothing new writes nothing.
 """
 
 from __future__ import annotations
@@ -9,31 +9,29 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
-from mirror_lib.groups.ahead import PositionsAhead
-from mirror_lib.groups.decisions import Decision, Known, decide, stuck_before_a_move
+from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide, stuck_before_a_move, verdict_counts
 from mirror_lib.groups.map import FlowMaps, Reads
 from mirror_lib.groups.mm2_format import Checkpoint
 from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.groups.moves import GroupMover
-from mirror_lib.groups.range_look import RangeLook
+from mirror_lib.groups.ranges import RangeLook
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.groups.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
-from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.intervals import Numbers, PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
-from mirror_lib.ledger.tables import RunTable
-from mirror_lib.ledger.takeovers import TakeoverTable
-from mirror_lib.ledger.upkeep import Upkeep
+from mirror_lib.ledger.tables import IncidentTable, RunTable, TakeoverTable
+from mirror_lib.text import counted, grouped
 from mirror_lib.topics.plan import select_topics
 
 Triples = Mapping[PartitionKey, Numbers]
@@ -290,3 +288,79 @@ def _incident(decision: Decision) -> Incident:
         f"group {decision.group} goes on at {decision.there[0]}-{decision.there[1]} offset {move.new_offset}:"
         f" {move.lost} offsets before it are no longer there",
     )
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """One pass: positions decided on, offsets committed and refused on the target, records told to MirrorMaker.
+
+    `untold`: a sentence for each group that could not be looked at.
+    """
+
+    flow: str
+    run_id: str
+    positions: int
+    committed: int
+    refused: int
+    checkpoints: int
+    offset_syncs: int
+    seconds: float
+    verdicts: Dict[str, int] = field(default_factory=dict)
+    untold: Tuple[str, ...] = ()
+
+
+def one_pass(
+    translation: FlowTranslation, flow: ReplicationFlow, *, commit: bool = True, checkpoints: bool = True
+) -> PassReport:
+    """Look, decide, move and tell, as far as the flow has these switched on and they are due."""
+    began = time.monotonic()
+    rules = TranslationRules(simple_groups=flow.groups_simple)
+    found = translation.look()
+    decisions = translation.decide(found, rules)
+    outcomes: List[Outcome] = []
+    if commit and flow.sync_group_offsets_interval is not None:
+        outcomes = translation.execute(decisions)
+    told = 0
+    if checkpoints and flow.emit_checkpoints_interval is not None:
+        told = translation.emit_checkpoints(decisions)
+    syncs = translation.emit_offset_syncs() if flow.emit_offset_syncs else 0
+    done = [outcome.done for outcome in outcomes]
+    return PassReport(
+        flow.name,
+        translation.run_id,
+        len(decisions),
+        done.count("committed"),
+        sum(word.startswith("refused") for word in done),
+        told,
+        syncs,
+        time.monotonic() - began,
+        verdict_counts(decisions),
+        tuple(translation.untold(found)),
+    )
+
+
+def is_news(report: PassReport, told: Optional[PassReport]) -> bool:
+    """Whether `report` says something that `told`, the last one shown, did not: a pass a second is not to be read."""
+    written = report.committed + report.refused + report.checkpoints + report.offset_syncs
+    return told is None or written > 0 or report.verdicts != told.verdicts
+
+
+def remember(translation: FlowTranslation, flow: ReplicationFlow) -> None:
+    """Only look: positions that are ahead of the mirror now can be translated when it has come that far."""
+    translation.decide(translation.look(), TranslationRules(simple_groups=flow.groups_simple))
+
+
+def pass_line(report: PassReport) -> str:
+    """`A->B groups · 12 positions: 11 exact, 1 held · 3 committed · 4 checkpoints · 0.2 s`."""
+    listed = ", ".join(f"{count} {word}" for word, count in sorted(report.verdicts.items()))
+    parts = [f"{report.flow} groups", counted(report.positions, "position") + (f": {listed}" if listed else "")]
+    done = ((report.committed, "committed"), (report.refused, "refused"), (len(report.untold), "not told"))
+    told = ((report.checkpoints, "checkpoint"), (report.offset_syncs, "offset sync"))
+    parts += [f"{grouped(count)} {word}" for count, word in done if count]
+    parts += [counted(count, noun) for count, noun in told if count]
+    return " · ".join([*parts, f"{report.seconds:.1f} s"])
+
+
+def pass_json(report: PassReport) -> Dict[str, object]:
+    """The report as a JSON document."""
+    return {**asdict(report), "seconds": round(report.seconds, 3)}

@@ -1,4 +1,4 @@
-"""One group's committed offset on one partition in, what to do about it on the other cluster and why out. Pure.
+"""Decides what to do on the other cluster about one committed offset, and why. Pure.
 
 MirrorMaker 2 commits one past the nearest of 64 syncs, writes nothing for a group older than these, never rewinds, and
 leaves it to the broker to refuse a live group. Here the answer is exact at any lag, and every refusal has a word.

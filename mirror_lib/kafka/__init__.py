@@ -1,1 +1,1 @@
-"""The Kafka log itself: record batches, fetching them from a source and appending them, fenced, to a target."""
+"""The door to Kafka: brokers, record batches, fetching, fenced producing, topics, ACLs and consumer groups."""

@@ -1,14 +1,353 @@
-"""The one door to kafka-python outside `log`: questions and orders in, our own frozen answers out."""
+"""Topics, configs and ACLs of a cluster (KIP-140, KIP-290): `KafkaCluster` answers with this project's frozen facts."""
 
 from __future__ import annotations
 
+import logging
+import time
 from contextlib import contextmanager
-from typing import Iterator, Tuple
+from functools import lru_cache, partial
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ConfigResource,
+    ConfigSourceType,
+    ResourcePatternFilter,
+    ResourceType,
+)
+from kafka.errors import AuthorizationError, KafkaError, RequestTimedOutError, SecurityDisabledError, for_code
+from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeConfigsRequest
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.kafka.acls import ClusterAcls
+from mirror_lib.errors import ClusterError
+from mirror_lib.facts import AclBinding, NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
+from mirror_lib.kafka.admin_client import ClusterConnection, some
+from mirror_lib.kafka.connection import printed_id
 from mirror_lib.kafka.groups import ClusterGroups
-from mirror_lib.kafka.topics import ClusterTopics
+from mirror_lib.kafka.offsets import ClusterOffsets
+
+log = logging.getLogger(__name__)
+
+TopicOutcomes = Mapping[str, Optional[str]]
+ErrorCodes = Iterable[Tuple[str, int, Optional[str]]]
+Send = Callable[[Sequence[str]], ErrorCodes]
+
+# A KRaft controller refuses requests for more than 10 000 partitions; a response on 200 topics' configs is about 2 MB.
+PARTITIONS_PER_REQUEST = 5000
+TOPICS_PER_REQUEST = 200
+# How long brokers may disagree on a topic that is new to them, and how often they are asked meanwhile.
+AGREED_SECONDS, ASKED_AGAIN_SECONDS = 10.0, 0.1
+
+TOPIC = 2  # Kafka's number for this kind of resource
+OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
+PROBE_TOPIC = "mirror-probe"
+
+
+class ClusterTopics(ClusterOffsets):
+    """What can be asked and ordered about topics. Every method raises ClusterError where no broker answers."""
+
+    def cluster_id(self) -> str:
+        """The id that the cluster gave itself."""
+        return str(self._live_cluster().cluster_id)
+
+    def broker_count(self) -> int:
+        """Brokers that are registered and not fenced."""
+        return len(self._live_cluster().brokers)
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        """Every visible topic, in one round trip. A topic in an error state is left out and named in the log."""
+        answers = self._describe_topics(None)
+        unready = {each.name: for_code(each.error_code).message for each in answers if each.error_code != OK}
+        if unready:
+            log.warning("%s: topics left out of the listing for now: %s", self.alias, unready)
+        return {each.name: _topic_description(each) for each in answers if each.error_code == OK}
+
+    def topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]] = None) -> Mapping[str, TopicConfigs]:
+        """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out.
+
+        Raises ClusterError where the configs of an existing topic may not be read, or brokers keep disagreeing on
+        whether it is there.
+        """
+        found: Dict[str, TopicConfigs] = {}
+        silent, patient_until = list(names), time.monotonic() + AGREED_SECONDS
+        while silent:
+            unknown: List[str] = []
+            for start in range(0, len(silent), TOPICS_PER_REQUEST):
+                known, strange = self._topic_configs(silent[start : start + TOPICS_PER_REQUEST], keys)
+                found.update(known)
+                unknown += strange
+            # Of those without any entry.
+            there = self._present(sorted(set(silent) - found.keys()))
+            refused = sorted(there - set(unknown))
+            if refused:
+                raise ClusterError(
+                    f"{self.alias}: not allowed to read the configs of {some(refused)}",
+                    hint="grant DescribeConfigs on these topics",
+                )
+            # Each broker learns of a new topic in its own time, and the one that was asked may be behind.
+            silent = sorted(there)
+            if silent and time.monotonic() > patient_until:
+                raise ClusterError(
+                    f"{self.alias}: one broker knows {some(silent)} and another does not", "is the cluster healthy?"
+                )
+            time.sleep(ASKED_AGAIN_SECONDS if silent else 0)
+        return found
+
+    def _present(self, names: Sequence[str]) -> Set[str]:
+        """Those of `names` that are topics."""
+        return {each.name for each in self._describe_topics(names) if each.error_code == OK} if names else set()
+
+    def topic_config_keys(self) -> FrozenSet[str]:
+        """The topic configs that the brokers know, read off a topic, or off one that is validated but not created.
+
+        Empty where neither is allowed, and on a cluster without topics before 2.4.
+        """
+        try:
+            for name in sorted(self.topics())[:1]:
+                return frozenset(self.topic_configs([name]).get(name, {}))
+        except ClusterError as error:
+            log.debug("%s: no configs of an existing topic: %s", self.alias, error)
+        probe = {PROBE_TOPIC: {"num_partitions": 1, "replication_factor": 1}}
+        validate = partial(self._client.create_topics, probe, validate_only=True, raise_errors=False)
+        return frozenset(self._ask("validate a topic", "Create on topics", validate)["topics"][0].get("configs") or ())
+
+    def create_topics(self, specs: Sequence[NewTopic]) -> TopicOutcomes:
+        """Create topics and wait until they have leaders. By name: `None` where the topic exists, else the reason."""
+        orders = {
+            spec.name: {
+                "num_partitions": spec.partitions,
+                "replication_factor": spec.replication_factor,
+                "configs": dict(spec.configs),
+            }
+            for spec in specs
+        }
+
+        def send(names: Sequence[str]) -> ErrorCodes:
+            answer = self._client.create_topics({name: orders[name] for name in names}, raise_errors=False)
+            return [(each["name"], each["error_code"], each["error_message"]) for each in answer["topics"]]
+
+        sizes = {spec.name: spec.partitions for spec in specs}
+        outcomes = self._order("create topics", "Create on the topic or the cluster", sizes, send, TOPIC_EXISTS)
+        return self._led(outcomes, dict.fromkeys(sizes, 1))  # one that existed may be smaller than asked for
+
+    def create_partitions(self, counts: Mapping[str, int]) -> TopicOutcomes:
+        """Grow topics and wait for the leaders. By name: `None` where the topic is as large, else the reason."""
+
+        def send(names: Sequence[str]) -> ErrorCodes:
+            answer = self._client.create_partitions({name: counts[name] for name in names}, raise_errors=False)
+            return [(each.name, each.error_code, each.error_message) for each in answer.results]
+
+        outcomes = self._order("add partitions", "Alter on the topic", counts, send, INVALID_PARTITIONS)
+        return self._led(outcomes, counts)
+
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, Optional[str]]]) -> TopicOutcomes:
+        """Set (or, with value `None`, delete) single topic configs, leaving the others: `None` or the reason."""
+        resources = [
+            ConfigResource("TOPIC", name, {key: ("DELETE" if new is None else "SET", new) for key, new in one.items()})
+            for name, one in changes.items()
+        ]
+        alter = partial(self._client.alter_configs, resources, raise_on_unknown=False, incremental=True)
+        answer = self._ask("alter topic configs", "AlterConfigs on the topics", alter)
+        return {name: None if outcome == "OK" else outcome for name, outcome in answer.get("topic", {}).items()}
+
+    def _topic_configs(
+        self, names: Sequence[str], keys: Optional[Sequence[str]]
+    ) -> Tuple[Mapping[str, TopicConfigs], Sequence[str]]:
+        """Of one request; and the topics that the broker does not know."""
+        kind = DescribeConfigsRequest.DescribeConfigsResource
+        wanted = keys and list(keys)
+        resources = [kind(resource_type=TOPIC, resource_name=name, configuration_keys=wanted) for name in names]
+
+        def describe() -> Any:
+            # The admin client makes a dictionary of each entry, which takes longer than all the rest.
+            (answer,) = self._exchange([(None, DescribeConfigsRequest(resources=resources))])
+            if isinstance(answer, KafkaError):
+                raise answer
+            return answer
+
+        answer = self._ask("read topic configs", "DescribeConfigs on the topics", describe)
+        found = {
+            each.resource_name: {
+                entry.name: _config_entry(entry.value, entry.config_source, entry.is_sensitive, entry.read_only)
+                for entry in each.configs
+            }
+            for each in answer.results
+            if each.configs
+        }
+        return found, [each.resource_name for each in answer.results if each.error_code == UNKNOWN_TOPIC]
+
+    def _order(
+        self, asked: str, right: str, sizes: Mapping[str, int], send: Send, already: int
+    ) -> Dict[str, Optional[str]]:
+        """Send orders for topics of `sizes` partitions until each has a lasting answer; `already` means done before."""
+        outcomes: Dict[str, Optional[str]] = {}
+
+        def attempt() -> None:
+            for names in _requests({name: size for name, size in sizes.items() if name not in outcomes}):
+                for name, code, message in send(names):
+                    error = for_code(code)
+                    if code in (OK, already):
+                        outcomes[name] = None
+                    elif issubclass(error, AuthorizationError):
+                        outcomes[name] = f"not allowed to {asked}: grant {right} to this principal"
+                    elif not error.retriable or code == UNKNOWN_TOPIC:
+                        outcomes[name] = f"{error.message}: {message or error.description}"
+            if outcomes.keys() != sizes.keys():
+                raise RequestTimedOutError
+
+        self._ask(asked, right, attempt)
+        return outcomes
+
+    def _led(self, outcomes: Dict[str, Optional[str]], counts: Mapping[str, int]) -> TopicOutcomes:
+        """Wait until the topics of good outcomes have `counts` partitions and leaders for all they have."""
+        waiting = sorted(name for name, reason in outcomes.items() if reason is None)
+        # Thousands of partitions take a broker tens of seconds.
+        patient_until = time.monotonic() + self._answer_seconds
+        while waiting and time.monotonic() < patient_until:
+            leaders = {
+                each.name: [partition.leader_id for partition in each.partitions]
+                for each in self._describe_topics(waiting)
+            }
+            waiting = [name for name in waiting if len(leaders[name]) < counts[name] or min(leaders[name]) < 0]
+            time.sleep(0.05 if waiting else 0)
+        return {**outcomes, **dict.fromkeys(waiting, "exists, but not all its partitions have leaders yet")}
+
+
+def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
+    """Names in groups of at most PARTITIONS_PER_REQUEST partitions, or one topic."""
+    group: List[str] = []
+    room = PARTITIONS_PER_REQUEST
+    for name, size in sizes.items():
+        if group and size > room:
+            yield group
+            group, room = [], PARTITIONS_PER_REQUEST
+        group.append(name)
+        room -= size
+    if group:
+        yield group
+
+
+def _topic_description(answer: Any) -> TopicDescription:
+    return TopicDescription(answer.name, printed_id(answer.topic_id), len(answer.partitions), answer.is_internal)
+
+
+@lru_cache(maxsize=1024)  # most topics have the same values
+def _config_entry(value: Optional[str], source: int, is_sensitive: bool, is_read_only: bool) -> TopicConfigEntry:
+    name = ConfigSourceType(source).name
+    return TopicConfigEntry(value, name, name == "DEFAULT_CONFIG", bool(is_sensitive), bool(is_read_only))
+
+
+AclOutcomes = Mapping[AclBinding, Optional[str]]
+
+# A KRaft controller takes at most 10 000 changes in one request.
+ACLS_PER_REQUEST = 1000
+_TOPICS = ResourcePatternFilter(ResourceType.TOPIC, None, ACLResourcePatternType.ANY)
+_ALL_OF_TOPICS = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, _TOPICS)
+
+
+class ClusterAcls(ClusterConnection):
+    """What can be asked and ordered about ACLs. Every method raises ClusterError where no broker answers."""
+
+    def topic_acls(self) -> Optional[FrozenSet[AclBinding]]:
+        """Every ACL of topics; `None` where the cluster has no authorizer. ClusterError where they may not be read."""
+
+        def question() -> Optional[FrozenSet[AclBinding]]:
+            try:
+                found, _ = self._client.describe_acls(_ALL_OF_TOPICS)
+            except SecurityDisabledError:
+                return None
+            return frozenset(map(_binding, found))
+
+        return self._ask("list ACLs", "Describe on the cluster", question)
+
+    def create_topic_acls(self, acls: Sequence[AclBinding]) -> AclOutcomes:
+        """Create ACLs: `None` where the ACL is there now (also where it was before), else the broker's reason."""
+
+        def request(some: Sequence[AclBinding]) -> Any:
+            of_one = CreateAclsRequest.AclCreation
+            return CreateAclsRequest(
+                creations=[
+                    of_one(
+                        resource_type=ResourceType.TOPIC,
+                        resource_name=acl.topic,
+                        resource_pattern_type=ACLResourcePatternType[acl.pattern_type],
+                        principal=acl.principal,
+                        host=acl.host,
+                        operation=ACLOperation[acl.operation],
+                        permission_type=ACLPermissionType[acl.permission],
+                    )
+                    for acl in some
+                ],
+                # From version 1 on there are patterns: before that a prefix would become a name.
+                min_version=1,
+            )
+
+        return self._order_acls("create ACLs", acls, request, "results")
+
+    def delete_topic_acls(self, acls: Sequence[AclBinding]) -> AclOutcomes:
+        """Delete exactly these ACLs: `None` where the ACL is gone now, else the broker's reason."""
+
+        def request(some: Sequence[AclBinding]) -> Any:
+            of_one = DeleteAclsRequest.DeleteAclsFilter
+            return DeleteAclsRequest(
+                filters=[
+                    of_one(
+                        resource_type_filter=ResourceType.TOPIC,
+                        resource_name_filter=acl.topic,
+                        pattern_type_filter=ACLResourcePatternType[acl.pattern_type],
+                        principal_filter=acl.principal,
+                        host_filter=acl.host,
+                        operation=ACLOperation[acl.operation],
+                        permission_type=ACLPermissionType[acl.permission],
+                    )
+                    for acl in some
+                ],
+                min_version=1,
+            )
+
+        return self._order_acls("delete ACLs", acls, request, "filter_results")
+
+    def _order_acls(
+        self, asked: str, acls: Sequence[AclBinding], request: Callable[[Sequence[AclBinding]], Any], results: str
+    ) -> AclOutcomes:
+        outcomes: Dict[AclBinding, Optional[str]] = {}
+        for first in range(0, len(acls), ACLS_PER_REQUEST):
+            some = acls[first : first + ACLS_PER_REQUEST]
+
+            def attempt(some: Sequence[AclBinding] = some) -> List[Optional[str]]:
+                # The client's own call does not tell which of many was refused.
+                (answer,) = self._exchange([(None, request(some))])
+                if isinstance(answer, KafkaError):
+                    raise answer
+                return [_outcome(each) for each in getattr(answer, results)]
+
+            outcomes.update(zip(some, self._ask(asked, "Alter on the cluster", attempt)))
+        return outcomes
+
+
+def _outcome(result: Any) -> Optional[str]:
+    """What became of one order. Raises what another try, or nobody with these rights, gets past."""
+    if result.error_code == OK:
+        return None
+    error = for_code(result.error_code)
+    if error.retriable or issubclass(error, AuthorizationError):
+        raise error(result.error_message)
+    return f"{error.message}: {result.error_message or error.description}"
+
+
+def _binding(acl: Any) -> AclBinding:
+    pattern = acl.resource_pattern
+    return AclBinding(
+        topic=pattern.resource_name,
+        pattern_type=pattern.pattern_type.name,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation.name,
+        permission=acl.permission_type.name,
+    )
 
 
 class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):

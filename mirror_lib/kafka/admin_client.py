@@ -1,6 +1,6 @@
-"""One connection to a cluster's brokers: kafka-python's admin client, raw requests beside it, and the retry loop.
+"""Connects kafka-python's admin client to one cluster, with raw requests beside it and one retry loop.
 
-Retriable errors are retried here, up to one deadline; everything else leaves as a ClusterError in plain words.
+Retriable errors are retried here, up to one deadline; every other error becomes a `ClusterError` in plain words.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.kafka.listener import mismatch
-from mirror_lib.kafka.login_refusals import LoginRefused
-from mirror_lib.kafka.security import ready_options
+from mirror_lib.kafka.security import LoginRefused, ready_options
 from mirror_lib.kafka.wire import admin_connections, manager_of, stop
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Compressed bytes in, plain bytes out, and back: the codecs of Kafka's record batches, framed as Java's client does.
+"""Compresses and decompresses the records of a batch with Kafka's codecs, framed as Java's client frames them.
 
 Ids: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 """

@@ -1,31 +1,92 @@
-"""One compacted single-partition topic of MirrorMaker's kind: keys and values as bytes in, the last value of each out.
+"""Reads and writes MirrorMaker's compacted topics: the last value of each key, and appends without duplicates.
 
-Read and written with this product's own `log`: whoever else wrote it may have compressed it, and order matters.
+A batch that is repeated after a later one would read as a step back, so each carries a producer id and a sequence
+(KIP-98). Another tool may have compressed the topic, so it is read with this package's own reader.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from contextlib import ExitStack
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from kafka.errors import for_code
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError
-from mirror_lib.facts import Cluster, NewTopic
+from mirror_lib.facts import Cluster, NewTopic, TopicPartition
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
-from mirror_lib.kafka.connection import Disconnected, LogClient
-from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
+from mirror_lib.kafka.connection import Disconnected, LogClient, error_name
+from mirror_lib.kafka.fencing import idempotent_producer
+from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import log_entries
-from mirror_lib.kafka.partition_writer import PartitionWriter
-from mirror_lib.kafka.reencoder import Record, read_records
-from mirror_lib.kafka.varint import decode_varint
+from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
+from mirror_lib.kafka.record_batch import decode_varint, encode_varint, next_sequence
+from mirror_lib.kafka.reencoder import Record, build_batches, read_records
+
+OK, DUPLICATE_SEQUENCE = 0, 46
+NO_CODEC = 0
+NO_HEADERS = b"\x00"
+# Half of what brokers take by default.
+BATCH_BYTES = 512 * 1024
+
+
+class PartitionWriter:
+    """Connects on construction; deadlines are in `time.monotonic()` seconds. After an error it must not be used again.
+
+    Raises ClusterError where the brokers do not answer in time or refuse.
+    """
+
+    def __init__(self, config: ClusterConfig, partition: TopicPartition, deadline: float) -> None:
+        self._partition = partition
+        self._resources = ExitStack()
+        try:
+            self._client = self._resources.enter_context(log_client(config, "producer", deadline))
+            self._producer = idempotent_producer(self._client, deadline)
+        except BaseException:
+            self.close()
+            raise
+        self._sequence = 0
+
+    def close(self) -> None:
+        """Drop the connections. Closing twice is harmless."""
+        self._resources.close()
+
+    def append(self, records: Sequence[Tuple[bytes, bytes]], deadline: float) -> None:
+        """Return when all replicas in sync have the records. On an error some of them may be there."""
+        now = int(1000 * time.time())
+        numbered = [Record(number, now, _body(key, new)) for number, (key, new) in enumerate(records)]
+        writer = self._producer
+        for built in build_batches(
+            numbered, NO_CODEC, writer.producer_id, writer.epoch, self._sequence, max_bytes=BATCH_BYTES
+        ):
+            self._send(built.data, deadline)
+            self._sequence = next_sequence(self._sequence, built.record_count)
+
+    def _send(self, batch: bytes, deadline: float) -> None:
+        def leader() -> Optional[int]:
+            self._client.refresh_leaders([self._partition[0]], deadline)
+            return self._client.leader(self._partition)
+
+        request = ProduceRequest([(self._partition, (batch,))], PRODUCE_TIMEOUT_MS)
+        code = _error_code(self._client.retry(request, leader, _error_code, deadline))
+        if code not in (OK, DUPLICATE_SEQUENCE):
+            raise ClusterError(f"{self._client.alias}: {error_name(code)}", "the principal needs Write on the topic")
+
+
+def _error_code(answer: Any) -> int:
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+def _body(key: bytes, new: bytes) -> bytes:
+    return b"".join((encode_varint(len(key)), key, encode_varint(len(new)), new, NO_HEADERS))
+
 
 log = logging.getLogger(__name__)
 
-OK, UNKNOWN_TOPIC = 0, 3
+UNKNOWN_TOPIC = 3
 PARTITION = 0
 PAUSE_SECONDS = 0.2
 
@@ -146,3 +207,30 @@ def key_and_value(record: Record) -> Tuple[Optional[bytes], Optional[bytes]]:
 def _bytes(body: bytes, at: int) -> Tuple[Optional[bytes], int]:
     length, at = decode_varint(body, at)
     return (body[at : at + length] if length >= 0 else None), at + max(length, 0)
+
+
+KeyValue = Tuple[Optional[bytes], Optional[bytes]]
+
+
+def whole_topic(
+    config: ClusterConfig, topic: str, partitions: int, answer_seconds: float = ANSWER_SECONDS
+) -> Sequence[KeyValue]:
+    """Keys and values of all partitions, one after the other, committed ones only; `None` where there is none.
+
+    Raises ClusterError where a partition was not read to its end, BatchError where it is corrupt.
+    """
+    deadline = time.monotonic() + answer_seconds
+    with log_client(config, "consumer", deadline) as client:
+        while True:
+            try:
+                client.refresh_leaders([topic], deadline)
+                return [each for number in range(partitions) for each in _partition(client, topic, number)]
+            except Disconnected as error:
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"{error}: {topic} was not read to its end", "has it leaders?") from error
+            time.sleep(PAUSE_SECONDS)
+
+
+def _partition(client: LogClient, topic: str, number: int) -> List[KeyValue]:
+    entries = log_entries(client, (topic, number), 0, READ_COMMITTED)
+    return [key_and_value(record) for raw, _, is_data in entries if is_data for record in read_records(raw)]

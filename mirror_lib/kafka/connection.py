@@ -1,4 +1,4 @@
-"""Raw requests to the brokers of one cluster: who leads a partition, who coordinates a transactional id, one call.
+"""Raw requests to one cluster's brokers: partition leaders, transaction coordinators, single calls.
 
 Single-threaded: a lane drives its source and its target client from one `Network`.
 """
@@ -20,8 +20,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.login_refusals import LoginRefused
-from mirror_lib.kafka.security import ready_options
+from mirror_lib.kafka.security import LoginRefused, ready_options
 from mirror_lib.kafka.wire import BrokerConnections, BrokerLoop
 
 log = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ class Network:
 
 
 class LogClient:
-    """Connections to the brokers of one cluster. `options` come from `config.clients`.
+    """Connections to the brokers of one cluster. `options` come from `config.client_options`.
 
     Raises `ConfigError` where a key store in them cannot be opened.
     """

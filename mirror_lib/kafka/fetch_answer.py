@@ -1,7 +1,4 @@
-"""A broker's answer to a fetch in, its partitions out, with records that stay where they were received.
-
-Versions 4 to 13 of the Fetch API; what is not needed of them is passed over. The library copies the records twice more.
-"""
+"""Parses a Fetch response (versions 4 to 13) without copying its records, which stay where they were received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process's membership in a consumer group of the source: whose turn it is out, progress to commit in."""
+"""Joins a consumer group of the source: each partition has one mirror process. Commits progress to the group."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A Java key store file in (JKS, PKCS12, whatever the JVM knows), its private key and certificates in PEM text out.
+"""Reads the private key and certificates out of a Java key store (JKS, PKCS12, whatever the JVM supports) as PEM text.
 
-Java reads it itself, in a small JVM that Py4J starts and that ends with the call. Nothing is written to disk.
+Java reads the store itself, in a small JVM that Py4J starts and that ends with the call. Nothing is written to disk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A `KerberosLogin` and a broker's host in, the tokens of SASL's GSSAPI out, by the MIT library of the system.
+"""Makes the tokens of SASL/GSSAPI for a `KerberosLogin` and a broker's host, with the system's MIT library.
 
-It is called through `ctypes`: no package with a binary for Linux calls it, and one to compile needs its headers.
+It is called through `ctypes`: no package with a Linux binary calls it, and a package to compile needs its headers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ctypes.util import find_library
 from functools import lru_cache
 from typing import Any, Dict, NamedTuple, Optional
 
-from mirror_lib.config.jaas import KerberosLogin
+from mirror_lib.config.security import KerberosLogin
 from mirror_lib.errors import ConfigError
 
 _LIBRARY = "libgssapi_krb5.so.2"

@@ -1,8 +1,8 @@
-"""What a broker's listener wants of its clients: an address in, the sentence for who comes to the wrong one out.
+"""Finds out which security protocol a broker's listener expects, to explain a connection that the broker only closes.
 
-A broker only hangs up on a client that begins with TLS where there is none, or without a login where one is asked for,
-as one does that stops or starts. So it is asked for its API versions and for a login by an unknown mechanism, which
-needs neither rights nor secrets.
+A broker closes the connection of a client that starts TLS on a plain listener or skips a login, exactly as a broker
+that is stopping does. So it is asked for its API versions and for a login by an unknown mechanism, which needs neither
+permissions nor secrets.
 """
 
 from __future__ import annotations

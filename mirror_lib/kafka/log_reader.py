@@ -1,18 +1,51 @@
-"""The entries of one partition from an offset to the end of its log, fetched as they are asked for."""
+"""Reads one partition from an offset to the end of its log, as a reader of the given isolation level sees it."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import REQUEST_TIMEOUT_MS, Disconnected, LogClient, error_name, is_retriable, name_of
-from mirror_lib.kafka.fetch_request import MAX_WAIT_MS, fetch_request
-from mirror_lib.kafka.fetcher import Fetched, fetched, says_nothing
-from mirror_lib.kafka.legacy import last_offset
-from mirror_lib.kafka.offsets_of_log import EARLIEST, list_offsets_request, local_start
-from mirror_lib.kafka.visible import Entry, entries
+from mirror_lib.kafka.fetcher import (
+    EARLIEST,
+    MAX_WAIT_MS,
+    Fetched,
+    fetch_request,
+    fetched,
+    list_offsets_request,
+    local_start,
+    says_nothing,
+)
+from mirror_lib.kafka.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, split_entries
+from mirror_lib.kafka.reencoder import last_offset
+
+Entry = Tuple[memoryview, Optional[BatchHeader], bool]
+
+
+def entries(found: Fetched) -> Iterator[Entry]:
+    """Each whole entry as `(raw, header, is_data)`; the header is None for message sets of magic 0 and 1.
+
+    Control batches and batches of aborted transactions are not data. The aborted transactions that come with a fetch
+    answer cover all that touch its range, so each answer is judged by itself (KIP-98, "Reading Transactions").
+    """
+    pending = list(found.aborted)
+    aborted: Set[int] = set()
+    for raw, header in split_entries(found.data):
+        if header is None:
+            yield raw, None, True
+            continue
+        while pending and pending[0][1] <= header.last_offset:
+            aborted.add(pending.pop(0)[0])
+        if not header.attributes & (CONTROL | TRANSACTIONAL):
+            yield raw, header, True
+        elif header.control:
+            aborted.discard(header.producer_id)
+            yield raw, header, False
+        else:
+            yield raw, header, header.producer_id not in aborted
+
 
 TAIL_FETCH_BYTES = 4 * 1024 * 1024
 # What most logs hold behind a position is one marker of 78 bytes; the rest is asked for log by log.

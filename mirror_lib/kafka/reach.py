@@ -1,4 +1,4 @@
-"""Which brokers of a cluster this machine reaches: a login as a task makes it, and a TCP connection to each broker."""
+"""Which brokers of a cluster this machine reaches: a login as a task makes it, and a TCP connection to each."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Whatever touches private parts of kafka-python: event loop, transports, frames, connections, one request, one login.
+"""Everything that touches private parts of kafka-python: event loop, transports, frames, connections, logins.
 
-setup.py pins the release, and `tests/unit/test_kafka_python.py` lists each private name that is used here. What the
-library lacks: it copies a fetch answer five times before it is taken apart, and receives it by 4 KB; it fails requests
-to a broker that throttles the client (KIP-13, KIP-219); it keeps trying with a wrong password; and its Kerberos login
-is the process's own.
+setup.py pins the release, and `tests/unit/test_kafka_python.py` lists each private name that is used here. The library
+copies a fetch answer five times before parsing it, and receives it in 4 KB pieces; it fails requests to a broker that
+throttles the client (KIP-13, KIP-219); it retries a wrong password; and its Kerberos login is the process's own.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from kafka.protocol.api_header import ResponseHeader
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.parser import KafkaProtocol
 
-from mirror_lib.config.jaas import KerberosLogin
+from mirror_lib.config.security import KerberosLogin
 from mirror_lib.kafka.fetch_answer import COMPACT, FetchAnswer, read_answer
 from mirror_lib.kafka.kerberos import SecurityContext
 from mirror_lib.kafka.listener import answers_in_clear, without_tls
-from mirror_lib.kafka.login_refusals import BROKEN, LoginRefused, refusal
+from mirror_lib.kafka.security import BROKEN, LoginRefused, refusal
 
 # At most so many pieces are sent by one call; Linux takes 1024.
 PIECES = 256

@@ -1,1 +1,1 @@
-"""The Delta tables under `state:`: offset syncs (the ledger), runs and incidents."""
+"""The Delta tables under `state:`: the ledger of offset syncs, group offsets, runs, incidents."""

@@ -1,14 +1,18 @@
-"""What the Delta tables under `state:` share. In: a table's columns and plain tuples. Out: commits and DataFrames.
+"""Commits rows to the Delta tables under `state:` and reads them, on any file system that Spark can write.
 
-A table is a folder `<state>/<name>` on any file system that Spark can write.
+A table is the folder `<state>/<name>`. Spark has no public call that deletes a folder, or that shows whether executors
+and driver see the same files; both are here.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import uuid
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from weakref import WeakKeyDictionary
 
@@ -18,15 +22,38 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
+from mirror_lib.config.client_options import on_databricks
 from mirror_lib.errors import ConflictError, MirrorError, StateError, cause_of
-from mirror_lib.ledger.folders import hadoop_folder
 from mirror_lib.ledger.schema import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
-from mirror_lib.spark.jobs import named
-from mirror_lib.spark.local_rows import local_rows
+from mirror_lib.spark.jobs import local_rows, named
 from mirror_lib.spark.session import cloned
 
 log = logging.getLogger(__name__)
+
+
+def hadoop_folder(spark: SparkSession, path: str) -> Tuple[Any, Any]:
+    """Hadoop's `Path` of the folder, and the `FileSystem` that it is on. Raises what Hadoop raises."""
+    jvm: Any = spark._jvm
+    jsc: Any = spark._jsc
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    return folder, folder.getFileSystem(jsc.hadoopConfiguration())
+
+
+def drop_folder(spark: SparkSession, path: str) -> None:
+    """Delete the folder with its content, if it exists. A folder that cannot be deleted costs space only: a warning
+    names it."""
+    try:
+        if on_databricks(os.environ):
+            # The runtime's own, which has the credentials of Unity Catalog. Hadoop's FileSystem has not.
+            import_module("pyspark.dbutils").DBUtils(spark).fs.rm(path, True)
+        else:
+            folder, files = hadoop_folder(spark, path)
+            files.delete(folder, True)
+    except Exception as error:
+        if spark_ended(path, spark) is None:
+            log.warning("could not delete the folder %s: %s. It holds no data; delete it", path, cause_of(error))
+
 
 # The option of Delta's writer that puts a text into the commit. Delta's own transactions (`txnVersion`) would do as a
 # name too, but to look one up Delta goes through the table's whole state: measured, five times the time of an append.
@@ -400,3 +427,29 @@ class StateTable:
                     raise
                 return False
             return True
+
+
+TASKS = 2
+
+
+def why_not_writable(spark: SparkSession, state: str) -> Optional[str]:
+    """`None` where `TASKS` tasks can write a file each that the driver then reads; else the reason. Leaves nothing."""
+    folder = f"{state.rstrip('/')}/.preflight-{uuid.uuid4().hex}"
+    try:
+        if _is_lost(spark, state):
+            return "it is relative, and the folder that it counts from ends with the application"
+        spark.range(0, TASKS, 1, TASKS).write.parquet(folder)
+        seen = spark.read.schema("id bigint").parquet(folder).count()
+        return None if seen == TASKS else "the driver does not see the files there; it is a disk of one machine"
+    except Exception as error:
+        return cause_of(error)
+    finally:
+        drop_folder(spark, folder)
+
+
+def _is_lost(spark: SparkSession, state: str) -> bool:
+    """Whether a folder of the local disk is in the working folder of a driver that the cluster runs."""
+    if spark.conf.get("spark.submit.deployMode", "client") != "cluster" or ":" in state or state.startswith("/"):
+        return False
+    _, files = hadoop_folder(spark, state)
+    return bool(files.getScheme() == "file")

@@ -1,6 +1,6 @@
-"""The table of group offsets: every move of a group's committed offset, written before it is made. Rows are only added.
+"""The table of group offsets: each offset commit is recorded before it is made. Rows are only added; undo reads them.
 
-`docs/tables.md` documents the columns for users; undo reads them.
+`docs/tables.md` documents the columns for users.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirror_lib.ledger.compaction import TableCompaction
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
 from mirror_lib.ledger.records import GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.ledger.schema import Column, TableSchema
-from mirror_lib.spark.local_rows import local_rows
+from mirror_lib.spark.jobs import local_rows
 
 GROUP_OFFSETS = TableSchema(
     name="group_offsets",

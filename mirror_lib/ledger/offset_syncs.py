@@ -1,5 +1,4 @@
-"""The ledger: each append of offset syncs is taken once; positions, runs and reverse look-ups are read. The table's
-columns are public.
+"""The ledger: offset syncs are appended once; positions, ranges and reverse look-ups are read. The columns are public.
 
 `docs/tables.md` documents them for users.
 """
@@ -18,7 +17,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.ledger.copied_partition import COPIED_PARTITION, PARTITION_KEY, partition_key
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.records import (
@@ -33,10 +31,9 @@ from mirror_lib.ledger.records import (
     TopicPair,
 )
 from mirror_lib.ledger.run_rows import RunRows, Value, run_rows
-from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS
-from mirror_lib.ledger.runs_in_parts import parts_of, runs_in_parts
-from mirror_lib.ledger.schema import Column, TableSchema
-from mirror_lib.spark.shipped import shipped
+from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
+from mirror_lib.ledger.schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
+from mirror_lib.spark.jobs import shipped
 from mirror_lib.threads import UnderWay
 
 OFFSET_SYNCS = TableSchema(
@@ -176,7 +173,7 @@ class OffsetSyncTable:
     def triples(self, flow: str) -> Mapping[PartitionKey, Numbers]:
         """Every partition's offset syncs, flat as in `mirror_lib.ledger.intervals`.
 
-        In upstream order and joined as `mirror_lib.ledger.runs_by_partition` says, so 24 bytes for each true run. Nothing is
+        In upstream order and joined as `ledger.runs_by_partition` joins them, so 24 bytes for each true run. Nothing is
         checked: rows that contradict each other are left for the reader to refuse. Topics of old ids have keys of their
         own. StateError where a row lacks a number.
         """

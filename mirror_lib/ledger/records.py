@@ -1,4 +1,4 @@
-"""What the Delta tables hold, as frozen values. Pure: the columns are written out in the module of each table."""
+"""The rows of the Delta tables as frozen values. Pure: each table's module writes out its columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Many rows that differ in a few numbers in, a DataFrame of one partition out, made by a Python worker of Spark's.
+"""Makes a DataFrame of many rows of integers with one Python worker of Spark.
 
-As text in a plan (`local_rows`) a row of the ledger takes Java some kilobytes, so that a few hundred thousand fill its
-heap. Here they travel as integers beside the plan, and come out as Arrow's columns.
+As text in a plan (`local_rows`) a ledger row takes some kilobytes of Java's heap, so a few hundred thousand fill it.
+Here rows travel as integers and arrive as Arrow columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Callable, Iterable, Iterator, List, Mapping, Optional, Sequen
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from mirror_lib.spark.shipped import Shipped
+from mirror_lib.spark.jobs import Shipped
 
 # So many at once on the way from the worker.
 ROWS_AT_ONCE = 50_000

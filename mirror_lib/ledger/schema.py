@@ -1,7 +1,7 @@
-"""The columns of the public tables, the version of a schema, and what becomes of a table of another release. Pure.
+"""The columns of the public tables, their schema version, and what becomes of a table of another release. Pure.
 
-A release that adds columns gives them the next version in `since`. Each column of a table carries that number in its
-metadata, so a table's version is the greatest of them, and is there to read without a query.
+A release that adds columns gives them the next version in `since`. Each column carries that number in its metadata, so
+a table's version is the greatest of them and is read without a query.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import List, Mapping, Sequence, Tuple
 
+from pyspark.sql import Row
+
 from mirror_lib.errors import RefusedError
+from mirror_lib.ledger.records import PartitionKey
 
 SINCE = "mirror.since"
 
@@ -70,3 +73,20 @@ def lacking(schema: TableSchema, found: Mapping[str, int], path: str) -> List[Co
             "it was changed by hand: restore an earlier version of the table, or name another folder as `state`",
         )
     return lacks
+
+
+COPIED_PARTITION = (
+    Column("flow", "string", "A->B"),
+    Column("source_topic", "string", "topic on A"),
+    Column("remote_topic", "string", "its copy on B"),
+    Column("partition", "int", "the same on both sides"),
+    Column("source_topic_id", "string", "Kafka's id of the source topic, empty where brokers have none"),
+    Column("remote_topic_id", "string", "Kafka's id of the remote topic, empty where brokers have none"),
+)
+# In the order of PartitionKey's fields.
+PARTITION_KEY = ("source_topic_id", "remote_topic_id", "source_topic", "partition")
+
+
+def partition_key(row: Row) -> PartitionKey:
+    """The key of the partition that a row with the columns of PARTITION_KEY speaks of."""
+    return PartitionKey(*(row[name] for name in PARTITION_KEY))

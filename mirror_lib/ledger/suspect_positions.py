@@ -1,7 +1,7 @@
-"""Positions of the ledger that may pass records that were never copied, and their removal.
+"""Finds positions of the ledger that may skip records which were never copied, and removes them, for `mirror repair`.
 
-A position is a row without records. A driver that was fenced while a batch waited for its answer once wrote the end of
-what it had fetched as one. `mirror repair` judges the rows found here.
+A position is a row without records. A driver that was fenced while a batch was unacknowledged once recorded the end of
+what it had fetched as a position.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import List, Sequence
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.ledger.copied_partition import PARTITION_KEY, partition_key
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.incidents import INCIDENTS
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import COPIED_AGAIN, DATA_LOST, OFFSETS_SKIPPED, PartitionKey, Position
-from mirror_lib.spark.local_rows import local_rows
+from mirror_lib.ledger.schema import PARTITION_KEY, partition_key
+from mirror_lib.ledger.tables import INCIDENTS
+from mirror_lib.spark.jobs import local_rows
 
 _ROW = (
     *((name, "int" if name == "partition" else "string") for name in PARTITION_KEY),

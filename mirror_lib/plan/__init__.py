@@ -1,1 +1,8 @@
-"""What a run would find and do, as a diff: both clusters read, nothing changed."""
+"""Shows what a run would do, and why: both clusters are read, nothing is changed."""
+
+from __future__ import annotations
+
+
+
+
+

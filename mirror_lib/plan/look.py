@@ -1,27 +1,223 @@
-"""A flow and both its clusters in, a `FlowPreview` out: what a run would change, and what it leaves and why.
+"""Collects the plan of a flow from both clusters: topics, configs, ACLs, groups and MirrorMaker's internal topics.
 
-Only reads. A cluster that keeps configs, ACLs or groups to itself does not hide the rest of the plan.
+Only reads. If a cluster refuses to show configs, ACLs or groups, the rest of the plan is still complete. Whether a
+group would be translated is decided here; to which offset, `mirror groups plan` reads from the ledger.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
-from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.sync import NOT_ONE_TO_ONE
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
 from mirror_lib.errors import ClusterError, CustomClassError, RefusedError
-from mirror_lib.facts import AclBinding, AclCluster, Cluster, GroupCluster
-from mirror_lib.plan.engine import EngineNote
-from mirror_lib.plan.groups import GroupFacts, GroupPlan, plan_groups
-from mirror_lib.plan.internal_topics import InternalTopicPlan, plan_internal_topics
-from mirror_lib.topics.filters import group_filter_for
+from mirror_lib.facts import (
+    AclBinding,
+    AclCluster,
+    Cluster,
+    CommittedOffset,
+    ConsumerGroup,
+    GroupCluster,
+    TopicDescription,
+    TopicPartition,
+)
+from mirror_lib.topics.filters import group_filter_for, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
+from mirror_lib.topics.policy import checkpoints_topics, offset_syncs_topics, policy_for
 from mirror_lib.topics.remote_topics import plan_and_facts
-from mirror_lib.topics.selection import matchless_patterns
+
+AT_LEAST_ONCE = "at least once"
+
+
+@dataclass(frozen=True)
+class EngineNote:
+    """`engine` by its setting's word; `changes` are the settings that change records, `reason` why not exactly once."""
+
+    engine: str
+    changes: Tuple[str, ...]
+    delivery: str
+    reason: str
+
+    @property
+    def repeats(self) -> bool:
+        """Whether nothing is said against the delivery that the flow asks for."""
+        return self.delivery != AT_LEAST_ONCE
+
+    def line(self) -> str:
+        """`engine: records (where, select), at least once: provenance is off`."""
+        changes = f" ({', '.join(self.changes)})" if self.changes else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"engine: {self.engine}{changes}, {self.delivery}{why}"
+
+
+def engine_note(flow: ReplicationFlow, refused: Optional[str] = None) -> Optional[EngineNote]:
+    """What a plan says of the engine; `None` where record batches are copied as they are. `refused`: why a flow that
+    changes records will not run."""
+    change = flow.change
+    if change is None:
+        return None
+    untouched = RecordChange()
+    changes = tuple(key for key, name in CHANGE_KEYS.items() if getattr(change, name) != getattr(untouched, name))
+    if refused is not None:
+        return EngineNote(RECORDS, changes, "will not run", refused)
+    if not change.provenance:
+        return EngineNote(RECORDS, changes, AT_LEAST_ONCE, "provenance is off")
+    exact = flow.delivery == "exactly-once"
+    why = "" if exact else f"delivery is {flow.delivery}"
+    return EngineNote(RECORDS, changes, "exactly once" if exact else AT_LEAST_ONCE, why)
+
+
+TRANSLATED, LEFT_ALONE, SKIPPED = "translated", "left alone", "skipped"
+
+Committed = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """What is known about groups. The committed offsets and groups are those of the groups that the filter takes.
+
+    `selected` has the remote name of each topic that is copied.
+    """
+
+    names: Sequence[str]
+    committed: Committed
+    selected: Mapping[str, str]
+    there: Mapping[str, ConsumerGroup]
+    there_committed: Committed
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """One group of the source. `status` is TRANSLATED, LEFT_ALONE (not committed on the target now) or SKIPPED.
+
+    `reason` says why; where it is translated it is a condition, or `""`. `partitions` are those with a committed offset
+    that the flow copies.
+    """
+
+    group: str
+    status: str
+    reason: str
+    partitions: Tuple[TopicPartition, ...] = ()
+
+
+def plan_groups(flow: ReplicationFlow, facts: GroupFacts) -> Tuple[GroupPlan, ...]:
+    """Decide on every group of the source, in the order of names. CustomClassError where the user's filter fails."""
+    return tuple(_group_plan(flow, group, facts) for group in sorted(facts.names))
+
+
+def _group_plan(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPlan:
+    unwanted = group_filter_for(flow).why_not(group)
+    if unwanted is not None:
+        return GroupPlan(group, SKIPPED, unwanted)
+    partitions = tuple(sorted(at for at in facts.committed.get(group, {}) if at[0] in facts.selected))
+    if not partitions:
+        return GroupPlan(group, SKIPPED, "no committed offset on a topic that is copied")
+    there = facts.there.get(group)
+    if there is None or flow.sync_group_offsets_interval is None:
+        return GroupPlan(group, TRANSLATED, "", partitions)
+    if there.has_members:
+        return GroupPlan(group, LEFT_ALONE, f"active on {flow.target.alias}: it has members there", partitions)
+    present = facts.there_committed.get(group, {})
+    stands_there = any((facts.selected[topic], number) in present for topic, number in partitions)
+    # Who put it there only the state tells, and for that Spark would have to be started.
+    is_told = there.simple and stands_there and flow.groups_simple == "exclude"
+    return GroupPlan(group, TRANSLATED, _CONDITION.format(flow.target.alias) if is_told else "", partitions)
+
+
+_CONDITION = "moved only where this mirror put it: it has offsets on {} and never had members there"
+
+
+CREATE, EXISTS, OFF, UNSEEN = "create", "exists", "off", "not known"
+RUN = "written by mirror run"
+TRANSLATE = "written by mirror translate, not by mirror run"
+
+Topics = Mapping[str, TopicDescription]
+
+
+@dataclass(frozen=True)
+class InternalTopicPlan:
+    """One internal topic on the cluster `alias`.
+
+    `action` is what a run would do: CREATE it, or nothing, where it EXISTS or is OFF; UNSEEN of a cluster that was not
+    looked at. `reason` says why, or who writes.
+
+    `others` are topics there that MirrorMaker keeps the same in under other settings.
+    """
+
+    kind: str
+    topic: str
+    alias: str
+    action: str
+    reason: str
+    others: Tuple[str, ...] = ()
+
+
+def plan_internal_topics(
+    flow: ReplicationFlow, source_topics: Topics, target_topics: Topics, pairs: Sequence[ReplicationFlow] = ()
+) -> Tuple[InternalTopicPlan, ...]:
+    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs`, which its run writes besides.
+
+    May raise CustomClassError.
+    """
+    here, there = (flow.source, source_topics), (flow.target, target_topics)
+    at_source = flow.offset_syncs_topic_location == "source"
+    other = flow.target if at_source else flow.source
+    writers = f"{RUN} and mirror translate" if flow.translates_beside else TRANSLATE
+    checkpoints = None if flow.emit_checkpoints_interval is None else writers
+    syncs = writers if flow.emit_offset_syncs else None
+    heartbeats = None if flow.emit_heartbeats_interval is None else RUN
+    return (
+        _internal_topic_plan("checkpoints", checkpoints_topics(flow), there, checkpoints),
+        _internal_topic_plan(
+            "offset syncs", offset_syncs_topics(flow, other.alias), here if at_source else there, syncs
+        ),
+        _internal_topic_plan("heartbeats", (policy_for(flow).heartbeats_topic(),), there, heartbeats),
+        *_of_pairs(flow, {flow.source.alias: here, flow.target.alias: there}, pairs),
+    )
+
+
+def _of_pairs(
+    flow: ReplicationFlow, seen: Mapping[str, Tuple[ClusterConfig, Topics]], pairs: Sequence[ReplicationFlow]
+) -> Iterator[InternalTopicPlan]:
+    """One for each topic; none for the one that the flow itself writes to."""
+    names: Dict[Tuple[str, str], List[str]] = {}
+    for pair in pairs:
+        names.setdefault((pair.target.alias, policy_for(pair).heartbeats_topic()), []).append(pair.name)
+    if flow.emit_heartbeats_interval is not None:
+        names.pop((flow.target.alias, policy_for(flow).heartbeats_topic()), None)
+    for (alias, topic), written in names.items():
+        reason = f"{RUN} for {', '.join(written)}"
+        if alias in seen:
+            yield _internal_topic_plan("heartbeats", (topic,), seen[alias], reason)
+        else:
+            unseen = f"{reason}; created if it is missing, as {alias} was not asked"
+            yield InternalTopicPlan("heartbeats", topic, alias, UNSEEN, unseen)
+
+
+_SWITCHES = {
+    "checkpoints": "emit.checkpoints.enabled",
+    "offset syncs": "emit.offset-syncs.enabled",
+    "heartbeats": "emit.heartbeats.enabled",
+}
+
+
+def _internal_topic_plan(
+    kind: str, names: Tuple[str, ...], where: Tuple[ClusterConfig, Topics], writers: Optional[str]
+) -> InternalTopicPlan:
+    """`names` are the topic's own and those of other versions; without `writers` it is switched off."""
+    cluster, topics = where
+    others = tuple(name for name in names[1:] if name in topics)
+    if writers is None:
+        return InternalTopicPlan(kind, names[0], cluster.alias, OFF, f"{_SWITCHES[kind]} is false", others)
+    missing = OFF if writers == TRANSLATE else CREATE
+    action = EXISTS if names[0] in topics else missing
+    return InternalTopicPlan(kind, names[0], cluster.alias, action, writers, others)
+
 
 CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"
 

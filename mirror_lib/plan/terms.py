@@ -1,4 +1,4 @@
-"""A flow's settings in, what was chosen for its copying in one line or document out: tasks, passes, bounds, windows."""
+"""Formats the settings of a flow's copy in one line or document: tasks, cycle length, limits, windows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checks of the executors that come before anything is written."""
+"""Checks the executors before anything is written."""

@@ -1,4 +1,4 @@
-"""One small Spark job on the executors before a run writes anything: what it finds wanting ends the run.
+"""Runs one small Spark job on the executors before a run writes anything; a finding ends the run.
 
 A local master is not checked: its executor is the driver's own process and machine.
 """
@@ -17,11 +17,10 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import MirrorError, RefusedError, cause_of
 from mirror_lib.kafka.reach import Access, log_in, unreachable
-from mirror_lib.ledger.writable import why_not_writable
+from mirror_lib.ledger.delta_table import why_not_writable
 from mirror_lib.preflight.probe import Finding, examine
 from mirror_lib.spark.errors import spark_ended
-from mirror_lib.spark.jobs import named
-from mirror_lib.spark.shipped import Shipped, shipped
+from mirror_lib.spark.jobs import Shipped, named, shipped
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The replication query: what to copy, by which lane, and what became of it."""
+"""The batch engine: what to copy, by which lane, and with which result."""

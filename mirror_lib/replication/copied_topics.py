@@ -1,17 +1,19 @@
-"""Which partitions a flow copies now: both clusters in, remote topics made ready, copied partitions out."""
+"""Finds the partitions that a flow copies: plans the topics, prepares remote topics, re-checks size limits."""
 
 from __future__ import annotations
 
 import logging
 import time
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, TopicPartition
 from mirror_lib.ledger.records import LedgerRow, LedgerRuns, PartitionKey
+from mirror_lib.replication.messages import PartitionReport, TaskReport
+from mirror_lib.replication.rejections import PASSED
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from mirror_lib.topics.remote_topics import apply_plan, plan_flow
@@ -154,3 +156,28 @@ class TopicWatch:
 def _limit(configs: TopicConfigs) -> int:
     entry = configs.get(MAX_MESSAGE_BYTES)
     return int(entry.value) if entry is not None and entry.value else KAFKA_DEFAULT_MAX_MESSAGE_BYTES
+
+
+def looked_again(flow: str, topics: TopicWatch, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
+    """Look at the topics of which something was refused. `topics.partitions` may have other limits afterwards."""
+    refused = {part.topic for report in reports for part in report.partitions if part.rejected_from is not None}
+    before = topics.partitions
+    if not refused:
+        return reports
+    try:
+        topics.look_again(refused)
+    except ClusterError as error:
+        log.warning("%s: what the remote topics take could not be looked up: %s", flow, error)
+        return reports
+    limits = {each.source: each.max_message_bytes for each in topics.partitions.values()}
+    other = {each.source for each in before.values() if each.max_message_bytes != limits[each.source]}
+
+    def told(part: PartitionReport) -> PartitionReport:
+        if part.rejected_from is None or (part.topic, part.partition) not in other:
+            return part
+        # Its position is behind what was passed before.
+        passed = tuple(each for each in part.incidents if each.kind in PASSED)
+        return replace(part, stopped=None, rejected_from=None, rejected_until=-1, incidents=passed)
+
+    found: List[TaskReport] = [replace(each, partitions=tuple(map(told, each.partitions))) for each in reports]
+    return found

@@ -1,4 +1,4 @@
-"""When a flow may copy: its windows, the clock and the run's stop in; whether it is to end now, or a wait, out."""
+"""Decides when a flow may copy: its windows, the clock and a requested stop give an end or a wait."""
 
 from __future__ import annotations
 

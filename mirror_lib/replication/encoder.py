@@ -1,7 +1,7 @@
-"""Source record batches of one partition in, batches ready for the remote log out, by the fast path where it is open.
+"""Turns fetched record batches of one partition into batches for the remote log.
 
-The fast path re-heads a batch and keeps its records as they are. The slow path rebuilds batches where the broker
-would refuse them or the result would be wrong, and joins tiny ones.
+The fast path re-heads a batch and keeps its records. The slow path rebuilds batches that the broker would refuse or
+that would have a wrong result, and joins tiny ones.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from mirror_lib.errors import BatchError
 from mirror_lib.kafka.fetcher import Fetched
-from mirror_lib.kafka.legacy import last_offset
-from mirror_lib.kafka.produce_request import Batch
+from mirror_lib.kafka.log_reader import entries
+from mirror_lib.kafka.producer import Batch
 from mirror_lib.kafka.record_batch import BatchHeader, Producer, Record, next_sequence, read_header, rehead
-from mirror_lib.kafka.reencoder import build_batches, read_batches, read_records
-from mirror_lib.kafka.visible import entries
+from mirror_lib.kafka.reencoder import build_batches, last_offset, read_batches, read_records
 from mirror_lib.replication.messages import PartitionTask
 
 # A batch of fewer records costs more as a produce request of its own than joining it with its neighbours does. Not so

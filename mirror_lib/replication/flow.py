@@ -1,7 +1,8 @@
-"""One flow in one driver's life: what is copied, where each partition stands, and the pass that moves it on.
+"""Runs one flow in one driver process: refresh topics, plan ranges, run the lanes, commit.
 
-Order of effects in a pass: anchors to the ledger, records to the remote logs, offset syncs to the ledger, which may
-take while the next pass copies. Killed anywhere, the next driver finds the truth in the ledger and on the remote logs.
+Order of effects in a cycle: anchors to the ledger, records to the remote logs, offset syncs to the ledger, which may
+overlap the next cycle. After a crash at any point the next driver recovers from the ledger and the remote logs. In
+shared remote topics a lane's new producer id is recorded before anything is appended under it.
 """
 
 from __future__ import annotations
@@ -10,29 +11,24 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.errors import ClusterError
+from mirror_lib.config.values import OffsetChoice
+from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.replication.copied_topics import TopicWatch
+from mirror_lib.replication.copied_topics import TopicWatch, looked_again
 from mirror_lib.replication.copy_hours import Halt
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.journal import BatchRef, Journal
-from mirror_lib.replication.lane_ids import LaneIds
 from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport
-from mirror_lib.replication.planner import KnownEnds, Range
-from mirror_lib.replication.positions import Partitions, Positions
+from mirror_lib.replication.planner import KnownEnds, Range, SourceCluster
+from mirror_lib.replication.positions import Partitions, Positions, SourceGroup, SourceProgress
 from mirror_lib.replication.report_channel import COMPLETE_SECONDS, Listener
-from mirror_lib.replication.second_look import looked_again
-from mirror_lib.replication.source_progress import SourceGroup, SourceProgress
 from mirror_lib.replication.stage import listening, most_slots, run_tasks, task_slots
-from mirror_lib.replication.stall import TailLimit, refuse_stalled
-from mirror_lib.replication.starts import SourceCluster
 from mirror_lib.replication.state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
 from mirror_lib.replication.tail import (
     LEFT_OUT_SECONDS,
@@ -40,12 +36,59 @@ from mirror_lib.replication.tail import (
     Beside,
     Every,
     Tail,
+    TailLimit,
     falls_behind,
+    refuse_stalled,
     tail_tasks,
     tailed,
 )
 from mirror_lib.replication.totals import Totals
 from mirror_lib.spark.jobs import named
+
+
+class IdTable(Protocol):
+    """Where a flow's ids are kept."""
+
+    def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
+        """By lane."""
+
+    def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
+        """Add pairs of lane and producer id."""
+
+
+class LaneIds:
+    """One flow's ids in one driver's life; without a `table` its remote topics have no other writer, and none count."""
+
+    def __init__(self, flow: str, table: Optional[IdTable]) -> None:
+        self._flow = flow
+        self._table = table
+        self._known: Dict[int, FrozenSet[int]] = dict(table.producer_ids()) if table is not None else {}
+
+    def told(self, plans: Sequence[TaskPlan]) -> List[TaskPlan]:
+        """`plans` with the ids of their lanes."""
+        if self._table is None:
+            return list(plans)
+        return [
+            replace(plan, known_ids={task.lane: self._known.get(task.lane, frozenset()) for task in plan.tasks})
+            for plan in plans
+        ]
+
+    def learn(self, reports: Sequence[TaskReport]) -> None:
+        """Write down the ids that lanes were given. To be called before anything is planned with them.
+
+        Raises `FencedError` where another driver was given ids since: what was appended under those is not known here.
+        """
+        given = {(lane, each.producer_id) for report in reports for lane, each in report.producers.items()}
+        new = sorted((lane, number) for lane, number in given if number not in self._known.get(lane, frozenset()))
+        if self._table is None or not new:
+            return
+        written = self._table.producer_ids()
+        if any(written.get(lane, frozenset()) - self._known.get(lane, frozenset()) for lane, _ in new):
+            raise FencedError(f"{self._flow}: another driver copies this flow", "let one driver run each flow")
+        self._table.add_producer_ids(new)
+        for lane, number in new:
+            self._known[lane] = self._known.get(lane, frozenset()) | {number}
+
 
 log = logging.getLogger(__name__)
 

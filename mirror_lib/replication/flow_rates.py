@@ -1,7 +1,4 @@
-"""One flow's rates in one driver's life: plans in, plans with their shares out; what tasks fetched in, paid for.
-
-The account is kept here, from pass to pass: what one pass fetched too much, the next one fetches less.
-"""
+"""Shares a flow's rates among the tasks of each cycle, and carries over what a cycle fetched beyond its quota."""
 
 from __future__ import annotations
 
@@ -10,10 +7,9 @@ from dataclasses import replace
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.config.sizes import rate_of
+from mirror_lib.config.values import rate_of
 from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
-from mirror_lib.replication.quotas import FLOW, Load, RateShare, TaskRates, joined, parts_of_rate, weights
-from mirror_lib.replication.token_bucket import TokenBucket
+from mirror_lib.replication.quotas import FLOW, Load, RateShare, TaskRates, TokenBucket, joined, parts_of_rate, weights
 from mirror_lib.text import size
 
 # Held back for this part of the time, a flow is at its bound.

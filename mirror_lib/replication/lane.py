@@ -1,7 +1,7 @@
-"""Copies the lanes of one Spark task once, on an executor: a `TaskPlan` in, a `TaskReport` out.
+"""Copies the lanes of one Spark task, on an executor, and returns a `TaskReport`.
 
-Order of effects: fence, look at what is on the remote logs, append, fence again behind old records, report. A lane may
-die between any two: whoever takes it over fences first and finds on the remote logs what it could not report.
+Order of effects: fence, re-read the ends of the remote logs, append, fence again after old records, report. After a
+crash at any point the next task fences first and finds on the remote logs what was not reported.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, Network, by_topic, name_of
-from mirror_lib.kafka.fencing import fence, idempotent_producer
-from mirror_lib.kafka.fetcher import ISOLATION, Fetcher
-from mirror_lib.kafka.offsets_of_log import log_ends
+from mirror_lib.kafka.fencing import AnswerLost, HeldLane, fence, idempotent_producer, refresh
+from mirror_lib.kafka.fetcher import ISOLATION, Fetcher, log_ends
 from mirror_lib.kafka.producer import Appender
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.kafka.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.ledger.records import OffsetSyncs
-from mirror_lib.replication.gate import Gate
 from mirror_lib.replication.messages import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replication.partition import PartitionCopy, by_lane
+from mirror_lib.replication.quotas import Gate
 from mirror_lib.replication.recovery import Recovery, stop_at_lost_tails
 from mirror_lib.replication.report_channel import Teller
 

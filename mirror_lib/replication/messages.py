@@ -1,7 +1,7 @@
-"""Which lane a partition belongs to, what a task is told to copy, and what it answers. Pure.
+"""What driver and tasks exchange: lanes, `TaskPlan`, `TaskReport`, and acknowledged offset syncs. Pure.
 
-A lane is the unit of fencing: a partition's lane depends on names alone, so that whoever writes to a partition does so
-under one transactional id, whatever `tasks.max` is. Tasks share the lanes out among them.
+A lane is the unit of fencing. A partition's lane depends on names alone, so every writer of a partition uses one
+transactional id, whatever `tasks.max` is.
 """
 
 from __future__ import annotations

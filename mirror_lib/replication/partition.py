@@ -1,26 +1,224 @@
-"""One partition on its way through a lane: what was fetched, and how far all of it is on the remote log.
+"""One partition on its way through a lane: what is queued, in flight and acknowledged, and how it ends.
 
-Every record of the source before `acknowledged` is on the remote log. Later ones may or may not be. Two things alone
-move `acknowledged`: an answer of the target that accepts a batch, and a gap of the source's log, once no batch before
-the gap waits for an answer.
+`RemotePartition` is shared by both engines and holds the rules by which a batch counts as written. After an error the
+batch stays in flight, because the error does not say whether the batch is on the remote log. In `PartitionCopy` every
+source record before `acknowledged` is on the remote log. Two things alone advance it: an acknowledged batch, and a gap
+in the source's log once no batch before the gap is unacknowledged.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Dict, Iterable, List, Optional, Tuple
+from abc import ABC, abstractmethod
+from collections import deque
+from enum import Enum
+from typing import Deque, Dict, Generic, Iterable, List, Optional, Protocol, Tuple, TypeVar
 
-from mirror_lib.errors import BatchError
-from mirror_lib.kafka.connection import Disconnected, error_name
+from mirror_lib.errors import BatchError, FencedError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.connection import Disconnected, error_name, name_of
+from mirror_lib.kafka.fencing import FENCED
 from mirror_lib.kafka.fetcher import Fetched
-from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.kafka.producer import Acknowledgement, Batch
+from mirror_lib.kafka.record_batch import Producer, next_sequence
 from mirror_lib.kafka.reencoder import RecordTooLarge
 from mirror_lib.ledger.intervals import Runs
-from mirror_lib.ledger.records import DATA_LOST, Incident, Position
+from mirror_lib.ledger.records import DATA_LOST, PARTITION_STOPPED, Incident, Position
 from mirror_lib.replication.encoder import Encoder, Outgoing
 from mirror_lib.replication.messages import PartitionReport, PartitionTask
-from mirror_lib.replication.rejections import why_not_fetched
-from mirror_lib.replication.remote_partition import RemotePartition, State
+from mirror_lib.replication.rejections import FOREIGN_WRITER, OF_THE_TOPIC, REJECTED, why_not_fetched, why_rejected
+
+
+class Appended(Protocol):
+    """A record batch on its way. `runs` are upstream offsets and record counts of each stretch without a gap;
+    `next_upstream` is where it ends."""
+
+    @property
+    def pieces(self) -> Batch:
+        """Its bytes."""
+
+    @property
+    def record_count(self) -> int:
+        """How many records it has."""
+
+    @property
+    def runs(self) -> Tuple[Tuple[int, int], ...]:
+        """See above."""
+
+    @property
+    def next_upstream(self) -> int:
+        """See above."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes, counted."""
+
+    @property
+    def last_timestamp(self) -> int:
+        """The newest in it (ms), by which the target judges the age of its producer."""
+
+
+Queued = TypeVar("Queued", bound=Appended)
+
+
+class State(Enum):
+    """Where a remote partition is. It moves down this list, and back to the first alone, by its own methods."""
+
+    RECOVERING = "what lies on the remote log is not known yet"
+    COPYING = "batches are queued and appended"
+    DRAINING = "what is queued is appended, then it stops"
+    STOPPED = "it does not go on in this task"
+
+
+class RemotePartition(ABC, Generic[Queued]):
+    """`source` names it in messages and incidents; `downstream` is where the next acknowledged record belongs."""
+
+    def __init__(
+        self, source: TopicPartition, remote: TopicPartition, downstream: int, sequence: int, shared: bool
+    ) -> None:
+        self.state = State.RECOVERING
+        self.source, self.remote = source, remote
+        self.downstream, self.sequence = downstream, sequence
+        self.stopped: Optional[str] = None
+        self.refused = self.lost_tail = False
+        self.rejected: Tuple[Optional[int], int] = (None, -1)
+        self.incidents: List[Incident] = []
+        self.last_timestamp = -1
+        self.records = self.bytes = self.queued_bytes = 0
+        self._shared = shared
+        self._expected = downstream
+        self._queue: Deque[Queued] = deque()
+        self._in_flight: Deque[Tuple[Queued, int]] = deque()
+        self._proven = False
+        self._last_words: Optional[Tuple[str, int, int]] = None
+        self._of_last_batch: Optional[int] = None
+
+    def begin(self) -> None:
+        """Append from `downstream` on, with `sequence`. What was queued or in flight is dropped: the remote log has
+        been read since, or nothing was."""
+        if self.stopped is None:
+            self.state = State.COPYING
+        self._expected = self.downstream
+        self._queue.clear()
+        self._in_flight.clear()
+        self.queued_bytes = 0
+        self._proven, self._last_words = False, None
+
+    def put(self, outgoing: Queued) -> None:
+        """Queue a batch behind those that are queued; its sequence goes on from theirs."""
+        self._queue.append(outgoing)
+        self.queued_bytes += outgoing.size
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer."""
+        return bool(self._in_flight)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything of it is queued or waits for an answer."""
+        return bool(self._in_flight or (self._queue and self.stopped is None))
+
+    def ready_bytes(self) -> int:
+        """Size of the next batch to append; 0 if there is none.
+
+        The first batch goes alone: a broker that does not know the producer yet takes any sequence, so a second
+        batch must not be there before the first is accepted.
+        """
+        if not self._queue or self.stopped is not None or (self._in_flight and not self._proven):
+            return 0
+        return self._queue[0].size
+
+    def take_ready(self) -> Batch:
+        """The next batch, now in flight and expected at the next downstream offset."""
+        outgoing = self._queue.popleft()
+        self.queued_bytes -= outgoing.size
+        self._in_flight.append((outgoing, self._expected))
+        self._expected += outgoing.record_count
+        return outgoing.pieces
+
+    def acknowledge(self, ack: Acknowledgement) -> None:
+        """Take the answer for the oldest batch in flight.
+
+        Raises `FencedError` (the lane is lost) or `Disconnected` (fence, look and try again); the batch then counts as
+        in flight still. A foreign writer in the remote topic stops the partition.
+        """
+        outgoing, expected = self._in_flight[0]
+        if self.stopped is None and ack.error_code in FENCED:
+            raise FencedError(f"{name_of(self.remote)} was fenced by another driver")
+        if self.stopped is None and ack.error_code and ack.error_code not in REJECTED:
+            raise Disconnected(f"{name_of(self.remote)}: {error_name(ack.error_code)}")
+        self._in_flight.popleft()
+        if self.stopped is not None:
+            return  # sent before the stop; the broker refuses it as out of sequence
+        if ack.error_code:
+            until = -1 if ack.error_code in OF_THE_TOPIC else outgoing.next_upstream
+            self.stop(why_rejected(ack.error_code, ack.error_message), outgoing.runs[0][0], until)
+        elif ack.base_offset != expected and not self._shared:
+            self.refuse(FOREIGN_WRITER.format(expected, self.remote[0], ack.base_offset))
+        else:
+            self._proven = True
+            self._accepted(outgoing, ack.base_offset)
+            self.downstream = ack.base_offset + outgoing.record_count
+            self.sequence = next_sequence(self.sequence, outgoing.record_count)
+            self.last_timestamp = max(self.last_timestamp, outgoing.last_timestamp)
+            self._of_last_batch = outgoing.last_timestamp
+            self.records += outgoing.record_count
+            self.bytes += outgoing.size
+            self._settled()
+            self._stop_if_drained()
+
+    def _accepted(self, outgoing: Queued, base_offset: int) -> None:
+        """A batch is on the remote log from there on."""
+
+    def _settled(self) -> None:
+        """All is counted of a batch that was accepted."""
+
+    @abstractmethod
+    def _stands(self) -> int:
+        """The upstream offset at which it would stop now."""
+
+    def drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
+        """Stop once what lies before is acknowledged: to skip one record skips no other."""
+        if self.stopped is None:
+            self.state = State.DRAINING
+        self._last_words = (reason, from_offset, until_offset)
+        self._stop_if_drained()
+
+    def _stop_if_drained(self) -> None:
+        if self._last_words is not None and not self._queue and not self._in_flight and self.stopped is None:
+            self.stop(*self._last_words)
+
+    def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
+        """This partition cannot go on; the others do. The offsets name what it stopped at: with `until_offset` these
+        records alone are in the way, and may be skipped."""
+        self.state = State.STOPPED
+        self.rejected = (None, -1) if until_offset < 0 else (from_offset, until_offset)
+        self.stopped = f"{name_of(self.source)} at offset {from_offset}: {reason}"
+        self.incidents.append(Incident(PARTITION_STOPPED, *self.source, from_offset, until_offset, reason))
+
+    def refuse(self, reason: str, at: Optional[int] = None) -> None:
+        """Stop for safety, by default where it stands: going on could lose or double records."""
+        self.refused = True
+        self.stop(reason, self._stands() if at is None else at)
+
+    def lose_tail(self, reason: str) -> None:
+        """Stop because acknowledged records are gone from the remote log; the flow heals it when it starts again."""
+        self.lost_tail = True
+        self.stop(reason, self._stands())
+
+    def fenced(self) -> None:
+        """A marker with the present time is on the remote log, behind all that was appended."""
+        self._of_last_batch = None
+
+    def forgettable(self, before: float) -> bool:
+        """True where the target may soon forget who wrote last: the last batch has no time after `before` (ms).
+
+        A log that is not as it should be is left alone.
+        """
+        suspect = self.refused or self.lost_tail
+        return self._of_last_batch is not None and self._of_last_batch < before and not suspect
+
 
 ENDING = (State.DRAINING, State.STOPPED)
 # Enough to keep five produce requests in flight, little enough that a lane of many partitions stays small.

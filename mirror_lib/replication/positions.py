@@ -1,20 +1,23 @@
-"""Where every partition of a flow stands: the ledger at first, then this driver's memory; and how far each must go."""
+"""The positions of a flow's partitions: from the ledger at first, then from this driver's memory; and their bounds.
+
+Progress for a consumer group of the source is committed after the ledger, so the group is never ahead of the copy. The
+offset metadata lets a driver with another ledger, or none, find what was written since.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from dataclasses import replace
-from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.config.offset_choice import OffsetChoice
-from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
+from mirror_lib.config.values import OffsetChoice
+from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.journal import BatchRef, Journal, position_row
-from mirror_lib.replication.planner import Range, first_range, healed, next_range
-from mirror_lib.replication.starts import SourceCluster, Start, Starts
+from mirror_lib.replication.planner import Range, SourceCluster, Start, Starts, first_range, healed, next_range, noted
 
 log = logging.getLogger(__name__)
 
@@ -227,3 +230,78 @@ class Positions:
 
 def _bounded(each: Range, bound: Optional[int]) -> Range:
     return each if bound is None else replace(each, end=min(each.end, bound), bound=bound)
+
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
+class SourceGroup(Protocol):
+    """A consumer group that takes progress."""
+
+    def offer(self, offsets: Offsets) -> None:
+        """To be committed in time."""
+
+    def withdraw(self, offsets: Offsets) -> None:
+        """Not to be committed any more, as these partitions are not copied now; what was offered since still is."""
+
+    def commit(self, offsets: Offsets) -> None:
+        """To be committed before this returns. Raises `ClusterError`."""
+
+    def has_turn(self) -> bool:
+        """Whether this process is the one that copies."""
+
+
+class SourceProgress:
+    """Tells a group, if there is one, where partitions stand."""
+
+    def __init__(self, group: Optional[SourceGroup]) -> None:
+        self._group = group
+        self._told: Dict[PartitionKey, CommittedOffset] = {}
+
+    def begun(self, partitions: Mapping[PartitionKey, CopiedPartition], ranges: Sequence[Range]) -> None:
+        """Tell of partitions that this driver begins with, and forget those that it copies no more. Raises
+        `ClusterError`.
+
+        A beginning that only this ledger knows is committed before anything is copied: else a driver with another
+        ledger would begin there too, behind what is copied by then.
+        """
+        if self._group is None:
+            return
+        gone = [key for key in self._told if key not in partitions]
+        self._group.withdraw(_by_source({key: self._told.pop(key) for key in gone}))
+        new = [each for each in ranges if each.refused is None and each.key not in self._told]
+        anchored = _offsets(partitions, {each.key: each.start for each in new if each.anchor})
+        if anchored:
+            self._group.commit(_by_source(anchored))
+        found = _offsets(partitions, {each.key: each.start for each in new if not each.anchor})
+        self._group.offer(_by_source(found))
+        self._told.update({**anchored, **found})
+
+    def waits_for_ledger(self) -> bool:
+        """Whether a group is told of progress, behind the ledger."""
+        return self._group is not None
+
+    def has_turn(self) -> bool:
+        """False where another process of the group is the one that copies by now."""
+        return self._group is None or self._group.has_turn()
+
+    def moved(self, partitions: Mapping[PartitionKey, CopiedPartition], moves: Mapping[PartitionKey, Position]) -> None:
+        """Tell of positions that are in the ledger."""
+        if self._group is not None:
+            found = _offsets(partitions, moves)
+            self._group.offer(_by_source(found))
+            self._told.update(found)
+
+
+def _offsets(
+    partitions: Mapping[PartitionKey, CopiedPartition], positions: Mapping[PartitionKey, Position]
+) -> Dict[PartitionKey, CommittedOffset]:
+    return {
+        key: noted(partitions[key].remote_topic, key.remote_topic_id, at)
+        for key, at in positions.items()
+        if key in partitions
+    }
+
+
+def _by_source(offsets: Mapping[PartitionKey, CommittedOffset]) -> Offsets:
+    return {(key.source_topic, key.partition): at for key, at in offsets.items()}

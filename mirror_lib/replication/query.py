@@ -1,9 +1,9 @@
 """The streaming query of a flow: Spark's Kafka source, `foreachBatch`, a trigger and a checkpoint.
 
-Of a flow that copies record batches as they are, Spark owns discovery by pattern, triggers, the query's life,
-scheduling and retries of the lanes' tasks. It does not read the records: through Spark's rows the same copy ran at a
-tenth to a quarter of the speed and would lose what rows cannot carry (compression, batch boundaries, producer-side
-timestamps). `docs/design.md` has the measurements. Of a flow that changes records the query's rows are what is written.
+For the batch engine Spark provides discovery by pattern, triggers, the query's lifetime, scheduling and task retries.
+It does not read the records: through Spark's rows the same copy ran at a tenth to a quarter of the speed and would lose
+what rows cannot carry (compression, batch boundaries, producer-side timestamps). `docs/design.md` has the measurements.
+For a flow that changes records the query's rows are what is written.
 """
 
 from __future__ import annotations

@@ -1,19 +1,90 @@
-"""Copies whose source records the source's cleaner took since (`cleanup.policy=compact`): the source's records and the
-remote log's in, which belongs to which out. Pure.
+"""Matches records of the remote log with records of the source, also after compaction or retention. Pure.
 
-A cleaner leaves a hole in the offsets for each record that it takes, and takes none but those of which a later one of
-their key is there, tombstones that are old, and records without a key.
+Compaction leaves a hole in the offsets for each record that it removes: one with a later record of the same key, an old
+tombstone, or a record without a key. Where retention removed source records, the first ones that remain tell what was
+copied; where that cannot be proven the partition is refused.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Collection, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Collection, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.kafka.record_batch import Record
-from mirror_lib.ledger.intervals import Run
-from mirror_lib.replication.log_records import Records, key_of
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.record_batch import BatchHeader, Record, decode_varint
+from mirror_lib.kafka.reencoder import read_records
+from mirror_lib.ledger.intervals import Run, Runs
+from mirror_lib.ledger.records import Position
+
+# (raw, header, is_data) as `log.visible.entries` yields them.
+Entry = Tuple[memoryview, Optional[BatchHeader], bool]
+
+
+class Records:
+    """One log's data, read a batch or a record at a time, whichever the comparison needs.
+
+    `not_data` counts the offsets of control and aborted batches passed since it was last set to 0, `log_append_time`
+    says whether the timestamps of the last batch read are the broker's.
+    """
+
+    def __init__(self, entries: Iterator[Entry], position: int) -> None:
+        self._entries = entries
+        self._position = position
+        self._batch: Optional[Entry] = None
+        self._records: List[Record] = []
+        self.not_data = 0
+        self.log_append_time = False
+
+    def batch(self) -> Optional[Entry]:
+        """The next whole data batch, not taken yet; None if part of it was taken or lies before the position."""
+        if self._records:
+            return None
+        if self._batch is None:
+            self._batch = self._next_data()
+        header = self._batch[1] if self._batch is not None else None
+        return self._batch if header is not None and header.base_offset >= self._position else None
+
+    def drop_batch(self) -> None:
+        """Take the batch that `batch` showed."""
+        self._batch = None
+
+    def record(self) -> Optional[Record]:
+        """Take the next record; None at the end."""
+        while not self._records:
+            batch = self._batch if self._batch is not None else self._next_data()
+            self._batch = None
+            if batch is None:
+                return None
+            self._records = [r for r in reversed(read_records(batch[0])) if r.offset >= self._position]
+        return self._records.pop()
+
+    def put_back(self, records: List[Record]) -> None:
+        """Return records that were taken, first one first."""
+        self._records.extend(reversed(records))
+
+    def _next_data(self) -> Optional[Entry]:
+        for entry in self._entries:
+            if entry[2]:
+                if entry[1] is not None:
+                    self.log_append_time = entry[1].log_append_time
+                return entry
+            if entry[1] is not None:
+                self.not_data += entry[1].last_offset_delta + 1
+        return None
+
+
+def equal(original: Record, copy: Record, log_append_time: bool) -> bool:
+    """Whether `copy` may be the source's record; under the remote topic's `log_append_time` whatever its timestamp."""
+    return original.body == copy.body and (log_append_time or original.timestamp == copy.timestamp)
+
+
+def key_of(body: bytes) -> Tuple[Optional[bytes], bool]:
+    """The key in a record's `body`, and whether the record is a tombstone."""
+    size, at = decode_varint(body, 0)
+    value_size, _ = decode_varint(body, at + max(size, 0))
+    return (body[at : at + size] if size >= 0 else None), value_size < 0
+
 
 SourceEnd = Callable[[], int]
 # Told where the copying goes on upstream, and why something is lost.
@@ -267,3 +338,108 @@ class Cleaned:
                 "were copied, or somebody else wrote to the remote topic",
             )
         return found
+
+
+# How many of the source's first records must lie on the remote log in a row, as far as that goes.
+WINDOW = 1000
+CONTINUE_HINT = "set on.data.loss: continue to go on from there"
+
+
+def left_the_log(source: TopicPartition, first: int, log_start: int) -> str:
+    """What is said of the upstream offsets from `first` to `log_start`."""
+    return f"{source[0]}-{source[1]}: offsets {first} to {log_start - 1} left the source's log before they were copied"
+
+
+class Settled(NamedTuple):
+    """`downstream_offset` is where the copy of the source's first record lies, `None` where it was not copied.
+
+    `matches` pair what was copied of the offsets that are gone, where every one of them was. `lost_from` is the first
+    offset that was not copied; `None` if all were. Where the log had gaps, some from there on may have been copied.
+    """
+
+    downstream_offset: Optional[int]
+    matches: Tuple[Run, ...]
+    lost_from: Optional[int]
+
+
+def settle(source: Records, remote: Records, start: Position, log_start: int, name: str) -> Settled:
+    """Find what was copied of the upstream offsets from `start` to `log_start`, which have left the source's log.
+
+    `source` reads from `log_start`, `remote` from the start's downstream offset, behind which are only copies of what
+    follows the start upstream. N records stand for N upstream offsets or more, as a log may have gaps. So if N reach
+    beyond `log_start`, the last of them must be the source's first ones, at one place. If N do not, that none of them
+    is like the source's first one must show that there were no such gaps. Raises `RefusedError` naming `name` where
+    things are otherwise.
+    """
+    tail = _Tail(source, remote, log_start - start.upstream_offset, start.downstream_offset)
+    tail.read(name)
+    reach = start.upstream_offset + tail.count
+    if reach <= log_start and not tail.candidates:
+        lost_from = None if reach == log_start else reach
+        return Settled(None, tuple(tail.matches(start.upstream_offset, tail.count)), lost_from)
+    if reach > log_start and len(tail.candidates) == 1:
+        index, offset = tail.candidates[0]
+        return Settled(offset, tuple(tail.matches(start.upstream_offset, index)), None)
+    raise RefusedError(
+        f"{name}: the source's log starts at {log_start} by now, and of the {tail.count} records that an interrupted "
+        f"attempt wrote from offset {start.downstream_offset} on it cannot be told which were copied from before that",
+        "give the flow an empty remote topic",
+    )
+
+
+class _Tail:
+    """The records behind the position: `count` of them. `candidates` are the places, index and downstream offset, from
+    which on they equal the source's first records. `gone` is how many upstream offsets lie before those."""
+
+    def __init__(self, source: Records, remote: Records, gone: int, first_downstream: int) -> None:
+        self._first = list(_taken(source, WINDOW))
+        self._remote = remote
+        self._gone = gone
+        self._next = first_downstream
+        # By index and downstream offset.
+        self._pieces = Runs()
+        self.count = 0
+        self.candidates: Sequence[Tuple[int, int]] = ()
+
+    def read(self, name: str) -> None:
+        """Read all of it. Raises `RefusedError` where records are missing in between."""
+        while True:
+            copy = self._remote.record()
+            if copy is None:
+                return
+            if copy.offset != self._next + self._remote.not_data:
+                raise RefusedError(
+                    f"{name}: records before offset {copy.offset} of the remote log are gone, which an interrupted "
+                    "attempt wrote and the source has lost too",
+                    "give the flow an empty remote topic",
+                )
+            self._remote.not_data = 0
+            self._take(copy)
+
+    def _take(self, copy: Record) -> None:
+        going = [each for each in self.candidates if self._agrees(self.count - each[0], copy)]
+        if self.count <= self._gone and self._first and self._agrees(0, copy):
+            going.append((self.count, copy.offset))
+        self.candidates = going
+        self._pieces.append(self.count, copy.offset, 1)
+        self.count += 1
+        self._next = copy.offset + 1
+
+    def _agrees(self, index: int, copy: Record) -> bool:
+        return index >= len(self._first) or equal(self._first[index], copy, self._remote.log_append_time)
+
+    def matches(self, upstream_offset: int, count: int) -> Iterator[Run]:
+        """The first `count` records as copies of what lay from `upstream_offset` on; none if there were gaps."""
+        if count != self._gone:
+            return
+        for index, offset, length in self._pieces:
+            if index < count:
+                yield Run(upstream_offset + index, offset, min(length, count - index))
+
+
+def _taken(records: Records, count: int) -> Iterator[Record]:
+    for _ in range(count):
+        record = records.record()
+        if record is None:
+            return
+        yield record

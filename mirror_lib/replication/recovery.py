@@ -1,6 +1,7 @@
-"""Brings a partition to where its two logs are after an interruption: what lies on the remote log behind its position
-is read, compared with the source, and entered as if it had just been acknowledged. Or it stops, where the remote log
-lost what was acknowledged.
+"""Recovers a partition after an interruption from its remote log after the recorded position.
+
+What it finds there is compared with the source and counted as if it had just been acknowledged. The partition stops
+where acknowledged records are gone from the remote log.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ from typing import Callable, Collection, FrozenSet, Iterator, List, Mapping, Opt
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
-from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched
-from mirror_lib.kafka.log_reader import LogEntries, LostTail, glances, log_entries
-from mirror_lib.kafka.offsets_of_log import log_ends
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, log_ends
+from mirror_lib.kafka.log_reader import Entry, LogEntries, LostTail, entries, glances, log_entries
 from mirror_lib.kafka.record_batch import HEADER_SIZE
-from mirror_lib.kafka.visible import Entry, entries
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import COPIED_AGAIN, Position
-from mirror_lib.replication.log_records import Records
-from mirror_lib.replication.loss import CONTINUE_HINT, left_the_log, settle
 from mirror_lib.replication.partition import PartitionCopy
-from mirror_lib.replication.reconcile import Cleaned, Lost, SourceEnd, Survivors, refuse_lost
+from mirror_lib.replication.reconcile import (
+    CONTINUE_HINT,
+    Cleaned,
+    Lost,
+    Records,
+    SourceEnd,
+    Survivors,
+    left_the_log,
+    refuse_lost,
+    settle,
+)
 
 Own = Optional[FrozenSet[int]]
 MARKER_BYTES = 78

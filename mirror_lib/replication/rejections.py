@@ -1,6 +1,6 @@
 """What becomes of records that the target refuses: `on.error: fail` stops their partition, `skip` leaves them out.
 
-A refused batch is sent again one record at a time, so that only the record that is refused is skipped.
+A refused batch is sent again one record at a time, so only the refused record is skipped.
 """
 
 from __future__ import annotations

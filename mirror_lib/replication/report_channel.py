@@ -1,7 +1,7 @@
-"""Reports from tasks that tail to their driver while they go on, over TCP; and the word that they shall end, back.
+"""Reports of running tasks to their driver over TCP, and the driver's order to end, back.
 
-A task says its driver's secret and then one report a line. The driver answers each with `.` when it takes it, and says
-`!` when the task is to end. A report that was not answered is told again by the task's last report, through Spark.
+A task sends its driver's secret and then one report a line. The driver answers each with `.` when it is taken, and
+with `!` when the task shall end. An unanswered report is repeated in the task's last report, through Spark.
 """
 
 from __future__ import annotations

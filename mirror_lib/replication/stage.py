@@ -1,7 +1,4 @@
-"""Runs one Spark stage: task plans in, task reports out. No shuffle, one action.
-
-Each task's report comes back as one JSON document.
-"""
+"""Runs one Spark stage of lane tasks: no shuffle, one action, one JSON report from each task."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from mirror_lib.replication.report_channel import Listener
 from mirror_lib.replication.tail import Tail
 from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.spark.errors import stage_error
-from mirror_lib.spark.shipped import Shipped, shipped
+from mirror_lib.spark.jobs import Shipped, shipped
 
 REPORT = "report"
 # No bound on executors is no bound on slots.

@@ -1,4 +1,4 @@
-"""What a run has copied so far, by topic: partition reports in, rows for the closing table out."""
+"""Adds up what a run has copied by topic, for the closing table."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import Dict, Iterable, List, Tuple
 
-from mirror_lib.columns import aligned
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.text import grouped, size
+from mirror_lib.text import aligned, grouped, size
 
 
 @dataclass(frozen=True)

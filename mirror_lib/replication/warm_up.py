@@ -1,4 +1,4 @@
-"""Python workers that are up, and have imported what a lane needs, when the first pass begins."""
+"""Starts Python workers before the first cycle and imports what a lane needs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Flows that change records: Spark's rows in, records with their origin on the remote logs out."""
+"""The row engine, for flows that change records: Spark's rows are written with a header of their origin."""

@@ -1,8 +1,4 @@
-"""Changed rows of Spark as Arrow's columns in, the records of record batches out, whole columns at a time. Pure.
-
-A record (KIP-98) is its length, attributes, timestamp and offset delta, and a body: key, value, headers, with lengths.
-The header with a record's origin is added here, where it costs least.
-"""
+"""Turns changed rows, as Arrow columns, into the records of record batches, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.record_batch import Record
+from mirror_lib.kafka.record_batch import SMALL, SMALL_VARINTS, Record, encode_varint
 from mirror_lib.kafka.reencoder import RECORD_OVERHEAD, runs_of
-from mirror_lib.kafka.varint import SMALL, SMALL_VARINTS, encode_varint
 from mirror_lib.rows.origin import ID_LENGTH, ORIGIN_HEADER, Provenance
 
 SOURCE = ("source_topic", "source_partition")

@@ -1,4 +1,4 @@
-"""A flow that changes records in, its mirror for one driver's life out: by whether records keep their partitions."""
+"""Chooses the mirror of a row flow: records keep their partitions or not. Refuses state of older releases."""
 
 from __future__ import annotations
 

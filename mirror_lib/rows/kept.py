@@ -1,4 +1,4 @@
-"""Flows whose records keep their partitions: one lane for each partition, and an exact offset map in the ledger."""
+"""Row flows whose records keep their partitions: one lane for each partition, and an exact offset map in the ledger."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey, Position
+from mirror_lib.replication.copied_topics import looked_again
 from mirror_lib.replication.journal import BatchRef, position_row
-from mirror_lib.replication.loss import CONTINUE_HINT, left_the_log
 from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
 from mirror_lib.replication.planner import Range
-from mirror_lib.replication.positions import Positions
-from mirror_lib.replication.second_look import looked_again
-from mirror_lib.replication.source_progress import SourceProgress
-from mirror_lib.replication.state import FlowState, end_if_lost, snapshot_of
-from mirror_lib.replication.stopped import refusal_of
+from mirror_lib.replication.positions import Positions, SourceProgress
+from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
+from mirror_lib.replication.state import FlowState, end_if_lost, refusal_of, snapshot_of
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import Given, RowMirror
 from mirror_lib.rows.writer import RowsReport

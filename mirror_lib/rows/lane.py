@@ -15,15 +15,14 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
-from mirror_lib.kafka.log_reader import LostTail, log_entries
+from mirror_lib.kafka.log_reader import Entry, LostTail, log_entries
 from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence, read_header
 from mirror_lib.kafka.reencoder import Built, RecordTooLarge, build_batches, cut, read_records
-from mirror_lib.kafka.visible import Entry
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.encoder import Outgoing
+from mirror_lib.replication.partition import RemotePartition, State
 from mirror_lib.replication.recovery import told_ends, up_to
-from mirror_lib.replication.remote_partition import RemotePartition, State
 from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
 

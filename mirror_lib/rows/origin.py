@@ -12,7 +12,7 @@ import re
 from typing import Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.varint import decode_varint
+from mirror_lib.kafka.record_batch import decode_varint
 
 ORIGIN_HEADER = "mirror.origin"
 DEFAULT_NAME = "mirror"

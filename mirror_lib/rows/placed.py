@@ -1,5 +1,7 @@
-"""Flows that place records anew: by their keys, or where topics are merged or fanned out. A shuffle brings the rows of
-each remote partition together; what a micro-batch wrote where is told by its ranges on both sides.
+"""Repartitioning flows: records are placed by key, or topics are merged or fanned out.
+
+A shuffle brings the rows of each remote partition together. The ledger records, for each micro-batch, the upstream and
+downstream ranges of each pair of partitions. A new flow begins where the ledger and both logs allow.
 """
 
 from __future__ import annotations
@@ -10,19 +12,71 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, 
 from pyspark.sql import DataFrame
 
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
-from mirror_lib.facts import CommittedOffset, TopicPartition
-from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, Stand
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, RangePositions, Stand
 from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.planner import Start, Starts
 from mirror_lib.replication.positions import Bounds, source_logs
-from mirror_lib.replication.starts import Starts
-from mirror_lib.replication.stopped import of_unlisted
-from mirror_lib.rows.beginnings import beginnings, refuse_new_remote_topics
+from mirror_lib.replication.reconcile import left_the_log
+from mirror_lib.replication.state import of_unlisted
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import Given, RowMirror
 from mirror_lib.rows.writer import RowsReport
+
+
+def beginnings(
+    stands: Mapping[TopicPartition, Stand],
+    partitions: Mapping[TopicPartition, CopiedPartition],
+    logs: Mapping[TopicPartition, OffsetRange],
+    starts: Mapping[TopicPartition, Start],
+    latest: bool,
+) -> Dict[TopicPartition, int]:
+    """The upstream offset at which each partition of `logs` goes on. `stands` are those of the ledger.
+
+    One that was never copied begins where `starts` says, else at its log's start, or with `latest` at its end. Raises
+    `RefusedError` where the source lost what is to come next, or its topic is another one by now.
+    """
+    found: Dict[TopicPartition, int] = {}
+    for source, log in logs.items():
+        name, stand = f"{source[0]}-{source[1]}", stands.get(source)
+        if stand is not None and stand.topic_id != partitions[source].source_topic_id:
+            raise RefusedError(
+                f"{source[0]} was deleted and created again on the source",
+                "copy the new topic by a file of its own, with another `name`, `state` and remote topic",
+            )
+        at = stand.offset if stand is not None else _first(starts.get(source), log, latest)
+        if at < log.log_start:
+            reason = left_the_log(source, at, log.log_start)
+            raise RefusedError(reason, "such a flow does not go on behind lost records")
+        if at > log.end:
+            ends = f"the source's log ends at {log.end}"
+            raise RefusedError(f"{name}: {ends}, before offset {at}, where the copy goes on")
+        found[source] = at
+    return found
+
+
+def _first(start: Optional[Start], log: OffsetRange, latest: bool) -> int:
+    if start is None:
+        return log.end if latest else log.log_start
+    if start.recreated:
+        return log.log_start
+    return log.end if start.upstream_offset < 0 else start.upstream_offset
+
+
+def refuse_new_remote_topics(known: RangePositions, partitions: Sequence[CopiedPartition]) -> None:
+    """Raise RefusedError for a remote topic that would lack what was copied of its source before."""
+    begun = {topic for topic, _ in known.sources}
+    before = {(pair.topic, pair.remote_topic) for pair in known.pairs}
+    for each in partitions:
+        if each.topic in begun and (each.topic, each.remote_topic) not in before:
+            raise RefusedError(
+                f"{each.remote_topic} is a new remote topic of {each.topic}, and would lack what was copied before",
+                "copy it by a file of its own, with another `name` and `state`, which begins at the start",
+            )
+
 
 ORDER = ("remote_topic", "remote_partition", "source_topic", "source_partition", "source_offset")
 NAMES_TOLD = 3

@@ -1,4 +1,4 @@
-"""Runs one Spark stage over changed rows: a `RowsPlan` and rows in, a `RowsReport` of each task out. One action."""
+"""Runs one Spark stage over changed rows: each task appends its rows with a `RowWriter` and returns a `RowsReport`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.rows.lane import LaneReport
 from mirror_lib.rows.writer import RowsPlan, RowsReport, RowWriter
 from mirror_lib.spark.errors import stage_error
-from mirror_lib.spark.shipped import Shipped, shipped
+from mirror_lib.spark.jobs import Shipped, shipped
 
 REPORT_DDL = "report string"
 

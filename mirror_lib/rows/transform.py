@@ -1,7 +1,4 @@
-"""What a flow makes of records: rows of Spark's Kafka source in, the rows to be written, each with its place, out.
-
-Nothing is read: a change that is written wrong is refused before, with its line.
-"""
+"""Builds the Spark SQL of a flow's change: Kafka source rows become rows to write, with place and origin."""
 
 from __future__ import annotations
 
@@ -15,13 +12,22 @@ from pyspark.sql import Column, DataFrame, SparkSession, utils
 from pyspark.sql import functions as F
 
 from mirror_lib.config.custom_classes import entry_point, said
+from mirror_lib.config.document import config_error, nearest
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import KEY, SOURCE, RecordChange
-from mirror_lib.config.refusals import config_error, nearest
 from mirror_lib.errors import ConfigError
-from mirror_lib.rows.catalyst import SelectItem, guarded, murmur2_column, plan_nodes, replaced, select_items
+from mirror_lib.rows.catalyst import (
+    SelectItem,
+    guarded,
+    has_functions_of_rows,
+    murmur2_column,
+    plan_nodes,
+    replaced,
+    select_items,
+    shape_fault,
+    why_not_repeatable,
+)
 from mirror_lib.rows.origin import Provenance, origin_sql
-from mirror_lib.rows.plan_shape import has_functions_of_rows, shape_fault, why_not_repeatable
 from mirror_lib.topics.plan import CopiedTopic
 
 

@@ -1,8 +1,4 @@
-"""Changed rows of one Spark task in, as Arrow comes; record batches on the remote logs and a `RowsReport` out.
-
-Order of effects, for each remote partition and whichever attempt it is: fence, read origins back, append what comes
-after, report. Killed in between, whoever comes next does the same.
-"""
+"""Writes the changed rows of one Spark task, as Arrow batches, to remote logs and returns a `RowsReport`."""
 
 from __future__ import annotations
 
@@ -16,11 +12,10 @@ import pyarrow as pa
 from mirror_lib.errors import FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, Future, LogClient, Network, name_of
-from mirror_lib.kafka.fencing import fence, idempotent_producer
-from mirror_lib.kafka.offsets_of_log import log_ends
+from mirror_lib.kafka.fencing import AnswerLost, HeldLane, fence, idempotent_producer, refresh
+from mirror_lib.kafka.fetcher import log_ends
 from mirror_lib.kafka.producer import Appender
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.kafka.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS
 from mirror_lib.rows.columns import SOURCE, Stretch, stretches

@@ -1,4 +1,4 @@
-"""What Spark raised in; whether Spark itself lives, and what became of the flow that asked it, out."""
+"""Explains Spark's exceptions: whether the Spark application itself has ended, and which error the flow has."""
 
 from __future__ import annotations
 

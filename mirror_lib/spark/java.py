@@ -1,7 +1,7 @@
-"""What Java is given where this process starts Spark's driver: connectors, kept classes, options.
+"""Configures the JVM of a driver that this process starts: connector packages, class archives, options.
 
-`python -m mirror_lib.spark.java VERSION` prints the connectors' packages for a Spark version, for `spark-submit.sh`,
-which gives a submitted job the same.
+`python -m mirror_lib.spark.java VERSION` prints the connector packages for a Spark version; `spark-submit.sh` gives
+them to a submitted job.
 """
 
 from __future__ import annotations

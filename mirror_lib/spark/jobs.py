@@ -1,11 +1,21 @@
-"""Names for Spark's jobs in its UI, its event log and its History Server: `A->B: copy, cycle 7`."""
+"""What every Spark job of the mirror uses: its name in Spark's UI, values for its tasks, and small DataFrames.
+
+`shipped` makes a driver-side value available to the tasks of one job. Spark turns a pickled function of more than 1 MB
+into a broadcast whose file stays on the driver's disk until the driver ends, and a mirror runs many jobs; `shipped`
+removes its broadcast. `local_rows` makes a DataFrame from a few tuples inside the JVM; `createDataFrame` would start
+Python workers for them.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import pickle
 from contextlib import contextmanager
-from typing import Iterator
+from typing import Generic, Iterator, List, Protocol, Sequence, Tuple, TypeVar
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from mirror_lib.spark.errors import spark_ended
 
@@ -32,3 +42,62 @@ def named(spark: SparkSession, name: str, *, again: bool = True) -> Iterator[Non
         if spark_ended(name, spark) is None:
             for each, value in before:
                 context.setLocalProperty(each, value)  # type: ignore[arg-type]  # null removes it
+
+
+log = logging.getLogger(__name__)
+
+# What is smaller travels with the function, which costs less than a broadcast.
+SMALL_BYTES = 900 * 1024
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Shipped(Protocol[T_co]):
+    """To be referred to by the function."""
+
+    @property
+    def value(self) -> T_co:
+        """The value, in the driver and in a worker."""
+
+
+class _Along(Generic[T]):
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+@contextmanager
+def shipped(spark: SparkSession, value: T) -> Iterator[Shipped[T]]:
+    """What the jobs that are run inside may refer to; nothing of it is left behind."""
+    if len(pickle.dumps(value)) <= SMALL_BYTES:
+        yield _Along(value)
+        return
+    held = spark.sparkContext.broadcast(value)
+    try:
+        yield held
+    finally:
+        try:
+            held.destroy()
+        except Exception as error:  # Spark has ended, and takes its files along; what it was asked for says so
+            log.debug("a broadcast was not deleted: %s", error)
+
+
+# So many rows to one text: a plan with texts of many megabytes is slow to print and to optimise.
+ROWS_TO_A_TEXT = 50_000
+
+
+def local_rows(
+    spark: SparkSession, columns: Sequence[Tuple[str, str]], rows: Sequence[Tuple[object, ...]]
+) -> DataFrame:
+    """`rows` under `columns` (name, Spark SQL type: numbers, booleans, strings). A value of another type fails late."""
+    row_type = ", ".join(f"{name}: {type_name}" for name, type_name in columns)
+    texts = [_text(columns, rows[first : first + ROWS_TO_A_TEXT]) for first in range(0, len(rows), ROWS_TO_A_TEXT)]
+    parsed = F.from_json(F.col("text"), f"array<struct<{row_type}>>", {"mode": "FAILFAST"})
+    given = F.array(*(F.lit(text) for text in texts or ["[]"]))
+    arrays = spark.range(0, 1, 1, 1).select(F.explode(given).alias("text")).select(parsed.alias("rows"))
+    return arrays.selectExpr("inline(rows)")  # PySpark 3.3 has no function of that name
+
+
+def _text(columns: Sequence[Tuple[str, str]], rows: Sequence[Tuple[object, ...]]) -> str:
+    names: List[str] = [name for name, _ in columns]
+    return json.dumps([dict(zip(names, row)) for row in rows])

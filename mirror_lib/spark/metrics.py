@@ -1,6 +1,6 @@
-"""The progress of flows as gauges of Spark's own metrics system, for every sink that Spark has, such as Prometheus.
+"""Publishes a flow's metrics as gauges of Spark's metrics system, for every sink that Spark has, such as Prometheus.
 
-A flow copies past Spark's rows, so the numbers of its streaming query (`numInputRows`, `inputRate`) are 0.
+The batch engine copies outside Spark's rows, so `numInputRows` and `inputRate` of its streaming query are 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Spark session a command runs in: the one that spark-submit made, or a local one with the connectors it needs."""
+"""Provides the Spark session of a command: the one that spark-submit made, or a local one with its connectors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
 
-from mirror_lib.config.client_options import spark_kafka_options
-from mirror_lib.config.databricks import on_databricks
+from mirror_lib.config.client_options import on_databricks, spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError, cause_of
 from mirror_lib.spark.java import java_settings, require_java
@@ -33,7 +32,7 @@ PRINTED_SECRET = (
 SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Rows travel in plans (mirror_lib.spark.local_rows), and Spark writes each plan down for its UI.
+    # Rows travel in plans (mirror_lib.spark.jobs), and Spark writes each plan down for its UI.
     "spark.sql.maxPlanStringLength": "10000",
     "spark.sql.shuffle.partitions": "2",
     # Each read of rows has consumers of its own. Spark keeps them, and the last that each fetched, for the next read.

@@ -1,1 +1,1 @@
-"""Taking over from a stopped MirrorMaker: its positions and both logs in, the ledger's first rows out."""
+"""Takes over from a stopped MirrorMaker: its positions and both logs give the ledger's first rows."""

@@ -1,9 +1,4 @@
-"""One flow's take-over: what the other tool left and both clusters in, a decision for each partition and rows out.
-
-Order of effects: the run's row, the take-overs, the old tool's group where the flow commits to it, the ledger's rows in
-one commit, the run's end. Before the ledger's commit nothing is believed, so after a crash the take-over is simply made
-again; a group that was told by then stands behind what is proven to be there.
-"""
+"""Takes over one flow: reads MirrorMaker's state and both clusters, decides, writes the ledger's rows."""
 
 from __future__ import annotations
 
@@ -23,14 +18,11 @@ from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client, some
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
-from mirror_lib.ledger.tables import RunTable
-from mirror_lib.ledger.takeovers import TakeoverTable
-from mirror_lib.replication.starts import noted
-from mirror_lib.takeover.logs import KafkaPartitionLogs
-from mirror_lib.takeover.origin import Left, Origin, changed, read_left, refuse_live
-from mirror_lib.takeover.positions import SyncHistory
-from mirror_lib.takeover.report import PartitionTakeover
-from mirror_lib.takeover.verdicts import KNOWN, REFUSED, TAKE_OVER, Known, Verdict, decide, moved
+from mirror_lib.ledger.tables import RunTable, TakeoverTable
+from mirror_lib.replication.planner import noted
+from mirror_lib.takeover.origin import Left, Origin, SyncHistory, changed, read_left, refuse_live
+from mirror_lib.takeover.verdicts import KNOWN, REFUSED, TAKE_OVER, Known, PartitionTakeover, Verdict, decide, moved
+from mirror_lib.takeover.walk import KafkaPartitionLogs
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
 

@@ -1,20 +1,22 @@
-"""What is known of one partition that another tool copied in, where this product goes on and why, or why not, out.
+"""Decides for one partition where this product resumes and why, or why not, and formats the decisions.
 
 Pure but for the logs, which `PartitionLogs` reads as they are asked for.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.ledger.intervals import Run
-from mirror_lib.ledger.records import Position
-from mirror_lib.takeover.positions import KeptPosition, SyncHistory
+from mirror_lib.ledger.records import PartitionKey, Position
+from mirror_lib.takeover.origin import KeptPosition, SyncHistory
 from mirror_lib.takeover.walk import Proven, Restarts, Unproven, candidates
+from mirror_lib.text import aligned, counted
 
 TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
 # How much farther back each search for a place to begin looks than the one before.
@@ -278,3 +280,68 @@ def moved(verdict: Verdict, before: int, after: int) -> Verdict:
         action=REFUSED,
         reason=f"the remote log grew from {before} to {after} while it was compared: stop the other writer first",
     )
+
+
+_HEADER = ("TOPIC", "PARTITION", "KEPT", "TAIL", "DOUBLED", "GOES ON AT", "REMOTE TOPIC", "AT", "COMPARED", "VERDICT")
+
+
+@dataclass(frozen=True)
+class PartitionTakeover:
+    """One row: a partition, its kept position (the next upstream offset, `None`: not kept) and what was decided."""
+
+    key: PartitionKey
+    remote_topic: str
+    taken_from: str
+    kept_offset: Optional[int]
+    verdict: Verdict
+
+
+def refused(decided: Sequence[PartitionTakeover]) -> int:
+    """How many partitions cannot be taken over."""
+    return sum(each.verdict.action == REFUSED for each in decided)
+
+
+def takeover_lines(decided: Sequence[PartitionTakeover]) -> List[str]:
+    """A header and one line for each partition, the reason behind the word; then a closing sentence."""
+    if not decided:
+        return ["the flow copies no topic that is on the target"]
+    counts = Counter(each.verdict.action for each in decided)
+    listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    table = aligned([_HEADER, *(_cells(each) for each in decided)], right=(1, 2, 3, 4, 5, 7, 8))
+    return [*table, f"{counted(len(decided), 'partition')}: {listed}"]
+
+
+def _cells(each: PartitionTakeover) -> List[str]:
+    verdict, at = each.verdict, each.verdict.goes_on_at
+    taken = verdict.action == TAKE_OVER
+    numbers = [each.kept_offset, *((verdict.tail, verdict.doubled) if taken else (None, None))]
+    places = (at.upstream_offset, at.downstream_offset) if at else (None, None)
+    numbers += [*places, compared(verdict) if taken else None]
+    cells = ["-" if number is None else str(number) for number in numbers]
+    words = f"{verdict.action}: {verdict.reason}" if verdict.reason else verdict.action
+    return [each.key.source_topic, str(each.key.partition), *cells[:4], each.remote_topic, *cells[4:], words]
+
+
+def compared(verdict: Verdict) -> int:
+    """How many records of the remote log were compared with their source records and are in the ledger's map."""
+    return sum(run.record_count for run in verdict.runs)
+
+
+def takeover_json(each: PartitionTakeover) -> Dict[str, object]:
+    """One row as a JSON document, null where there is nothing to say."""
+    verdict, at = each.verdict, each.verdict.goes_on_at
+    return {
+        "topic": each.key.source_topic,
+        "partition": each.key.partition,
+        "remote_topic": each.remote_topic,
+        "taken_from": each.taken_from,
+        "kept_offset": each.kept_offset,
+        "upstream_offset": at and at.upstream_offset,
+        "downstream_offset": at and at.downstream_offset,
+        "tail_records": verdict.tail,
+        "doubled_records": verdict.doubled,
+        "compared_records": compared(verdict),
+        "older_records": verdict.older,
+        "verdict": verdict.action,
+        "reason": verdict.reason,
+    }

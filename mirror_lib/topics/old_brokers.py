@@ -1,6 +1,4 @@
-"""What becomes of a flow whose target has brokers from before Kafka 2.5. They give a new producer epoch to any driver
-that asks (KIP-360 came with 2.5), so of two drivers neither learns of the other.
-"""
+"""Decides how a flow runs on a target older than Kafka 2.5, whose brokers do not fence a second driver (KIP-360)."""
 
 from __future__ import annotations
 

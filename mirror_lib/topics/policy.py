@@ -1,6 +1,6 @@
-"""How topics are named across clusters: names in, names out. Pure, but for a class that the user brings.
+"""Names remote topics as MirrorMaker 2's replication policies do, and reads the source out of a name. Pure.
 
-Names follow MirrorMaker 2's replication policies (KIP-382, KIP-690, KIP-949, KIP-1074).
+A custom policy class of the user is called through the same face.
 """
 
 from __future__ import annotations

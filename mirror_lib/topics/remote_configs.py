@@ -1,7 +1,4 @@
-"""Source topics' configs in, remote topics' configs out, and what an existing remote topic would refuse. Pure.
-
-Two rules: what MM2 gives a new remote topic, and that a remote topic admits whatever its source ever admitted.
-"""
+"""Decides which configs a remote topic gets from its source topic, and which of them an existing topic would refuse."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Two clusters in, a TopicPlan out; then the plan carried out: remote topics created and grown, their ids read.
-
-Reading changes nothing. `apply_plan` comes before any record is written and may be repeated after a crash.
-"""
+"""Plans the topics of two clusters and carries the plan out: creates and grows remote topics and sets their configs."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ from mirror_lib.topics.plan import (
     missing_dead_letters,
     plan_topics,
     select_topics,
+    whole_or_not,
 )
 from mirror_lib.topics.policy import remote_topics
 from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS
-from mirror_lib.topics.shared_copies import whole_or_not
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The proof that remote logs equal their sources: both are read by ordinary consumers, on Spark."""
+"""Proves that remote logs equal their sources: both are read by ordinary consumers, on Spark."""

@@ -1,22 +1,143 @@
-"""Both logs against the ledger's map, on Spark. In: the range of each partition. Out: counts and first differences.
+"""Compares both logs with the ledger's map, on Spark: counts, first differences and their kinds.
 
-Why this proves equality: the map is one to one and in order (`PartitionMap`), every record of the source's range and of
+Why this proves equality: the map is one to one and in order (`merge_runs`), every record of the source's range and of
 the remote range must be in it, and both ends of every pair must hold the same record. So no record is lost, doubled,
-added, changed or out of order. The ledger is not trusted for it: a wrong row shows as a difference.
+added, changed or out of order. The ledger is not trusted: a wrong row shows as a difference. A first comparison by
+counts and sums (exclusive or) of hashes settles equal partitions with one row from each partition and task.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from itertools import chain
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from mirror_lib.spark.local_rows import local_rows
-from mirror_lib.verify.digests import DigestReader, Slice
-from mirror_lib.verify.ranges import CopiedRange
-from mirror_lib.verify.run_frame import run_frame
+from mirror_lib.ledger.intervals import RUN_BYTES
+from mirror_lib.ledger.run_rows import RunRows, run_rows
+from mirror_lib.spark.jobs import local_rows, shipped
+from mirror_lib.verify.digests import FIELDS, DigestReader, Slice
+from mirror_lib.verify.ranges import Bounds, CopiedRange
+from mirror_lib.verify.verdicts import Places, SeenRecord, classify
+
+
+@dataclass(frozen=True)
+class Facing:
+    """The offsets that face each other where a partition first differs; `None` where a side has nothing there."""
+
+    upstream: Optional[int]
+    downstream: Optional[int]
+
+
+def kinds(
+    source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange], firsts: Mapping[int, Facing]
+) -> Mapping[int, Tuple[str, str]]:
+    """Kind and detail of each difference, keyed like `firsts` by the range's index."""
+    if not firsts:
+        return {}
+    upstream = _seen(
+        source, [_one(n, ranges[n].topic, ranges[n], ranges[n].source, first.upstream) for n, first in firsts.items()]
+    )
+    downstream = _seen(
+        remote,
+        [_one(n, ranges[n].remote_topic, ranges[n], ranges[n].remote, first.downstream) for n, first in firsts.items()],
+    )
+    topics = {ranges[n].topic for n in firsts}
+    digests = {record.digest for records in (upstream, downstream) for record in records.values()}
+    places = _places(source, remote, [r for r in ranges if r.topic in topics], digests)
+    return {
+        n: classify(ranges[n].partition, upstream.get(n), downstream.get(n), places[ranges[n].topic]) for n in firsts
+    }
+
+
+def _one(slot: int, topic: str, copied: CopiedRange, log: Bounds, offset: Optional[int]) -> Slice:
+    """The one record at `offset`; nothing where it is beyond the log, for which Spark would wait in vain."""
+    first = log.log_end if offset is None else offset
+    return Slice(slot, topic, copied.partition, first, min(first + 1, log.log_end))
+
+
+def _seen(reader: DigestReader, slices: Sequence[Slice]) -> Mapping[int, SeenRecord]:
+    rows = reader.fields(slices).collect()
+    return {
+        row["slot"]: SeenRecord(
+            row["offset"], bytes(row["digest"]), {name: bytes(row[f"{name}_digest"]) for name in FIELDS}
+        )
+        for row in rows
+    }
+
+
+def _places(
+    source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange], digests: set[bytes]
+) -> Mapping[str, Mapping[bytes, Places]]:
+    upstream = _digest_counts(source, [_source_slice(n, r) for n, r in enumerate(ranges)], ranges, digests)
+    downstream = _digest_counts(
+        remote,
+        [Slice(n, r.remote_topic, r.partition, r.remote.read_from, r.remote.read_until) for n, r in enumerate(ranges)],
+        ranges,
+        digests,
+    )
+    topics = {copied.topic for copied in ranges}
+    return {
+        topic: {digest: Places(upstream[topic, digest], downstream[topic, digest]) for digest in digests}
+        for topic in topics
+    }
+
+
+def _source_slice(slot: int, copied: CopiedRange) -> Slice:
+    # Behind the ledger's end only where the remote log, too, goes on there.
+    goes_on = copied.remote.log_end > copied.remote.end
+    until = copied.source.log_end if goes_on else copied.source.read_until
+    return Slice(slot, copied.topic, copied.partition, copied.source.read_from, until)
+
+
+def _digest_counts(
+    reader: DigestReader, slices: List[Slice], ranges: Sequence[CopiedRange], digests: set[bytes]
+) -> Dict[Tuple[str, bytes], Dict[int, int]]:
+    wanted = reader.digests(slices).where(F.col("digest").isin([F.lit(digest) for digest in sorted(digests)]))
+    counts: Dict[Tuple[str, bytes], Dict[int, int]] = defaultdict(dict)
+    for row in wanted.groupBy("slot", "digest").count().collect():
+        copied = ranges[row["slot"]]
+        counts[copied.topic, bytes(row["digest"])][copied.partition] = row["count"]
+    return counts
+
+
+_RUN_COLUMNS = (("slot", "int"), ("upstream", "bigint"), ("downstream", "bigint"), ("count", "bigint"))
+_NUMBERS = ("upstream", "downstream", "count")
+# More of them come from a Python worker, which takes a tenth of a second to begin.
+RUNS_IN_A_PLAN = 5_000
+
+
+@dataclass(frozen=True)
+class RunFrame:
+    """`rows` (`slot, upstream, downstream, count`): `runs` of them, of `records` together."""
+
+    rows: DataFrame
+    runs: int
+    records: int
+
+
+@contextmanager
+def run_frame(spark: SparkSession, ranges: Sequence[CopiedRange]) -> Iterator[RunFrame]:
+    """The runs of `ranges`, whose indices are their slots. To be used inside; no file is left behind."""
+    given = [RunRows({"slot": slot}, _flat(copied)) for slot, copied in enumerate(ranges)]
+    runs = sum(len(each.flat) for each in given) // RUN_BYTES
+    records = sum(copied.runs.records for copied in ranges)
+    if runs <= RUNS_IN_A_PLAN:
+        rows = [(n, *run) for n, copied in enumerate(ranges) for run in copied.runs.runs_from(0)]
+        yield RunFrame(local_rows(spark, _RUN_COLUMNS, rows), runs, records)
+        return
+    with shipped(spark, given) as held:
+        yield RunFrame(run_rows(spark, _RUN_COLUMNS, _NUMBERS, held), runs, records)
+
+
+def _flat(copied: CopiedRange) -> bytes:
+    return array("q", chain.from_iterable(copied.runs.runs_from(0))).tobytes()
+
 
 # Runs are spelled out in pieces of so many records, which several tasks can share and which fit in memory.
 PIECE = 65_536
@@ -207,3 +328,73 @@ def compare_tails(
 def _tail_counts(row: Row) -> TailCounts:
     offset, upstream = row["first"] or (None, None)
     return TailCounts(row["records"], row["bytes"], row["differing"], offset, upstream)
+
+
+# A record finds its run among those that touch the same stretch of so many offsets.
+STRETCH = 4096
+# More runs than that are not held in memory by every executor, and by the driver on their way there.
+MOST_EVERYWHERE = 100_000
+_RUN_TERMS = ("slot as of_slot", "upstream as first", "upstream + count as end", "downstream - upstream as shift")
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One side of a partition: `stray` records have no place in the remote log by the ledger."""
+
+    records: int
+    bytes: int
+    stray: int
+    hashes: Tuple[int, int]
+
+
+NOTHING = Sum(0, 0, 0, (0, 0))
+
+
+def screen(
+    spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange]
+) -> Mapping[int, Counts]:
+    """Counts by index of the ranges in which every record of both logs is in the map and equals its pair.
+
+    The others may be equal too (compacted logs, a remote log that goes on) or not: they need `compare`. 128 bits of
+    differently seeded hashes stand for the records, so that two logs that differ pass with a chance of one in 10^38.
+    """
+    slots = dict(enumerate(ranges))
+    with run_frame(spark, ranges) as runs:
+        upstream = _sums(_placed(source.hashes(source_slices(slots)), runs))
+    downstream = _sums(remote.hashes(remote_slices(slots)).withColumn("place", F.col("offset")))
+    return {
+        slot: Counts(records=copied_sum.records, bytes=copied_sum.bytes)
+        for slot, one in slots.items()
+        for copied_sum in [upstream.get(slot, NOTHING)]
+        if _equal(one, copied_sum, downstream.get(slot, NOTHING))
+    }
+
+
+def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:
+    counted = copied.runs.records == upstream.records == downstream.records and not upstream.stray
+    return counted and upstream.hashes == downstream.hashes and copied.contradiction is None
+
+
+def _placed(records: DataFrame, runs: RunFrame) -> DataFrame:
+    """Add `place`: where the ledger says that the record lies in the remote log, or null."""
+    everywhere = runs.runs <= MOST_EVERYWHERE
+    # Short runs in long stretches: each record would be held against hundreds of them.
+    stretch = STRETCH if everywhere else min(STRETCH, -(-runs.records // runs.runs))
+    stretches = F.explode(F.expr(f"sequence(first div {stretch}L, (end - 1) div {stretch}L)"))
+    touched = runs.rows.selectExpr(*_RUN_TERMS).withColumn("stretch", stretches)
+    in_run = F.expr(f"slot = of_slot and offset div {stretch}L = stretch and offset >= first and offset < end")
+    # Spark takes rows that a worker makes for few, whatever their number, and would broadcast them by itself.
+    found = records.join(F.broadcast(touched) if everywhere else touched.hint("merge"), in_run, "left")
+    return found.withColumn("place", F.expr("offset + shift"))
+
+
+def _sums(records: DataFrame) -> Mapping[int, Sum]:
+    placed = records.groupBy("slot").agg(
+        F.expr("count(place)").alias("records"),
+        F.expr("coalesce(sum(bytes), 0)").alias("bytes"),
+        F.expr("count_if(place is null)").alias("stray"),
+        F.expr("coalesce(bit_xor(xxhash64(place, hash_1)), 0)").alias("sum_1"),
+        F.expr("coalesce(bit_xor(xxhash64(place, hash_2)), 0)").alias("sum_2"),
+    )
+    rows = placed.collect()
+    return {r["slot"]: Sum(r["records"], r["bytes"], r["stray"], (r["sum_1"], r["sum_2"])) for r in rows}

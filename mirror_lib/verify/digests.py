@@ -1,7 +1,4 @@
-"""Records as digests. In: ranges of partitions of one cluster. Out: a DataFrame row for each record, not its content.
-
-Read by Spark's own Kafka source and digested by SQL functions alone; nothing here knows how records were copied.
-"""
+"""Reads ranges of partitions of one cluster as digests: a DataFrame with a row for each record, without its content."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from mirror_lib.config.client_options import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.ledger.compaction import text_literal
 from mirror_lib.rows.origin import ORIGIN_HEADER
-from mirror_lib.spark.local_rows import local_rows
+from mirror_lib.spark.jobs import local_rows
 
 # Rows of Kafka's source to the rows that are digested instead, each with its position.
 Made = Callable[[DataFrame], DataFrame]

@@ -1,6 +1,7 @@
-"""Proof that remote logs equal their sources. In: a flow, its ledger, its copied topics. Out: a VerifyReport.
+"""Verifies one flow against its ledger and both clusters and returns a `VerifyReport`. Changes nothing.
 
-Changes nothing. Reads both clusters as any consumer does, through Spark's own Kafka source.
+Both clusters are read as any consumer reads them, through Spark's own Kafka source. Topics that were copied and are not
+in the plan any more are listed.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import logging
 from array import array
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Sized, Tuple
+from dataclasses import dataclass, replace
+from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Sized, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -19,20 +20,122 @@ from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.ledger.intervals import BEFORE, INSIDE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import PartitionKey, RangePositions, Stand
+from mirror_lib.ledger.records import LeftOut, PartitionKey, RangePositions, Stand
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
 from mirror_lib.rows.transform import check_change, expected, names_of
 from mirror_lib.spark.errors import memory_hint, spark_ended
-from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.verify.comparison import Counts, TailCounts, compare, compare_tails
+from mirror_lib.topics.filters import why_skipped
+from mirror_lib.topics.plan import CopiedTopic, TopicPlan
+from mirror_lib.topics.policy import remote_topics
+from mirror_lib.verify.comparison import Counts, Facing, TailCounts, compare, compare_tails, kinds, screen
 from mirror_lib.verify.digests import DigestReader, Made
-from mirror_lib.verify.first_differences import Facing, kinds
-from mirror_lib.verify.origin_comparison import OriginCounts, compare_origins
-from mirror_lib.verify.origins import Judging, OriginCopy, nothing_compared, origin_copy, verdicts
-from mirror_lib.verify.partition_verdict import EXAMINED, Finding, lost_at_the_head, partition_verdict
+from mirror_lib.verify.origins import (
+    Judging,
+    OriginCopy,
+    OriginCounts,
+    compare_origins,
+    nothing_compared,
+    origin_copy,
+    verdicts,
+)
 from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range
-from mirror_lib.verify.screen import screen
-from mirror_lib.verify.verdicts import DIFFERS, EQUAL, NOT_COMPARED, PartitionVerdict, TopicVerdict, VerifyReport
+from mirror_lib.verify.verdicts import (
+    DIFFERS,
+    EQUAL,
+    EXPIRED,
+    FOREIGN,
+    LEDGER,
+    LOST,
+    NOT_COMPARED,
+    Difference,
+    PartitionVerdict,
+    TopicVerdict,
+    VerifyReport,
+    by_the_rule,
+)
+
+# So many first differences are looked at closely; further partitions are reported without a kind.
+EXAMINED = 100
+# The ledger says where the flow began, and nobody why it did.
+OR_BEGUN_LATER = "it was lost, or the copy began behind it, by a start.position that is no longer in the file"
+# The source may hold the record that it was made of.
+NO_SUCH_RECORD = "the flow makes no such record of the source's"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found in a partition: `first` is where it first differs, `kind` the difference and a sentence on it."""
+
+    counts: Counts
+    tail: Optional[TailCounts] = None
+    first: Optional[Facing] = None
+    kind: Optional[Tuple[str, str]] = None
+
+
+def lost_at_the_head(counts: Counts) -> bool:
+    """Whether the source begins with records that were never copied. A remote log with records before the ledger's
+    first run was begun by someone else: nothing is known then."""
+    return counts.head_upstream > 0 and counts.head_downstream == 0
+
+
+def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict:
+    """The verdict on a partition that both clusters have."""
+    counts, tail = finding.counts, finding.tail
+    records = counts.records + (tail.records if tail else 0)
+    size = counts.bytes + (tail.bytes if tail else 0)
+    difference = _difference(copied, finding)
+    equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
+    verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
+    left = _left_uncompared(copied, counts, tail)
+    return PartitionVerdict(copied.partition, records, size, verdict, difference, left)
+
+
+def _surplus(copied: CopiedRange, finding: Finding) -> bool:
+    """Whether the remote log goes on, uncompared, where the source does not: somebody else wrote there, or an attempt
+    again."""
+    ended = copied.source.log_end <= copied.source.end
+    return ended and finding.counts.tail > 0 and finding.tail is None and not (copied.shared or copied.cut_behind)
+
+
+def _of_no_pair(copied: CopiedRange, counts: Counts) -> str:
+    """Of a partition of which no two records were compared: nothing is known of those that both logs hold all the same.
+    What others wrote into a shared topic, or what lay there before a take-over, is nothing that should be known."""
+    if copied.expired_upstream or copied.expired_downstream:
+        return EXPIRED
+    before = counts.head_upstream and counts.head_downstream
+    behind = counts.tail and copied.source.log_end > copied.source.end
+    return NOT_COMPARED if (before or behind) and not copied.shared else EQUAL
+
+
+def _difference(copied: CopiedRange, finding: Finding) -> Optional[Difference]:
+    if copied.contradiction:
+        return Difference(copied.partition, LEDGER, None, None, 0, copied.contradiction)
+    if finding.first is None:
+        return None
+    counts, tail = finding.counts, finding.tail
+    head = counts.head_upstream if lost_at_the_head(counts) else 0
+    places = counts.differing + head + (tail.differing if tail else 0)
+    kind, detail = finding.kind or (DIFFERS, f"not looked at closely: more than {EXAMINED} partitions differ")
+    detail = f"{detail}; {OR_BEGUN_LATER}" if head and kind == LOST else detail
+    if copied.changed:
+        kind, detail = by_the_rule(kind, NO_SUCH_RECORD if kind == FOREIGN else detail)
+    return Difference(copied.partition, kind, finding.first.upstream, finding.first.downstream, places, detail)
+
+
+def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Tuple[str, ...]:
+    behind = "compared by rank" if tail else "not compared"
+    head = 0 if lost_at_the_head(counts) else counts.head_upstream
+    said: Dict[str, int] = {
+        "{} copied records expired on the source and cannot be compared": copied.expired_upstream,
+        "{} copied records expired on the remote log and cannot be compared": copied.expired_downstream,
+        "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
+        "{} records lie on the source before the ledger's first row: not compared": head,
+        "{} records lie in the remote log before the ledger's first row: not compared": counts.head_downstream,
+        "what the remote log held when it was taken over was not all compared, and is not now": copied.older,
+        f"{{}} records lie in the remote log behind the ledger's last row: {behind}": counts.tail,
+    }
+    return tuple(sentence.format(count) for sentence, count in said.items() if count)
+
 
 log = logging.getLogger(__name__)
 
@@ -372,3 +475,74 @@ def _first(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> O
     if stray is not None and stray <= latest:
         return Facing(upstream if stray >= earliest else None, stray)
     return Facing(upstream, latest if place is not None and place.kind == INSIDE else None)
+
+
+GONE = "the topic was copied and is not seen on the source any more; if that is meant, leave it out by topics.exclude"
+FILTERED = "the topic was copied, and the flow leaves it out now: not compared"
+DELETED = "the topic was copied, and is on neither cluster any more: not compared"
+
+
+def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOut]) -> VerifyReport:
+    """`report` with what `on.error: skip` left out of each partition of the source. Verdicts stay as they are: what the
+    target refused is missing there, and what an expression failed on was not asked for."""
+
+    def told(topic: str, partition: PartitionVerdict) -> PartitionVerdict:
+        return replace(partition, left_out=left_out.get((topic, partition.partition)))
+
+    topics = (
+        replace(topic, partitions=tuple(told(topic.topic, partition) for partition in topic.partitions))
+        for topic in report.topics
+    )
+    return replace(report, topics=tuple(topics))
+
+
+@dataclass(frozen=True)
+class Unlisted:
+    """Topics with those of their partitions that were copied: `gone` ones are not on the source and the flow asks for
+    them, `filtered` ones it leaves out by now, `deleted` ones are on neither cluster."""
+
+    gone: Mapping[str, Sequence[int]]
+    filtered: Mapping[str, Sequence[int]]
+    deleted: Mapping[str, Sequence[int]]
+
+
+def unlisted(
+    flow: ReplicationFlow,
+    plan: TopicPlan,
+    copied: Iterable[TopicPartition],
+    present: Collection[str],
+    remote: Collection[str],
+) -> Unlisted:
+    """`copied` are the partitions of the source of which something is written down, read whenever; `present` are the
+    source's topics, read behind both: one that came since the plan was made is not gone. `remote` are the target's."""
+    listed = {each.source.name for each in plan.copied} | {each.name for each in plan.blocked}
+    skipped = {each.name for each in plan.skipped}
+    gone: Dict[str, List[int]] = {}
+    filtered: Dict[str, List[int]] = {}
+    deleted: Dict[str, List[int]] = {}
+    for name, number in sorted(set(copied)):
+        if name in listed:
+            continue
+        if name in skipped or why_skipped(name, flow) is not None:
+            filtered.setdefault(name, []).append(number)
+        elif name not in present:
+            missing = gone if any(each in remote for each in remote_topics(flow, name)) else deleted
+            missing.setdefault(name, []).append(number)
+    return Unlisted(gone, filtered, deleted)
+
+
+def with_unlisted(flow: ReplicationFlow, report: VerifyReport, found: Unlisted) -> VerifyReport:
+    """`report` with a verdict for each topic that is gone; where nothing was compared, for the other ones, too."""
+    gone = _not_compared(flow, found.gone, GONE)
+    if report.topics:
+        return replace(report, topics=(*report.topics, *gone))
+    others = (*_not_compared(flow, found.filtered, FILTERED), *_not_compared(flow, found.deleted, DELETED))
+    return replace(report, topics=(*gone, *others))
+
+
+def _not_compared(flow: ReplicationFlow, topics: Mapping[str, Sequence[int]], why: str) -> Tuple[TopicVerdict, ...]:
+    def of(numbers: Sequence[int]) -> Tuple[PartitionVerdict, ...]:
+        # A sentence on the topic is told once.
+        return tuple(PartitionVerdict(n, 0, 0, NOT_COMPARED, None, (why,) if n == numbers[0] else ()) for n in numbers)
+
+    return tuple(TopicVerdict(name, ", ".join(remote_topics(flow, name)), of(each)) for name, each in topics.items())

@@ -1,7 +1,4 @@
-"""What of a partition was copied and can be compared. In: the ledger's syncs, both logs' ends. Out: a CopiedRange.
-
-Pure: who asks the ledger and the clusters is `mirror_lib.verify.flow`.
-"""
+"""Decides what of a partition was copied and can be compared, from the ledger and both logs' ends. Pure."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""What a comparison says about a flow. In: the records at the first difference. Out: verdicts, lines, JSON. Pure."""
+"""Judges what a comparison found about a flow: verdicts, lines and JSON. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from mirror_lib.columns import aligned
 from mirror_lib.ledger.records import LeftOut
-from mirror_lib.text import grouped, size
+from mirror_lib.text import aligned, grouped, size
 
 EQUAL = "equal"
 DIFFERS = "differs"

@@ -17,13 +17,12 @@ from typing import Any, Dict, List, Sequence
 
 from confluent_kafka import Producer
 
-from mirror_lib.columns import aligned
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
-from mirror_lib.text import grouped
+from mirror_lib.text import aligned, grouped
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.demo import started

@@ -18,8 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
 from confluent_kafka import Consumer, Producer
 
-from mirror_lib.columns import aligned
-from mirror_lib.text import grouped
+from mirror_lib.text import aligned, grouped
 from tests.bench.engines import BROKER_JVM, MIRRORMAKER_JVM, launched
 from tests.bench.processes import SessionMeter
 from tests.lab.brokers import KafkaBroker, clusters, die_with_parent

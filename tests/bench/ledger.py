@@ -23,14 +23,12 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import broadcast
 
-from mirror_lib.columns import aligned
-from mirror_lib.ledger.compaction import LedgerCompaction
+from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, Position
-from mirror_lib.ledger.upkeep import Upkeep
 from mirror_lib.spark.java import JARS_DIR
 from mirror_lib.spark.session import open_session
-from mirror_lib.text import grouped
+from mirror_lib.text import aligned, grouped
 from tests.bench.aged_log import age
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 

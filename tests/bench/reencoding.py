@@ -13,11 +13,10 @@ from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from mirror_lib.columns import aligned
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.replication.encoder import Encoder, Outgoing
-from mirror_lib.text import grouped
+from mirror_lib.text import aligned, grouped
 from tests.lab.checkout import LabError
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, read_back, task_of, whole
 

@@ -24,7 +24,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from mirror_lib.columns import aligned
 from mirror_lib.config.loader import load
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.metrics import FlowMetrics
@@ -33,7 +32,7 @@ from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.totals import Totals
 from mirror_lib.spark.java import JARS_DIR
 from mirror_lib.spark.session import open_session
-from mirror_lib.text import grouped
+from mirror_lib.text import aligned, grouped
 from tests.bench.plot import Chart
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder

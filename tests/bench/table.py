@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import List, Sequence
 
-from mirror_lib.columns import aligned
-from mirror_lib.text import grouped, size
+from mirror_lib.text import aligned, grouped, size
 from tests.bench.cases import STEADY, WHOLE, Case
 from tests.bench.figures import Spread, ratios, spread
 from tests.bench.results import Results, Run

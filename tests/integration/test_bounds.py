@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.config.loader import load
-from mirror_lib.config.windows import Window
+from mirror_lib.config.values import Window
 from mirror_lib.copy_job import FlowOutcome, run_flows
 from mirror_lib.metrics import FlowMetrics
 from tests.integration.conftest import Ground

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Sequence, cast
 import pytest
 
 from mirror_lib.ledger.intervals import PartitionMap
-from mirror_lib.spark.local_rows import local_rows
+from mirror_lib.spark.jobs import local_rows
 from mirror_lib.verify.comparison import compare
 from mirror_lib.verify.digests import DigestReader, Slice
 from mirror_lib.verify.ranges import Bounds, CopiedRange

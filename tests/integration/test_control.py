@@ -15,8 +15,7 @@ from kafka.admin import ACLOperation, ResourceType
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.control.report import ControlReport
-from mirror_lib.control.service import ControlBeside
+from mirror_lib.control.service import ControlBeside, ControlReport
 from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
 from mirror_lib.control.topic_acls import AclChanges
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic
@@ -280,8 +279,7 @@ class GuardedFlow:
     def run(self, user: str) -> Dict[str, ControlReport]:
         """What `mirror run` does; each flow's last report."""
         from mirror_lib.copy_job import run_flows
-        from mirror_lib.ledger.tables import RunTable
-        from mirror_lib.ledger.topic_acls import TopicAclTable
+        from mirror_lib.ledger.tables import RunTable, TopicAclTable
 
         config, stop = self.config(user), threading.Event()
         reports: Dict[str, ControlReport] = {}

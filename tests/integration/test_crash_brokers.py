@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from mirror_lib.kafka.connection import LogClient, Network
-from mirror_lib.kafka.fetch_request import MAX_WAIT_MS
+from mirror_lib.kafka.fetcher import MAX_WAIT_MS
 from mirror_lib.replication.messages import NO_END
 from mirror_lib.replication.report_channel import Listener
 from tests.lab.brokers import KafkaBroker, clusters

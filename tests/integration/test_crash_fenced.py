@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, List, Sequence
 import pytest
 
 from mirror_lib.kafka import producer as append
-from mirror_lib.kafka.produce_request import ProduceRequest
+from mirror_lib.kafka.producer import ProduceRequest
 from mirror_lib.replication import lane
 from mirror_lib.replication.messages import TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy

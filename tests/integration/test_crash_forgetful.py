@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 # The broker looks for what it may forget this often, not every 10 minutes.
 LOOKS_OFTEN = {"producer.id.expiration.check.interval.ms": "200"}
 EARLY, LATE = 400, 200
-REFRESH, ROUND = "mirror_lib.kafka.refresh:refresh", "mirror_lib.kafka.refresh:_SideBySide.__call__"
+REFRESH, ROUND = "mirror_lib.kafka.fencing:refresh", "mirror_lib.kafka.fencing:_SideBySide.__call__"
 
 
 @pytest.fixture(scope="module")

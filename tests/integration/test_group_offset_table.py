@@ -17,12 +17,11 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
 from mirror_lib.ledger.group_offsets import GROUP_OFFSETS, GroupOffsetTable, MoveCompaction
-from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
-from mirror_lib.ledger.runs_in_parts import bigint_columns
-from mirror_lib.ledger.tables import RunTable
+from mirror_lib.ledger.runs_by_partition import bigint_columns
+from mirror_lib.ledger.tables import IncidentTable, RunTable
 from tests.lab.checkout import ROOT
 from tests.unit.offset_histories import Triple
 
@@ -298,8 +297,8 @@ def test_rows_of_a_large_partition_come_to_the_driver_in_parts_and_are_joined(
         asked.append(found.num_rows)
         return found
 
-    monkeypatch.setattr("mirror_lib.ledger.runs_in_parts.bigint_columns", seen)
-    monkeypatch.setattr("mirror_lib.ledger.runs_in_parts.ROWS_AT_ONCE", 1000)
+    monkeypatch.setattr("mirror_lib.ledger.runs_by_partition.bigint_columns", seen)
+    monkeypatch.setattr("mirror_lib.ledger.runs_by_partition.ROWS_AT_ONCE", 1000)
 
     found = table.triples(FLOW)
     assert found[KEY] == whole[KEY]

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
-from mirror_lib.groups.position_formats import TopicPosition, read_positions
-from mirror_lib.groups.position_output import render
+from mirror_lib.groups.position_formats import TopicPosition, read_positions, render
 from mirror_lib.groups.positions import translate_positions
 from tests.lab.brokers import JARS, KafkaBroker, java_command
 from tests.lab.checkout import ROOT

@@ -11,7 +11,7 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic
-from mirror_lib.kafka.timestamps import timestamps_at
+from mirror_lib.kafka.offsets import timestamps_at
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.readers import read_topic
 

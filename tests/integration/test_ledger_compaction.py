@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
-from mirror_lib.groups.ledger_stream import CHANGES, LedgerStream
+from mirror_lib.groups.job import CHANGES, LedgerStream
 from mirror_lib.ledger.compaction import Choice, LedgerCompaction, merged_ranges
 from mirror_lib.ledger.delta_table import KEPT_COMMITS, StateTable
 from mirror_lib.ledger.intervals import PartitionMap

@@ -12,9 +12,8 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.errors import FencedError
 from mirror_lib.kafka.connection import Future, LogClient, Network
-from mirror_lib.kafka.fencing import fence, init_producer
+from mirror_lib.kafka.fencing import AnswerLost, HeldLane, fence, init_producer, refresh
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.kafka.refresh import AnswerLost, HeldLane, refresh
 from mirror_lib.rows.writer import RowWriter
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow

@@ -11,17 +11,19 @@ from confluent_kafka import Producer
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import LogClient, Network
-from mirror_lib.kafka.fetch_request import (
+from mirror_lib.kafka.fetcher import (
     LAST_EPOCH,
     NO_EPOCH,
+    READ_UNCOMMITTED,
     SESSION_FROM_PARTITIONS,
     Asked,
+    Fetched,
     FetchSession,
     fetch_request,
+    fetched,
+    log_ends,
 )
-from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, fetched
 from mirror_lib.kafka.log_reader import GLANCE_BYTES, LogEntries, glances, log_entries
-from mirror_lib.kafka.offsets_of_log import log_ends
 from mirror_lib.replication.lane import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until

@@ -21,9 +21,8 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
 from mirror_lib.facts import CommittedOffset, NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.compacted_topic import InternalTopic
+from mirror_lib.kafka.compacted_topic import InternalTopic, whole_topic
 from mirror_lib.kafka.group_member import GroupMember
-from mirror_lib.kafka.whole_topic import whole_topic
 from mirror_lib.takeover.origin import parse_origin, read_left
 from tests.lab.guarded import GuardedBroker, client_settings, guarded_cluster, login_config
 from tests.lab.one_flow import until

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.kafka.connection import Disconnected
-from mirror_lib.kafka.offsets_of_log import log_ends
+from mirror_lib.kafka.fetcher import log_ends
 from mirror_lib.rows.lane import LaneTask
 from mirror_lib.rows.stage import append_rows
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport, RowWriter

@@ -9,7 +9,7 @@ from typing import Callable, Dict, List, Optional, Sequence
 import pytest
 
 from mirror_lib.config.loader import load
-from mirror_lib.config.offset_choice import until
+from mirror_lib.config.values import until
 from mirror_lib.copy_job import FlowOutcome, run_flows
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab, values

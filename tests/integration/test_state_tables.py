@@ -20,20 +20,16 @@ from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.config.databricks import RUNTIME
+from mirror_lib.config.client_options import RUNTIME
 from mirror_lib.errors import RefusedError, StateError
 from mirror_lib.facts import PREFIXED, AclBinding
-from mirror_lib.ledger import folders
-from mirror_lib.ledger.delta_table import own_session
-from mirror_lib.ledger.folders import drop_folder
-from mirror_lib.ledger.incidents import IncidentTable
+from mirror_lib.ledger import delta_table as folders
+from mirror_lib.ledger.delta_table import drop_folder, own_session, why_not_writable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position
-from mirror_lib.ledger.tables import RunTable
-from mirror_lib.ledger.topic_acls import TopicAclTable
-from mirror_lib.ledger.writable import why_not_writable
-from mirror_lib.replication import signs
+from mirror_lib.ledger.tables import IncidentTable, RunTable, TopicAclTable
+from mirror_lib.replication import journal as signs
 from tests.lab.one_flow import until
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")

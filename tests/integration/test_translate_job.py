@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from mirror_lib.groups import ledger_stream
-from mirror_lib.groups.ledger_stream import LedgerStream
-from mirror_lib.groups.query import start_once
+from mirror_lib.groups import job as ledger_stream
+from mirror_lib.groups.job import LedgerStream, start_once
 from mirror_lib.groups.translator import FlowTranslation
 from mirror_lib.ledger.compaction import LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
@@ -145,7 +144,7 @@ def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
         reads.append(flow)
         return triples(table, flow)
 
-    monkeypatch.setattr("mirror_lib.groups.query.MOST_ROWS", len(partitions) - 1)
+    monkeypatch.setattr("mirror_lib.groups.job.MOST_ROWS", len(partitions) - 1)
     monkeypatch.setattr(FlowTranslation, "add_rows", seen_rows)
     monkeypatch.setattr(OffsetSyncTable, "triples", seen_read)
 
@@ -415,7 +414,7 @@ def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
 def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab: JobLab) -> None:
     from mirror_lib.copy_job import FlowOutcome, run_flows
     from mirror_lib.errors import RefusedError
-    from mirror_lib.groups.beside import TranslationBeside
+    from mirror_lib.groups.job import TranslationBeside
 
     lab.copy()
     config = lab.loaded("1 second")

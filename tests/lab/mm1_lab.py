@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ContextManager, Dict, List, Optional, Sequence
 
 from mirror_lib.commands.mm1 import add, mm1_config
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.config.values import OffsetChoice
 from tests.lab.brokers import KafkaBroker
 from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import read_topic

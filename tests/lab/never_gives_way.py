@@ -1,4 +1,4 @@
-"""The negative control of `mirror_lib.replication.stall`: the job with a tail that keeps the slots that it once had."""
+"""The negative control of `mirror_lib.replication.tail`: the job with a tail that keeps the slots that it once had."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.takeover.flow import FlowTakeover
 from mirror_lib.takeover.origin import parse_origin
-from mirror_lib.takeover.report import PartitionTakeover
+from mirror_lib.takeover.verdicts import PartitionTakeover
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import NOON
 from tests.lab.group_lab import GroupLab

@@ -14,7 +14,7 @@ from tests.mutation.mutants import KILLED, SURVIVED, chosen, mutants_of, outcome
 # By module, the test files that have to notice its faults. A module that is renamed is renamed here too.
 MODULES: Dict[str, Tuple[str, ...]] = {
     "mirror_lib/replication/reconcile.py": ("tests/unit/test_reconcile.py", "tests/unit/test_recovery.py"),
-    "mirror_lib/replication/planner.py": ("tests/unit/test_ranges.py", "tests/unit/test_behind.py"),
+    "mirror_lib/replication/planner.py": ("tests/unit/test_ranges.py", "tests/unit/test_behind.py", "tests/unit/test_starts.py"),
     "mirror_lib/kafka/record_batch.py": ("tests/unit/test_batch.py",),
     "mirror_lib/kafka/reencoder.py": ("tests/unit/test_reencode.py",),
     "mirror_lib/ledger/intervals.py": ("tests/unit/test_partition_map.py",),

@@ -10,8 +10,8 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.ledger.records import RangePositions, Stand, TopicPair
 from mirror_lib.replication.copied_topics import CopiedPartition
-from mirror_lib.replication.starts import Start
-from mirror_lib.rows.beginnings import beginnings, refuse_new_remote_topics
+from mirror_lib.replication.planner import Start
+from mirror_lib.rows.placed import beginnings, refuse_new_remote_topics
 
 ZERO, ONE, TWO = ("orders", 0), ("orders", 1), ("orders", 2)
 # Partition 0 was copied up to offset 50.

@@ -273,7 +273,7 @@ def test_reports_go_to_the_file_and_as_lines_to_standard_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mirror_lib.commands.output import json_to, watcher
-    from mirror_lib.control.report import ControlReport, control_json, control_line
+    from mirror_lib.control.service import ControlReport, control_json, control_line
 
     file = tmp_path / "out.json"
     with json_to(str(file)):

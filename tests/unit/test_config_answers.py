@@ -9,8 +9,8 @@ import pytest
 
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import TopicConfigs
-from mirror_lib.kafka import topics
-from mirror_lib.kafka.topics import OK, UNKNOWN_TOPIC, ClusterTopics
+from mirror_lib.kafka import admin as topics
+from mirror_lib.kafka.admin import OK, UNKNOWN_TOPIC, ClusterTopics
 
 CONFIGS: TopicConfigs = {}
 

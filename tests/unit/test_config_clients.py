@@ -11,9 +11,8 @@ from kafka import KafkaAdminClient
 from kafka.net.manager import KafkaConnectionManager
 
 from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options
-from mirror_lib.config.jaas import KerberosLogin
 from mirror_lib.config.loader import load
-from mirror_lib.config.security import Store, TlsSettings
+from mirror_lib.config.security import KerberosLogin, Store, TlsSettings
 from mirror_lib.errors import ConfigError
 from tests.lab.checkout import ROOT
 

@@ -8,9 +8,9 @@ from typing import Any, Dict
 
 import pytest
 
-from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.yaml_writer import convert
 from mirror_lib.errors import ConfigError
 
 PACKAGE = "org.apache.kafka.connect.mirror."

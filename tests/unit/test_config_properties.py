@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-from mirror_lib.config.properties import read_properties
+from mirror_lib.config.document import read_properties
 
 CORPUS = rb"""# comment
 ! other

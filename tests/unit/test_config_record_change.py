@@ -7,10 +7,10 @@ from typing import List, Optional, Tuple
 
 import pytest
 
-from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import KEEP, REFUSE, ReplicationFlow
 from mirror_lib.config.record_change import KEY, SOURCE, RecordChange
+from mirror_lib.config.yaml_writer import convert
 from mirror_lib.errors import ConfigError
 
 BASE = """\

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Dict, Set
 
+from mirror_lib.config.keys import unused
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP
-from mirror_lib.config.unused_keys import unused
 from tools.docs.settings import page
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"

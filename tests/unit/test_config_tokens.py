@@ -10,10 +10,9 @@ from typing import Any, Dict, List
 import pytest
 
 from mirror_lib.config.client_options import clear_text_risk, kafka_python_options, spark_kafka_options
-from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load
-from mirror_lib.config.security import Store
-from mirror_lib.config.tokens import MskLogin, OauthLogin
+from mirror_lib.config.security import MskLogin, OauthLogin, Store
+from mirror_lib.config.yaml_writer import convert
 from mirror_lib.errors import ConfigError
 from mirror_lib.spark.session import refuse_logins
 from tests.lab.checkout import ROOT

@@ -12,13 +12,20 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
-from mirror_lib.control.report import ControlReport, control_json, control_line
-from mirror_lib.control.service import RETRY_SECONDS, Duty, LastClusters, pause_after
+from mirror_lib.control.service import (
+    RETRY_SECONDS,
+    ControlReport,
+    Duty,
+    LastClusters,
+    control_json,
+    control_line,
+    pause_after,
+)
 from mirror_lib.control.sync import Synced, sync_topic_configs
 from mirror_lib.errors import ClusterError, ConfigError, RefusedError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.ledger.records import MirrorRun
-from mirror_lib.topics.selection import why_skipped
+from mirror_lib.topics.filters import why_skipped
 
 YAML = """\
 clusters:

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.cli import main
-from mirror_lib.config.convert import convert
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.config.offset_choice import START_POSITION
 from mirror_lib.config.settings import BY_NAME, SETTINGS, TOP, Setting
+from mirror_lib.config.values import START_POSITION
+from mirror_lib.config.yaml_writer import convert
 from tests.lab.checkout import ROOT
 from tests.lab.examples import CONNECTORS, MM2_EXAMPLES, filled_in
 from tests.unit.test_config_connectors import connector

@@ -11,7 +11,7 @@ from typing import Callable
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.windows import ALWAYS, WINDOWS, ZONE, Opening, opening
+from mirror_lib.config.values import ALWAYS, WINDOWS, ZONE, Opening, opening
 from mirror_lib.replication.copy_hours import CopyHours
 
 # 2026-11-22 is a Sunday.

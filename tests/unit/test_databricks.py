@@ -10,8 +10,7 @@ from typing import Any, List, Mapping
 import pytest
 
 from mirror_lib.commands.run import stop_on_signals
-from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options
-from mirror_lib.config.databricks import RUNTIME, SHADED, java_class
+from mirror_lib.config.client_options import RUNTIME, SHADED, java_class, kafka_python_options, spark_kafka_options
 from mirror_lib.errors import EXIT_OK, EXIT_USAGE, ConfigError
 from mirror_lib.spark.session import REMOTE, refuse_remote, refuse_without_jvm, running_session
 from mirror_lib.wheel_task import CommandFailedError, main

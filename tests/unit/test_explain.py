@@ -13,10 +13,8 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicDescription
-from mirror_lib.plan.explain import Explanation, explanation_json, explanation_lines
-from mirror_lib.plan.group import explain_group
-from mirror_lib.plan.groups import GroupFacts
-from mirror_lib.plan.topic import explain_topic
+from mirror_lib.plan.explain import Explanation, explain_group, explain_topic, explanation_json, explanation_lines
+from mirror_lib.plan.look import GroupFacts
 from mirror_lib.topics.plan import TopicFacts, plan_topics
 
 NAMES = ("orders", "A.orders", "B.orders", "C.B.orders", "x", "heartbeats", "B.heartbeats", "__consumer_offsets", ".x",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import List, Set
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.fetch_request import BRIEF_WAIT_MS, MAX_WAIT_MS, FetchTurns
+from mirror_lib.kafka.fetcher import BRIEF_WAIT_MS, MAX_WAIT_MS, FetchTurns
 
 ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)
 ALL = [ORDERS, PAYMENTS, REFUNDS]

@@ -10,8 +10,7 @@ import pytest
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.fetch_answer import KNOWS_NEAREST, FetchAnswer
 from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, PAUSE_SECONDS, READ_UNCOMMITTED, Fetched, Fetcher
-from mirror_lib.replication.gate import Gate
-from mirror_lib.replication.quotas import NO_RATES
+from mirror_lib.replication.quotas import NO_RATES, Gate
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of
 

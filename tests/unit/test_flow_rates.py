@@ -10,7 +10,7 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.sizes import SIZE, TOPIC_RATES, TopicRate
+from mirror_lib.config.values import SIZE, TOPIC_RATES, TopicRate
 from mirror_lib.plan.terms import terms
 from mirror_lib.replication.flow_rates import LOOK_SECONDS, FlowRates
 from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
@@ -181,7 +181,7 @@ def test_line_says_what_was_chosen(settings: Dict[str, Any], line: str) -> None:
 
 
 def test_line_says_the_windows_as_they_are_written() -> None:
-    from mirror_lib.config.windows import WINDOWS, ZONE
+    from mirror_lib.config.values import WINDOWS, ZONE
 
     windows, zone = WINDOWS.parse("mon-fri 22:00-6:00, Sat-Mon 0:00-24:00, wed 1:30-2:00"), ZONE.parse("+01:00")
     flow = replace(FLOW_AB, copy_window=windows, copy_window_timezone=zone)  # type: ignore[arg-type]

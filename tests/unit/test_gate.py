@@ -8,8 +8,7 @@ import pytest
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetcher import FETCH_BYTES, PARTITION_FETCH_BYTES
-from mirror_lib.replication.gate import Gate
-from mirror_lib.replication.quotas import FLOW, RateShare, TaskRates
+from mirror_lib.replication.quotas import FLOW, Gate, RateShare, TaskRates
 
 MB = 1_000_000
 ORDERS: List[TopicPartition] = [("orders", number) for number in range(4)]

@@ -13,7 +13,7 @@ from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetFetchResponse
 
 from mirror_lib.facts import CommittedOffset
-from mirror_lib.kafka.group_answers import (
+from mirror_lib.kafka.groups import (
     Failure,
     classic_group,
     committed,

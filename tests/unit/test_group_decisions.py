@@ -9,8 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
-from mirror_lib.groups.ahead import PositionsAhead
-from mirror_lib.groups.decisions import UNTOLD, Decision, Known, decide
+from mirror_lib.groups.decisions import UNTOLD, Decision, Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.report import PlannedMove, plan_json, plan_lines, summary, would
 from mirror_lib.groups.survey import Pair, Survey

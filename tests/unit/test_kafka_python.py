@@ -23,7 +23,7 @@ from kafka.protocol.parser import KafkaProtocol
 import mirror_lib
 from mirror_lib.kafka import wire
 from mirror_lib.kafka.group_member import Turns
-from mirror_lib.kafka.tokens import TokenSource
+from mirror_lib.kafka.security import TokenSource
 from mirror_lib.kafka.wire import (
     BrokerConnection,
     BrokerConnections,

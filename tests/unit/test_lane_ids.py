@@ -8,7 +8,7 @@ import pytest
 
 from mirror_lib.errors import FencedError
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.replication.lane_ids import LaneIds
+from mirror_lib.replication.flow import LaneIds
 from mirror_lib.replication.messages import LANES, TaskPlan, TaskReport, lane_of
 from tests.unit.logs import task_of
 

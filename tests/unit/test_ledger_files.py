@@ -8,9 +8,8 @@ from typing import Any, List, Optional, Sequence, Tuple
 import pytest
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError, StateError
-from mirror_lib.ledger.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, chosen
+from mirror_lib.ledger.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, Upkeep, chosen, files_to_merge
 from mirror_lib.ledger.delta_table import dispensable, table_properties
-from mirror_lib.ledger.upkeep import Upkeep, files_to_merge
 
 
 def files(*rows: int) -> List[TableFile]:
@@ -93,7 +92,7 @@ class Table:
 
 def levels(caplog: pytest.LogCaptureFixture, table: Table, commits: int) -> List[str]:
     upkeep = Upkeep("A->B", table)
-    with caplog.at_level(logging.INFO, "mirror_lib.ledger.upkeep"):
+    with caplog.at_level(logging.INFO, "mirror_lib.ledger.compaction"):
         for _ in range(commits):
             upkeep.committed()
             upkeep.wait(10)

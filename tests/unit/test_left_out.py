@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mirror_lib.ledger.records import LeftOut
-from mirror_lib.verify.unlisted import with_left_out
+from mirror_lib.verify.flow import with_left_out
 from mirror_lib.verify.verdicts import EQUAL, PartitionVerdict, TopicVerdict, VerifyReport, report_json, report_lines
 
 REPORT = VerifyReport(

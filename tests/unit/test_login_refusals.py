@@ -7,7 +7,7 @@ import ssl
 import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
-from mirror_lib.kafka.login_refusals import refusal
+from mirror_lib.kafka.security import refusal
 from mirror_lib.kafka.wire import BulkTlsTransport
 
 

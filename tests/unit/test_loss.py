@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.kafka.visible import Entry, entries
+from mirror_lib.kafka.log_reader import Entry, entries
 from mirror_lib.ledger.records import Position
-from mirror_lib.replication.log_records import Records
-from mirror_lib.replication.loss import Settled, settle
+from mirror_lib.replication.reconcile import Records, Settled, settle
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker
 from tests.unit.test_reconcile import Interrupted, from_offset, interrupted, numbered
 

@@ -11,14 +11,13 @@ import pytest
 
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
-from mirror_lib.config.mm1_options import IGNORED, OPTIONS
-from mirror_lib.config.mm1_reader import topic_pattern
+from mirror_lib.config.mm1_reader import IGNORED, OPTIONS, topic_pattern
 from mirror_lib.config.model import REFUSE, MirrorConfig
-from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.kafka.group_member import chosen_member
-from mirror_lib.replication.starts import Note, note_of, read_note
+from mirror_lib.replication.planner import Note, note_of, read_note
 from mirror_lib.topics.plan import select_topics
 from tests.lab.checkout import ROOT
 from tests.lab.mm1_lab import config_of

@@ -12,15 +12,14 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, ConfigError
 from mirror_lib.facts import CommittedOffset, NewTopic, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.groups.ahead import PositionsAhead
-from mirror_lib.groups.decisions import Known, decide
+from mirror_lib.groups.decisions import Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.survey import group_names, pairs_of, survey
 from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.policy import DefaultReplicationPolicy
-from mirror_lib.topics.selection import why_skipped
 
 
 def flow(source: str = "source", target: str = "target", **settings: Any) -> ReplicationFlow:

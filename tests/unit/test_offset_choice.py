@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.config.offset_choice import START_POSITION, OffsetChoice, until
+from mirror_lib.config.values import START_POSITION, OffsetChoice, until
 from mirror_lib.errors import ConfigError
 
 NEW_YEAR = 1_767_225_600_000

@@ -8,9 +8,9 @@ from typing import Dict, List, Sequence, Set
 
 import pytest
 
-from mirror_lib.config.client_properties import CLIENT_PROPERTIES
+from mirror_lib.config.keys import CLIENT_PROPERTIES
 from mirror_lib.config.loader import load
-from mirror_lib.config.mm1_options import OPTIONS
+from mirror_lib.config.mm1_reader import OPTIONS
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import ConfigError
 from tools.docs.mm2_keys import SECTIONS

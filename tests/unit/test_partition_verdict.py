@@ -8,9 +8,8 @@ from typing import Tuple
 import pytest
 
 from mirror_lib.ledger.intervals import NO_RUNS
-from mirror_lib.verify.comparison import Counts, TailCounts
-from mirror_lib.verify.first_differences import Facing
-from mirror_lib.verify.partition_verdict import Finding, partition_verdict
+from mirror_lib.verify.comparison import Counts, Facing, TailCounts
+from mirror_lib.verify.flow import Finding, partition_verdict
 from mirror_lib.verify.ranges import Bounds, CopiedRange
 from mirror_lib.verify.verdicts import DIFFERS, EQUAL, EXPIRED, NOT_COMPARED, PartitionVerdict
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.groups.ahead import PositionsAhead
-from mirror_lib.groups.decisions import Decision, Known
+from mirror_lib.groups.decisions import Decision, Known, PositionsAhead
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.ranges import FlowRanges, decide_back, decide_there, feeds_of, place_back, place_there
 from mirror_lib.groups.survey import Survey

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
-from mirror_lib.topics.filters import PatternFilter, subscribe_pattern
+from mirror_lib.topics.filters import PatternFilter, copied_back, name_fault, subscribe_pattern, why_skipped
 from mirror_lib.topics.policy import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
@@ -15,7 +15,6 @@ from mirror_lib.topics.policy import (
     offset_syncs_topics,
     policy_for,
 )
-from mirror_lib.topics.selection import copied_back, name_fault, why_skipped
 
 
 def flow(source: str = "A", target: str = "B", **settings: Any) -> ReplicationFlow:

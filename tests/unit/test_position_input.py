@@ -17,10 +17,12 @@ from mirror_lib.groups.position_formats import (
     TABLE,
     PositionInput,
     TopicPosition,
+    TranslatedPosition,
     one_position,
     read_positions,
+    render,
+    unchanged,
 )
-from mirror_lib.groups.position_output import TranslatedPosition, render, unchanged
 
 OFFSETS_FILE = """v1
 {"batchWatermarkMs":0,"batchTimestampMs":1732192000000,"conf":{"spark.sql.shuffle.partitions":"2"}}

@@ -7,14 +7,13 @@ from typing import Dict, Mapping, Optional, Sequence, cast
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.offset_choice import OffsetChoice
+from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.journal import BatchRef, Journal
-from mirror_lib.replication.planner import Range
+from mirror_lib.replication.planner import Range, SourceCluster
 from mirror_lib.replication.positions import Positions
-from mirror_lib.replication.starts import SourceCluster
 
 ORDERS = CopiedPartition("orders", "A.orders", 0, "source-1", "remote-1", 1_000_000)
 KEY, STOOD = ORDERS.key, Position(200, 50)

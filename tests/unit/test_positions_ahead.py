@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.facts import CommittedOffset
-from mirror_lib.groups.ahead import REMEMBERED, PositionsAhead
+from mirror_lib.groups.decisions import REMEMBERED, PositionsAhead
 
 OF = ("billing", "orders", 0)
 

@@ -18,13 +18,17 @@ from mirror_lib.facts import (
     TopicDescription,
     TopicPartition,
 )
-from mirror_lib.plan.document import preview_json
-from mirror_lib.plan.engine import engine_note
-from mirror_lib.plan.groups import GroupFacts, plan_groups
-from mirror_lib.plan.internal_topics import plan_internal_topics
-from mirror_lib.plan.look import FlowPreview, matchless, preview
-from mirror_lib.plan.render import changes, preview_lines
-from mirror_lib.topics.selection import matchless_words
+from mirror_lib.plan.look import (
+    FlowPreview,
+    GroupFacts,
+    engine_note,
+    matchless,
+    plan_groups,
+    plan_internal_topics,
+    preview,
+)
+from mirror_lib.plan.render import changes, preview_json, preview_lines
+from mirror_lib.topics.filters import matchless_words
 
 OFFSET = CommittedOffset(5)
 

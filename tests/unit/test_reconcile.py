@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.errors import RefusedError
+from mirror_lib.kafka.log_reader import Entry, entries
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.kafka.visible import Entry, entries
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.encoder import Encoder
-from mirror_lib.replication.log_records import Records
+from mirror_lib.replication.reconcile import Records
 from mirror_lib.replication.recovery import reconcile
 from tests.unit.logs import (
     CONTROL,

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.kafka.record_batch import HEADER_SIZE
+from mirror_lib.kafka.record_batch import HEADER_SIZE, SMALL
 from mirror_lib.kafka.reencoder import build_batches, cut
-from mirror_lib.kafka.varint import SMALL
 from mirror_lib.rows.columns import REMOTE, Stretch, columns_of, stretches
 from mirror_lib.rows.origin import Provenance
 from mirror_lib.rows.transform import needless, remote_names

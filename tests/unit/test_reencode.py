@@ -13,7 +13,18 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from kafka.record.util import encode_varint as kafkas_varint
 
 from mirror_lib.errors import BatchError
-from mirror_lib.kafka.record_batch import Record, checked_payload, new_batch, read_header, rehead, split_batches
+from mirror_lib.kafka.record_batch import (
+    SMALL,
+    SMALL_VARINTS,
+    Record,
+    checked_payload,
+    decode_varint,
+    encode_varint,
+    new_batch,
+    read_header,
+    rehead,
+    split_batches,
+)
 from mirror_lib.kafka.reencoder import (
     RECORD_OVERHEAD,
     RecordTooLarge,
@@ -23,7 +34,6 @@ from mirror_lib.kafka.reencoder import (
     read_records,
     same_records,
 )
-from mirror_lib.kafka.varint import SMALL, SMALL_VARINTS, decode_varint, encode_varint
 
 from .logs import LOG_APPEND_TIME, Rec, batch_of, whole
 from .test_batch import Header, Row, rows_of, with_field

@@ -8,7 +8,7 @@ from typing import Dict, List, Optional
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
-from mirror_lib.groups.rollback import REFUSED, Undo, plan_undo, undo_json, undo_lines
+from mirror_lib.groups.moves import REFUSED, Undo, plan_undo, undo_json, undo_lines
 from mirror_lib.ledger.records import GroupOffset
 
 ORDERS = ("A.orders", 0)

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from mirror_lib.errors import FencedError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected
-from mirror_lib.kafka.log_reader import LostTail
+from mirror_lib.kafka.log_reader import Entry, LostTail, entries
 from mirror_lib.kafka.producer import Acknowledgement
 from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, read_header
 from mirror_lib.kafka.reencoder import read_records
-from mirror_lib.kafka.visible import Entry, entries
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
 from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of

@@ -9,10 +9,10 @@ from typing import Any, Dict, Optional
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.sizes import TopicRate
+from mirror_lib.config.values import TopicRate
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.quotas import FLOW
-from mirror_lib.rows.pace import BATCH_SECONDS, FEWEST_OFFSETS, GROWTH, LARGEST_RECORD, MOST_OFFSETS, RESIZE, RowPace
+from mirror_lib.rows.mirror import BATCH_SECONDS, FEWEST_OFFSETS, GROWTH, LARGEST_RECORD, MOST_OFFSETS, RESIZE, RowPace
 
 RATE = 1024 * 1024
 ORDERS, AUDIT = "orders", "audit"
@@ -144,7 +144,7 @@ def test_query_with_a_small_bound_goes_on_where_it_does_not_come_to_it() -> None
 
 def test_what_was_read_is_paid_for_before_the_next_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     paced = Paced(max_bytes_per_second=RATE)
-    monkeypatch.setattr("mirror_lib.rows.pace.time", SimpleNamespace(sleep=paced.sleep))
+    monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=paced.sleep))
     paced.batch(1000, {FLOW: int(4 * RATE)})
     paced.pace.wait(threading.Event())
     assert paced.slept == pytest.approx(4.0, abs=1e-3)
@@ -155,7 +155,7 @@ def test_what_was_read_is_paid_for_before_the_next_micro_batch(monkeypatch: pyte
 
 def test_topic_in_debt_holds_the_flow_back_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     paced = Paced(max_bytes_per_second=10 * RATE, max_bytes_per_second_topics=(TopicRate("audit.*", RATE),))
-    monkeypatch.setattr("mirror_lib.rows.pace.time", SimpleNamespace(sleep=paced.sleep))
+    monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=paced.sleep))
     assert paced.offsets(AUDIT, ORDERS) > 0
     paced.batch(1000, {FLOW: int(3 * RATE), 0: int(3 * RATE)})
     paced.pace.wait(threading.Event())
@@ -171,14 +171,14 @@ def test_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         paced.sleep(seconds)
         stop.set()
 
-    monkeypatch.setattr("mirror_lib.rows.pace.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=sleep))
     paced.pace.wait(stop)
     assert 0 < paced.slept <= 0.5
 
 
 def test_flow_without_rates_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     paced = Paced()
-    monkeypatch.setattr("mirror_lib.rows.pace.time", SimpleNamespace(sleep=paced.sleep))
+    monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=paced.sleep))
     paced.batch(1_000_000)
     paced.pace.wait(threading.Event())
     assert paced.slept == 0.0 and paced.pace.word(1.0) is None

@@ -14,8 +14,7 @@ from kafka.errors import KafkaError
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchResponse
 
-from mirror_lib.kafka.fetch_request import fetch_request
-from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, fetch_request
 from mirror_lib.kafka.wire import BrokerConnection, BrokerLoop, BulkTransport, Throttle
 
 VERSION = 10

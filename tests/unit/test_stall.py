@@ -10,7 +10,7 @@ import pytest
 from mirror_lib.errors import EXIT_OK, StalledError
 from mirror_lib.metrics import FlowMetrics, is_news, status_line
 from mirror_lib.replication.report_channel import PORTS, Listener
-from mirror_lib.replication.stall import (
+from mirror_lib.replication.tail import (
     GIVE_WAY_SECONDS,
     SMALLER_SECONDS,
     STALL_SECONDS,

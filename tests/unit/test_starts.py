@@ -8,15 +8,13 @@ from typing import List, Mapping, Sequence, Set
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.offset_choice import OffsetChoice, until
+from mirror_lib.config.values import OffsetChoice, until
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.copied_topics import CopiedPartition
-from mirror_lib.replication.planner import Range
-from mirror_lib.replication.positions import Bounds
-from mirror_lib.replication.source_progress import SourceProgress
-from mirror_lib.replication.starts import BEHIND_REMOTE_LOG, Note, Start, Starts, note_of
+from mirror_lib.replication.planner import BEHIND_REMOTE_LOG, Note, Range, Start, Starts, note_of
+from mirror_lib.replication.positions import Bounds, SourceProgress
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)
 MORE = replace(ORDERS, partition=1)

@@ -14,22 +14,36 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.groups.mm2_format import PointSync, encode_offset_sync
+from mirror_lib.kafka.log_reader import entries
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.kafka.reencoder import read_records
-from mirror_lib.kafka.visible import entries
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import PartitionKey, Position
-from mirror_lib.replication.log_records import Records
-from mirror_lib.takeover.origin import Origin, offset_syncs_places, parse_origin
-from mirror_lib.takeover.positions import (
+from mirror_lib.replication.reconcile import Records
+from mirror_lib.takeover.origin import (
     KeptPosition,
+    Origin,
     SyncHistory,
     connect_positions,
     group_positions,
+    offset_syncs_places,
+    parse_origin,
     sync_histories,
 )
-from mirror_lib.takeover.report import PartitionTakeover, takeover_json, takeover_lines
-from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, moved, told_anchors
+from mirror_lib.takeover.verdicts import (
+    KNOWN,
+    NOTHING,
+    REFUSED,
+    TAKE_OVER,
+    Known,
+    PartitionTakeover,
+    Verdict,
+    decide,
+    moved,
+    takeover_json,
+    takeover_lines,
+    told_anchors,
+)
 from mirror_lib.takeover.walk import Proven, Restarts, Unproven, is_copy, walk
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 

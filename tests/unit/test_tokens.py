@@ -13,12 +13,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from kafka.net.sasl import get_sasl_mechanism
 
-from mirror_lib.config.security import Store, TlsSettings
-from mirror_lib.config.tokens import MskLogin, OauthLogin
+from mirror_lib.config.security import MskLogin, OauthLogin, Store, TlsSettings
 from mirror_lib.errors import ConfigError
-from mirror_lib.kafka.login_refusals import refusal
-from mirror_lib.kafka.security import ready_options
-from mirror_lib.kafka.tokens import AGAIN_SECONDS, Token, TokenRefused, TokenSource, TokenUnavailable
+from mirror_lib.kafka.security import (
+    AGAIN_SECONDS,
+    Token,
+    TokenRefused,
+    TokenSource,
+    TokenUnavailable,
+    ready_options,
+    refusal,
+)
 from tests.lab.ports import free_ports
 from tests.lab.token_server import SECRET, Issuer, issuer
 

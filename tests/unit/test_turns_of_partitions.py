@@ -11,8 +11,7 @@ from kafka.future import Future
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_answer import FetchAnswer, PartAnswer, TopicAnswer
 from mirror_lib.kafka.fetcher import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher, Grant
-from mirror_lib.kafka.produce_request import Batch
-from mirror_lib.kafka.producer import IN_FLIGHT, Appender
+from mirror_lib.kafka.producer import IN_FLIGHT, Appender, Batch
 from tests.unit.logs import Rec, batch_of
 
 

@@ -7,7 +7,7 @@ from typing import Sequence
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import TopicDescription
 from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicPlan
-from mirror_lib.verify.unlisted import DELETED, FILTERED, GONE, Unlisted, unlisted, with_unlisted
+from mirror_lib.verify.flow import DELETED, FILTERED, GONE, Unlisted, unlisted, with_unlisted
 from mirror_lib.verify.verdicts import EQUAL, NOT_COMPARED, PartitionVerdict, TopicVerdict, VerifyReport
 
 FLOW = ReplicationFlow(

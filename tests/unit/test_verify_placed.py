@@ -10,8 +10,17 @@ import pytest
 from mirror_lib.facts import OffsetRange, TopicDescription
 from mirror_lib.ledger.records import RangePositions, Stand
 from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.verify.origin_comparison import ChangedRecord, OriginCounts, SlotFacts, Told
-from mirror_lib.verify.origins import Judging, OriginCopy, nothing_compared, origin_copy, verdicts
+from mirror_lib.verify.origins import (
+    ChangedRecord,
+    Judging,
+    OriginCopy,
+    OriginCounts,
+    SlotFacts,
+    Told,
+    nothing_compared,
+    origin_copy,
+    verdicts,
+)
 
 ORDERS = CopiedTopic(TopicDescription("orders", "id-of-the-topic", 2), "there", "remote id", 2, keyed_over=3)
 KNOWN = RangePositions(

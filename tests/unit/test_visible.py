@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.kafka.fetcher import Fetched
-from mirror_lib.kafka.visible import entries
+from mirror_lib.kafka.log_reader import entries
 from tests.unit.logs import TRANSACTIONAL, LogBatch, Rec, batch_of, fetched, marker
 
 

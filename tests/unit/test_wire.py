@@ -17,7 +17,7 @@ from kafka.protocol.producer import ProduceRequest as KafkasProduceRequest
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_answer import BY_TOPIC_ID, KNOWS_LOG_START, KNOWS_NEAREST, KNOWS_SESSIONS, read_answer
-from mirror_lib.kafka.produce_request import ProduceRequest
+from mirror_lib.kafka.producer import ProduceRequest
 from mirror_lib.kafka.wire import BEGINNING_BYTES, BrokerLoop, BulkTransport, FrameProtocol
 
 DATA = b"r" * 300

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Iterable, List, Mapping, Tuple
 
-from mirror_lib.config.mm1_options import CLIENT_KEYS, OPTIONS, RENAMED, Option
+from mirror_lib.config.keys import Unused, unused
+from mirror_lib.config.mm1_reader import CLIENT_KEYS, OPTIONS, RENAMED, Option
 from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES
-from mirror_lib.config.unused_keys import Unused, unused
 from tools.docs import mm2_tests
 from tools.docs.mm2_keys import CLIENTS, SECTIONS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Iterable, List
 
+from mirror_lib.config.keys import UNUSED
 from mirror_lib.config.settings import DIFFERS, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP, Setting
-from mirror_lib.config.unused_keys import UNUSED
 
 _HEAD = """# Settings
 

@@ -11,14 +11,19 @@ import pytest
 from tests.lab.checkout import ROOT
 from tests.mutation.mutants import KILLED, SURVIVED, chosen, mutants_of, outcome
 
+
+def _tests(*names: str) -> Tuple[str, ...]:
+    return tuple(f"tests/unit/test_{name}.py" for name in names)
+
+
 # By module, the test files that have to notice its faults. A module that is renamed is renamed here too.
 MODULES: Dict[str, Tuple[str, ...]] = {
-    "mirror_lib/replication/reconcile.py": ("tests/unit/test_reconcile.py", "tests/unit/test_recovery.py"),
-    "mirror_lib/replication/planner.py": ("tests/unit/test_ranges.py", "tests/unit/test_behind.py", "tests/unit/test_starts.py"),
-    "mirror_lib/kafka/record_batch.py": ("tests/unit/test_batch.py",),
-    "mirror_lib/kafka/reencoder.py": ("tests/unit/test_reencode.py",),
-    "mirror_lib/ledger/intervals.py": ("tests/unit/test_partition_map.py",),
-    "mirror_lib/topics/plan.py": ("tests/unit/test_plan.py", "tests/unit/test_custom_classes.py"),
+    "mirror_lib/replication/reconcile.py": _tests("reconcile", "recovery", "loss"),
+    "mirror_lib/replication/planner.py": _tests("ranges", "behind", "starts"),
+    "mirror_lib/kafka/record_batch.py": _tests("batch"),
+    "mirror_lib/kafka/reencoder.py": _tests("reencode", "legacy"),
+    "mirror_lib/ledger/intervals.py": _tests("partition_map", "partition_map_cut", "sync_runs"),
+    "mirror_lib/topics/plan.py": _tests("plan", "custom_classes"),
 }
 SEED = int(os.environ.get("MUTATION_SEED", "7"))
 EACH = int(os.environ.get("MUTATION_EACH", "8"))

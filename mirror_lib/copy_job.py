@@ -21,7 +21,7 @@ from mirror_lib.ledger.delta_table import drop_folder
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.tables import same_clusters
 from mirror_lib.replication.copy_hours import CopyHours
-from mirror_lib.replication.flow import FlowMirror, Watcher
+from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.query import start_query, start_rows_query
@@ -30,7 +30,7 @@ from mirror_lib.replication.tail import PASS_SECONDS, TAIL_TRIGGER, CommitWatch,
 from mirror_lib.replication.totals import TopicTotal, Totals
 from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_the_other_way, row_mirror
-from mirror_lib.rows.mirror import Given, Reading, RowMirror
+from mirror_lib.rows.mirror import Reading, RowMirror
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end, unforeseen
 from mirror_lib.text import counted
@@ -219,11 +219,23 @@ class FlowRun(FlowLife):
     def _mirror_of(
         self, flow: ReplicationFlow, journal: Journal, source: KafkaCluster, target: KafkaCluster
     ) -> Union[FlowMirror, RowMirror]:
-        config, common = self._config, (self._commits.show, self._hours, self._totals, self._until, self._group)
+        context = FlowContext(
+            config=self._config,
+            flow=flow,
+            spark=self._spark,
+            journal=journal,
+            source=source,
+            target=target,
+            watcher=self._commits.show,
+            stop=self._hours,
+            totals=self._totals,
+            until=self._until,
+            group=self._group,
+        )
         if flow.change is not None:
-            return row_mirror(Given(config, flow, self._spark, journal, source, target, *common))
-        refuse_the_other_way(config, flow, journal, source, target, self._spark)
-        return FlowMirror(config, flow, journal, source, target, *common)
+            return row_mirror(context)
+        refuse_the_other_way(context)
+        return FlowMirror(context)
 
     def _warn_of_names(self, source: KafkaCluster) -> None:
         """Tell what matches no topic now: a run that goes on has no end soon at which it could be told."""

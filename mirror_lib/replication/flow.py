@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from pyspark.sql import SparkSession
@@ -44,6 +44,17 @@ from mirror_lib.replication.tail import (
 )
 from mirror_lib.replication.totals import Totals
 from mirror_lib.spark.jobs import named
+
+log = logging.getLogger(__name__)
+
+STUCK_PASSES = 3
+UNHEARD = (
+    "%s: not every task reached the driver at %s:%d within %.0f s. Tasks that do not copy for `batch.max.seconds` at a "
+    "time, and records wait in between. Open the way from the executors to that port (report.port), or give Spark more "
+    "task slots"
+)
+
+Watcher = Callable[[FlowMetrics], None]
 
 
 class IdTable(Protocol):
@@ -90,54 +101,50 @@ class LaneIds:
             self._known[lane] = self._known.get(lane, frozenset()) | {number}
 
 
-log = logging.getLogger(__name__)
+@dataclass(frozen=True)
+class FlowContext:
+    """What both engines need to run a flow in one driver process.
 
-STUCK_PASSES = 3
-UNHEARD = (
-    "%s: not every task reached the driver at %s:%d within %.0f s. Tasks that do not copy for `batch.max.seconds` at a "
-    "time, and records wait in between. Open the way from the executors to that port (report.port), or give Spark more "
-    "task slots"
-)
+    `watcher` is called with metrics after each cycle, and `totals` counts what is copied. `stop` ends a batch after the
+    cycle that runs. Nothing after `until` is copied. Progress is committed to `group` of the source.
+    """
 
-Watcher = Callable[[FlowMetrics], None]
+    config: MirrorConfig
+    flow: ReplicationFlow
+    spark: SparkSession
+    journal: Journal
+    source: SourceCluster
+    target: Cluster
+    watcher: Watcher
+    stop: Halt
+    totals: Totals
+    until: Optional[OffsetChoice] = None
+    group: Optional[SourceGroup] = None
 
 
 class FlowMirror:
-    """Copies a flow pass by pass. Not thread-safe: one caller at a time.
+    """Copies a flow cycle by cycle. Not thread-safe: one caller at a time.
 
-    `watcher` is called with a snapshot after each pass; `stop` ends a batch after the pass that runs; `totals` counts
-    what is copied; nothing beyond `until` is; `group` is told of progress. Reads the ledger and makes remote topics
-    ready when made; raises `ClusterError`, `StateError`.
+    Construction reads the ledger, and creates or grows remote topics; raises `ClusterError`, `StateError`.
     """
 
-    def __init__(
-        self,
-        config: MirrorConfig,
-        flow: ReplicationFlow,
-        journal: Journal,
-        source: SourceCluster,
-        target: Cluster,
-        watcher: Watcher,
-        stop: Halt,
-        totals: Totals,
-        until: Optional[OffsetChoice] = None,
-        group: Optional[SourceGroup] = None,
-    ) -> None:
+    def __init__(self, context: FlowContext) -> None:
+        config, flow = context.config, context.flow
         self.flow = flow
         # A tail waits for nothing.
         self._beside = False
-        self._totals = totals
+        self._totals = context.totals
         self._name = config.name
-        self._watcher = watcher
-        self._stop = stop
-        self._journal = journal
-        self._topics = TopicWatch(flow, config.flows, source, target)
+        self._watcher = context.watcher
+        self._stop = context.stop
+        self._journal = context.journal
+        self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()
-        self._positions = Positions(flow, source, target, journal, until)
+        self._positions = Positions(flow, context.source, context.target, context.journal, context.until)
         self._state = FlowState(flow, self._positions)
         self._reached = False
-        self._progress = SourceProgress(group)
-        self._ids = LaneIds(flow.name, journal if flow.shared_remote_topics else None)
+        self._progress = SourceProgress(context.group)
+        self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
         self._known_ends = KnownEnds()
         self._rates = FlowRates(flow)
         self._limit = TailLimit()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Collection, Iterable, List, Mapping, Optional
 
-from pyspark.sql import SparkSession
-
-from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import Cluster, TopicDescription
+from mirror_lib.facts import TopicDescription
 from mirror_lib.ledger.delta_table import names_flow
 from mirror_lib.ledger.records import PartitionKey, RangePositions, TopicPair
-from mirror_lib.replication.journal import Journal
+from mirror_lib.replication.flow import FlowContext
 from mirror_lib.rows.kept import KeptMirror
-from mirror_lib.rows.mirror import Given, RowMirror
+from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.placed import PlacedMirror
 from mirror_lib.topics.plan import select_topics
 from mirror_lib.topics.policy import remote_topics
@@ -65,28 +63,27 @@ def refuse_passes(flow: ReplicationFlow, has_passes: bool, ranges: RangePosition
         )
 
 
-def row_mirror(given: Given) -> RowMirror:
+def row_mirror(context: FlowContext) -> RowMirror:
     """The mirror of a flow that has looked at both clusters. Raises `RefusedError` where there can be none, or it would
     copy again what was copied."""
-    flow = given.flow
+    flow = context.flow
     reason = why_not_placed(flow)
     if reason is not None:
         raise RefusedError(f"{flow.name}: {reason}")
-    refuse_the_other_way(given.config, flow, given.journal, given.source, given.target, given.spark)
-    return PlacedMirror(given) if flow.places_anew else KeptMirror(given)
+    refuse_the_other_way(context)
+    return PlacedMirror(context) if flow.places_anew else KeptMirror(context)
 
 
-def refuse_the_other_way(
-    config: MirrorConfig, flow: ReplicationFlow, journal: Journal, source: Cluster, target: Cluster, spark: SparkSession
-) -> None:
+def refuse_the_other_way(context: FlowContext) -> None:
     """Raise `RefusedError` where a topic of the flow was copied with its partitions kept and would now be placed anew,
     or the other way round, or where an earlier release kept its progress elsewhere. Before anything is made ready: a
     remote topic that keys are spread over must not grow."""
+    config, flow, journal = context.config, context.flow, context.journal
     ranges = journal.range_positions()
-    refuse_passes(flow, names_flow(spark, config.state, "row_passes", flow.name), ranges)
+    refuse_passes(flow, names_flow(context.spark, config.state, "row_passes", flow.name), ranges)
     kept = journal.positions() if flow.places_anew else {}
     if kept or (ranges.pairs and not flow.places_anew):
-        refuse_other_way(flow, pairs_of(flow, config.flows, source.topics(), target.topics()), kept, ranges)
+        refuse_other_way(flow, pairs_of(flow, config.flows, context.source.topics(), context.target.topics()), kept, ranges)
 
 
 def why_not_placed(flow: ReplicationFlow) -> Optional[str]:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey, Position
 from mirror_lib.replication.copied_topics import looked_again
+from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.journal import BatchRef, position_row
 from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
 from mirror_lib.replication.planner import Range
@@ -17,17 +18,17 @@ from mirror_lib.replication.positions import Positions, SourceProgress
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
 from mirror_lib.replication.state import FlowState, end_if_lost, refusal_of, snapshot_of
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
-from mirror_lib.rows.mirror import Given, RowMirror
+from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.writer import RowsReport
 
 
 class KeptMirror(RowMirror):
     """See `RowMirror`."""
 
-    def __init__(self, given: Given) -> None:
-        super().__init__(given)
+    def __init__(self, context: FlowContext) -> None:
+        super().__init__(context)
         flow = self.flow
-        self._positions = Positions(flow, self._source, self._target, self._journal, given.until)
+        self._positions = Positions(flow, self._source, self._target, self._journal, context.until)
         self._progress = SourceProgress(self._group)
         self._state = FlowState(flow, self._positions)
         self._going: Dict[TopicPartition, Range] = {}

@@ -14,28 +14,25 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from mirror_lib.config.client_options import kafka_python_options
-from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
-from mirror_lib.facts import Cluster, TopicPartition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.replication.copied_topics import TopicWatch
 from mirror_lib.replication.copy_hours import Halt
-from mirror_lib.replication.flow import Watcher
+from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_rates import FlowRates
-from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport, nothing_copied
-from mirror_lib.replication.planner import SourceCluster
-from mirror_lib.replication.positions import Partitions, SourceGroup
+from mirror_lib.replication.positions import Partitions
 from mirror_lib.replication.quotas import FLOW, Fetching, RateShare, TaskRates
 from mirror_lib.replication.state import fence_holds
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
-from mirror_lib.replication.totals import Totals
 from mirror_lib.rows.lane import LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.stage import append_rows
@@ -181,44 +178,26 @@ class HeldLane:
         return self.sequence if fence_holds(now, self.fenced_at, self.confirmed_at) else None
 
 
-@dataclass(frozen=True)
-class Given:
-    """What a flow's mirror is given for one driver's life: nothing beyond `until` is copied, `stop` ends a micro-batch
-    behind the stage that runs, `watcher` is called behind each, `totals` counts, `group` is told of progress."""
-
-    config: MirrorConfig
-    flow: ReplicationFlow
-    spark: SparkSession
-    journal: Journal
-    source: SourceCluster
-    target: Cluster
-    watcher: Watcher
-    stop: Halt
-    totals: Totals
-    until: Optional[OffsetChoice] = None
-    group: Optional[SourceGroup] = None
-
-
 class RowMirror(ABC):
     """Not thread-safe: one caller at a time. Reads the ledger and makes remote topics ready when made; raises
     `ClusterError`, `StateError`, `ConfigError`, `RefusedError`."""
 
-    def __init__(self, given: Given) -> None:
-        flow, config = given.flow, given.config
+    def __init__(self, context: FlowContext) -> None:
+        flow, config = context.flow, context.config
         self.flow = flow
         self._name = config.name
         self._change = flow.change or RecordChange()
-        self._journal = given.journal
-        self._source, self._target = given.source, given.target
-        self._watcher = given.watcher
-        self._stop = given.stop
-        self._totals = given.totals
-        self._group = given.group
-        fault = placement_fault(given.spark, flow)
+        self._journal = context.journal
+        self._source, self._target = context.source, context.target
+        self._watcher = context.watcher
+        self._stop = context.stop
+        self._totals = context.totals
+        self._group = context.group
+        fault = placement_fault(context.spark, flow)
         if fault is not None:
             raise RefusedError(f"{flow.name}: {fault}", "place records by what is the same each time, as the key is")
         self._made = FlowChange(self._change)
-        self._topics = TopicWatch(flow, config.flows, given.source, given.target)
+        self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()
         self._rates = FlowRates(flow)
         self._pace = RowPace(flow, self._rates)

@@ -16,6 +16,7 @@ from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, RangePositions, Stand
 from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.planner import Start, Starts
@@ -23,7 +24,7 @@ from mirror_lib.replication.positions import Bounds, source_logs
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.state import of_unlisted
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
-from mirror_lib.rows.mirror import Given, RowMirror
+from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.writer import RowsReport
 
 
@@ -85,10 +86,10 @@ NAMES_TOLD = 3
 class PlacedMirror(RowMirror):
     """See `RowMirror`."""
 
-    def __init__(self, given: Given) -> None:
-        super().__init__(given)
+    def __init__(self, context: FlowContext) -> None:
+        super().__init__(context)
         self._starts = Starts(self.flow, self._source)
-        self._bounds = Bounds(given.until, self._source, self.flow.isolation_level)
+        self._bounds = Bounds(context.until, self._source, self.flow.isolation_level)
         self._ledger = self._journal.range_positions()
         # By id as well: what stands under another id of a name is of a topic that is gone.
         self._source_ids = {place: stand.topic_id for place, stand in self._ledger.sources.items()}

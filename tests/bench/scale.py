@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.loader import load
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.replication.flow import FlowMirror
+from mirror_lib.replication.flow import FlowContext, FlowMirror
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.totals import Totals
 from mirror_lib.spark.java import JARS_DIR
@@ -172,7 +172,7 @@ class Driver:
         ends = (self._passed, threading.Event(), self.totals)
         flow = whole.flows[0]
         journal = Journal(spark, whole.state, flow.name, uuid.uuid4().hex)
-        self.mirror = FlowMirror(whole, flow, journal, source, target, *ends)
+        self.mirror = FlowMirror(FlowContext(whole, flow, spark, journal, source, target, *ends))
         self.start_seconds = time.monotonic() - began
 
     def _passed(self, snapshot: FlowMetrics) -> None:

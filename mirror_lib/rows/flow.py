@@ -83,7 +83,8 @@ def refuse_the_other_way(context: FlowContext) -> None:
     refuse_passes(flow, names_flow(context.spark, config.state, "row_passes", flow.name), ranges)
     kept = journal.positions() if flow.places_anew else {}
     if kept or (ranges.pairs and not flow.places_anew):
-        refuse_other_way(flow, pairs_of(flow, config.flows, context.source.topics(), context.target.topics()), kept, ranges)
+        pairs = pairs_of(flow, config.flows, context.source.topics(), context.target.topics())
+        refuse_other_way(flow, pairs, kept, ranges)
 
 
 def why_not_placed(flow: ReplicationFlow) -> Optional[str]:

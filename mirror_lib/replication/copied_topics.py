@@ -158,7 +158,7 @@ def _limit(configs: TopicConfigs) -> int:
     return int(entry.value) if entry is not None and entry.value else KAFKA_DEFAULT_MAX_MESSAGE_BYTES
 
 
-def looked_again(flow: str, topics: TopicWatch, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
+def recheck_size_limits(flow: str, topics: TopicWatch, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
     """Look at the topics of which something was refused. `topics.partitions` may have other limits afterwards."""
     refused = {part.topic for report in reports for part in report.partitions if part.rejected_from is not None}
     before = topics.partitions

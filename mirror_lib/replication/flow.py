@@ -20,21 +20,21 @@ from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.replication.copied_topics import TopicWatch, looked_again
+from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_hours import Halt
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport
-from mirror_lib.replication.planner import KnownEnds, Range, SourceCluster
+from mirror_lib.replication.planner import Range, SourceCluster, SourceEndOffsets
 from mirror_lib.replication.positions import Partitions, Positions, SourceGroup, SourceProgress
-from mirror_lib.replication.report_channel import COMPLETE_SECONDS, Listener
+from mirror_lib.replication.report_channel import COMPLETE_SECONDS, ReportServer
 from mirror_lib.replication.stage import listening, most_slots, run_tasks, task_slots
 from mirror_lib.replication.state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
 from mirror_lib.replication.tail import (
     LEFT_OUT_SECONDS,
     BatchClock,
-    Beside,
     Every,
+    PeriodicTask,
     Tail,
     TailLimit,
     falls_behind,
@@ -145,12 +145,12 @@ class FlowMirror:
         self._reached = False
         self._progress = SourceProgress(context.group)
         self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
-        self._known_ends = KnownEnds()
+        self._known_ends = SourceEndOffsets()
         self._rates = FlowRates(flow)
         self._limit = TailLimit()
         self._warned = False
         self._cycles = 0
-        self._tail_now: Optional[Tuple[Listener, int]] = None
+        self._tail_now: Optional[Tuple[ReportServer, int]] = None
 
     def has_history(self) -> bool:
         """True if the ledger told of this flow."""
@@ -269,7 +269,7 @@ class FlowMirror:
         back: reconciling covers any distance.
         """
         began, todo = time.time(), tailed(ranges, self._state.stopped.parts, self._positions.ahead)
-        self._known_ends = KnownEnds(ranges)
+        self._known_ends = SourceEndOffsets(ranges)
         flow, commits = replace(self.flow, tasks_max=tasks), Every(clock.tail.commit_seconds)
         slots = task_slots(spark)
         until = time.monotonic() + LEFT_OUT_SECONDS if self._state.stopped.some_may_go_on() else math.inf
@@ -293,7 +293,7 @@ class FlowMirror:
             plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]
             self._tail_now = listener, len(plans)
             try:
-                with named(spark, self._job_name("tail")), Beside(
+                with named(spark, self._job_name("tail")), PeriodicTask(
                     turn, often, listener.end_all, clock.tail.pass_seconds, stalled
                 ):
                     told = run_tasks(spark, plans)
@@ -313,7 +313,7 @@ class FlowMirror:
         self._cycles += 1
         return f"{self.flow.name}: {what}, cycle {self._cycles}"
 
-    def _warn_of_reports(self, listener: Listener, tasks: int) -> None:
+    def _warn_of_reports(self, listener: ReportServer, tasks: int) -> None:
         if listener.unheard(tasks) and not self._warned:
             self._warned = True
             to = listener.address
@@ -346,7 +346,7 @@ class FlowMirror:
     def _learned(self, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
         self._ids.learn(reports)
         self._rates.learn(reports)
-        return looked_again(self.flow.name, self._topics, reports)
+        return recheck_size_limits(self.flow.name, self._topics, reports)
 
     def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, beside: bool = False) -> None:
         # Incidents first: a crash in between tells of one twice, and never moves past records without a word.

@@ -22,9 +22,9 @@ from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import OffsetSyncs
 from mirror_lib.replication.messages import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replication.partition import PartitionCopy, by_lane
-from mirror_lib.replication.quotas import Gate
+from mirror_lib.replication.quotas import FetchQuota
 from mirror_lib.replication.recovery import Recovery, stop_at_lost_tails
-from mirror_lib.replication.report_channel import Teller
+from mirror_lib.replication.report_channel import ReportClient
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Pump:
     `target` share one network.
     """
 
-    def __init__(self, plan: TaskPlan, source: LogClient, target: LogClient, gate: Gate) -> None:
+    def __init__(self, plan: TaskPlan, source: LogClient, target: LogClient, gate: FetchQuota) -> None:
         self._most_syncs = plan.most_syncs
         self._tailing = plan.report_to is not None
         self._target = target
@@ -112,8 +112,8 @@ class LaneCopier:
         self._done = 0
         self._pump: Optional[Pump] = None
         self._tailing = plan.report_to is not None
-        self._teller = Teller(plan.report_to)
-        self._gate = Gate(plan.rates, retried)
+        self._teller = ReportClient(plan.report_to)
+        self._gate = FetchQuota(plan.rates, retried)
 
     def run(self) -> TaskReport:
         """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away, unless the

@@ -134,7 +134,7 @@ def read_note(metadata: str) -> Optional[Note]:
     return Note(match.group(2), match.group(3), int(match.group(1))) if match else None
 
 
-class KnownEnds:
+class SourceEndOffsets:
     """Where the source's logs end, as they were last told: at first by the `ranges` of a batch. A partition on which
     nothing was reported since is as far behind as it was."""
 

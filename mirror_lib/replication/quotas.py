@@ -157,7 +157,7 @@ class TokenBucket:
 WORTH_ASKING_BYTES = 1024 * 1024
 NOTHING = Grant(0, {})
 
-class Gate:
+class FetchQuota:
     """One attempt's. A `retried` one begins without what had been saved up: the attempt before may have used it."""
 
     def __init__(self, rates: TaskRates, retried: bool = False, clock: Callable[[], float] = time.monotonic) -> None:

@@ -33,7 +33,7 @@ UNTOLD_REPORTS = 16
 PORTS = 16
 
 
-class Teller:
+class ReportClient:
     """A task's end. Without a driver to be reached `connected` is False, and the task ends early to report."""
 
     def __init__(self, to: Optional[ReportTo]) -> None:
@@ -103,7 +103,7 @@ class Teller:
         self.close()
 
 
-class Listener:
+class ReportServer:
     """The driver's end, for the tasks of one stage."""
 
     def __init__(self, bind_to: str, host: str, every: float, seconds: float, port: int = 0) -> None:
@@ -117,7 +117,7 @@ class Listener:
         self._came, self._complete_by = 0, time.monotonic() + COMPLETE_SECONDS
         threading.Thread(target=self._accept, name="reports", daemon=True).start()
 
-    def __enter__(self) -> Listener:
+    def __enter__(self) -> ReportServer:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.errors import ClusterError
 from mirror_lib.replication.lane import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport, from_text, to_text
-from mirror_lib.replication.report_channel import Listener
+from mirror_lib.replication.report_channel import ReportServer
 from mirror_lib.replication.tail import Tail
 from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.spark.errors import stage_error
@@ -22,12 +22,12 @@ REPORT = "report"
 MANY = 2**31 - 1
 
 
-def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> Listener:
+def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> ReportServer:
     """Where the tasks of a stage that tails can tell of their passes: a port of the driver. Raises `ClusterError`."""
     host = str(spark.conf.get("spark.driver.host"))
     bind_to = str(spark.conf.get("spark.driver.bindAddress", host))
     try:
-        return Listener(bind_to, host, tail.pass_seconds, tail.batch_seconds, port)
+        return ReportServer(bind_to, host, tail.pass_seconds, tail.batch_seconds, port)
     except OSError as error:
         # A name that is not resolved for a while, or too many open files: the next life may have better luck.
         hint = "see report.port, spark.driver.bindAddress and spark.driver.host"

@@ -104,7 +104,7 @@ class Every:
         return True
 
 
-class Beside:
+class PeriodicTask:
     """Calls `turn` about every `seconds` in a thread of its own while the block runs.
 
     `often` is called several times a second. What either raises ends the turns; `failed` is called then, and leaving
@@ -125,7 +125,7 @@ class Beside:
         self._error: Optional[BaseException] = None
         self._thread = threading.Thread(target=self._run, name="beside a stage", daemon=True)
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> PeriodicTask:
         self._thread.start()
         return self
 

@@ -116,7 +116,7 @@ class RowColumns:
 NO_ROWS = RowColumns(*(pa.array([], pa.int64()),) * 2, (pa.array([], BYTES),), pa.array([], pa.int64()))
 
 
-class Stretch(NamedTuple):
+class PartitionRows(NamedTuple):
     """Rows of one source partition that go to one remote partition, in order; `remote` is None where there are none, or
     the rows do not tell it. `failures`: upstream offsets of its rows that became no record, and why."""
 
@@ -126,7 +126,7 @@ class Stretch(NamedTuple):
     failures: Sequence[Tuple[int, str]] = ()
 
 
-def stretches(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> Iterator[Stretch]:
+def partition_rows(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> Iterator[PartitionRows]:
     """The rows of `CHANGED_DDL`, perhaps without REMOTE, those of each source and remote partition together and in the
     order that they came in; all that failed of a source partition comes with its first stretch.
 
@@ -144,13 +144,13 @@ def stretches(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> Iterato
     for part in _parts(rows, (*SOURCE, *REMOTE) if told else SOURCE):
         source = _place(part, SOURCE)
         remote = _place(part, REMOTE) if told else None
-        yield Stretch(source, remote, columns_of(part, provenance), bad.pop(source, ()))
+        yield PartitionRows(source, remote, columns_of(part, provenance), bad.pop(source, ()))
     for source, failures in bad.items():
-        yield Stretch(source, None, failures=failures)
+        yield PartitionRows(source, None, failures=failures)
 
 
 def columns_of(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> RowColumns:
-    """The rows of `CHANGED_DDL` of one source partition. ValueError as of `stretches`."""
+    """The rows of `CHANGED_DDL` of one source partition. ValueError as of `partition_rows`."""
     offsets, timestamps = rows.column("source_offset"), rows.column("timestamp")
     if offsets.null_count or timestamps.null_count:
         raise ValueError("a changed row has no offset or no timestamp")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey, Position
-from mirror_lib.replication.copied_topics import looked_again
+from mirror_lib.replication.copied_topics import recheck_size_limits
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.journal import BatchRef, position_row
 from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
@@ -139,7 +139,7 @@ class KeptMirror(RowMirror):
 
     def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
         partitions = self._partitions
-        reports = looked_again(self.flow.name, self._topics, self._reports(found, ranges, seconds))
+        reports = recheck_size_limits(self.flow.name, self._topics, self._reports(found, ranges, seconds))
         commit = self._state.apply(reports, partitions, reports)
         skipped = [each for report in found for each in report.incidents]
         # Incidents first: a crash in between tells of one twice, and never moves past records without a word.

@@ -18,7 +18,7 @@ from mirror_lib.kafka.producer import Appender
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS
-from mirror_lib.rows.columns import SOURCE, Stretch, stretches
+from mirror_lib.rows.columns import SOURCE, PartitionRows, partition_rows
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance
 
@@ -170,7 +170,7 @@ class RowWriter:
     def _append(self, batch: pa.RecordBatch) -> None:
         batch = _widened(batch, self._plan.only_topic)
         self._check_topics()
-        for stretch in stretches(batch, self._plan.provenance):
+        for stretch in partition_rows(batch, self._plan.provenance):
             self._take(stretch)
         self._pump(QUEUE_BYTES)
 
@@ -185,7 +185,7 @@ class RowWriter:
             self._pump(0)  # what was appended of the old topic counts
             raise Disconnected(f"{min(others)} was deleted and created again meanwhile")
 
-    def _take(self, stretch: Stretch) -> None:
+    def _take(self, stretch: PartitionRows) -> None:
         source, plan = stretch.source, self._plan
         begin, end = plan.read.get(source, (0, 0))
         told = [at for at, _ in stretch.failures]

@@ -16,7 +16,7 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.kafka.fetcher import MAX_WAIT_MS
 from mirror_lib.replication.messages import NO_END
-from mirror_lib.replication.report_channel import Listener
+from mirror_lib.replication.report_channel import ReportServer
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
@@ -69,7 +69,7 @@ def test_records_of_a_topic_that_was_created_anew_are_taken_for_the_next_ones_on
     (plan,) = task_plans(flow)
     source_id = flow.source_topic_id() if known else ""
     tasks = tuple(replace(task, end=NO_END, source_topic_id=source_id) for task in plan.tasks)
-    with Listener("127.0.0.1", "127.0.0.1", 0.3, 90.0) as listener:
+    with ReportServer("127.0.0.1", "127.0.0.1", 0.3, 90.0) as listener:
         lane = LaneProcess(replace(plan, tasks=tasks, report_to=listener.address), tmp_path)
         try:
             until(lambda: flow.copies() == 400)

@@ -14,7 +14,7 @@ import pytest
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.replication.lane import copy_lanes
 from mirror_lib.replication.messages import NO_END, TaskPlan, TaskReport
-from mirror_lib.replication.report_channel import Listener
+from mirror_lib.replication.report_channel import ReportServer
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint, Driver, driver
 from tests.lab.flow_lab import FlowLab, values
@@ -52,19 +52,19 @@ def small(
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Listener]:
-    with Listener("127.0.0.1", "127.0.0.1", PASS_SECONDS, 90.0) as listener:
+def listening() -> Iterator[ReportServer]:
+    with ReportServer("127.0.0.1", "127.0.0.1", PASS_SECONDS, 90.0) as listener:
         yield listener
 
 
-def tailing(flow: OneFlow, listener: Listener, exactly_once: bool = True) -> TaskPlan:
+def tailing(flow: OneFlow, listener: ReportServer, exactly_once: bool = True) -> TaskPlan:
     flow.create_remote_topic()
     (plan,) = task_plans(flow, exactly_once=exactly_once)
     tasks = tuple(replace(task, end=NO_END) for task in plan.tasks)
     return replace(plan, report_to=listener.address, tasks=tasks, max_seconds=20.0)
 
 
-def lane_that_tails(plan: TaskPlan, listener: Listener) -> contextlib.AbstractContextManager[List[TaskReport]]:
+def lane_that_tails(plan: TaskPlan, listener: ReportServer) -> contextlib.AbstractContextManager[List[TaskReport]]:
     """The lane goes on while the block does; its last report is there afterwards, behind those that it told."""
 
     def copy(stop: threading.Event) -> List[TaskReport]:

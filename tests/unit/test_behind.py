@@ -10,7 +10,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replication.messages import PartitionReport, nothing_copied
-from mirror_lib.replication.planner import KnownEnds, Range
+from mirror_lib.replication.planner import Range, SourceEndOffsets
 from mirror_lib.replication.state import snapshot_of
 
 DAY = 86_400.0
@@ -83,7 +83,7 @@ def test_partition_on_which_a_turn_brought_no_report_is_as_far_behind_as_it_was(
     def ahead(each: Range) -> Range:
         return replace(each, start=stands[each.key])
 
-    ends = KnownEnds([Range(archive, stands[archive], 60), Range(live, stands[live], 10)])
+    ends = SourceEndOffsets([Range(archive, stands[archive], 60), Range(live, stands[live], 10)])
     assert ends.left([], (), ahead) == {ARCHIVE: 50, LIVE: 0}
     stands[live] = Position(20, 20)
     assert ends.left([reported(20, 25)], (), ahead) == {ARCHIVE: 50, LIVE: 5}
@@ -104,6 +104,6 @@ def test_flow_that_places_records_anew_is_as_far_behind_as_the_partition_that_is
 
 def test_records_after_the_bound_of_a_partition_are_not_lag() -> None:
     live = PartitionKey("a", "b", *LIVE)
-    ends = KnownEnds([Range(live, Position(10, 10), 15, bound=30)])
+    ends = SourceEndOffsets([Range(live, Position(10, 10), 15, bound=30)])
     assert ends.left([reported(10, 25)], (), lambda each: each) == {LIVE: 15}
     assert ends.left([reported(10, 40)], (), lambda each: each) == {LIVE: 20}

@@ -13,7 +13,7 @@ from kafka.record.memory_records import MemoryRecords
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.kafka.record_batch import HEADER_SIZE, SMALL
 from mirror_lib.kafka.reencoder import build_batches, cut
-from mirror_lib.rows.columns import REMOTE, Stretch, columns_of, stretches
+from mirror_lib.rows.columns import REMOTE, PartitionRows, columns_of, partition_rows
 from mirror_lib.rows.origin import Provenance
 from mirror_lib.rows.transform import needless, remote_names
 from mirror_lib.rows.writer import _widened
@@ -58,7 +58,7 @@ def rows_of(
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 
 
-def read_back(stretch: Stretch) -> List[Tuple[int, Content]]:
+def read_back(stretch: PartitionRows) -> List[Tuple[int, Content]]:
     """What kafka-python finds in the batches, with the upstream offsets that were told for them."""
     found: List[Tuple[int, Content]] = []
     for built in build_batches(stretch.rows.records(), 0, 7, 1, 0, 1 << 20):
@@ -78,7 +78,7 @@ def test_every_record_is_read_back_as_it_was(
 ) -> None:
     edges, contents = [edge for edge, _ in given_rows], [content for _, content in given_rows]
     rows = rows_of(edges, contents, no_headers).slice(cut)  # a slice has offsets of its own in every buffer
-    found = {(*each.source, *(each.remote or ())): read_back(each) for each in stretches(rows, None)}
+    found = {(*each.source, *(each.remote or ())): read_back(each) for each in partition_rows(rows, None)}
     wanted: Dict[Tuple[str, int, str, int], List[Tuple[int, Content]]] = {}
     for offset, (edge, content) in list(enumerate(given_rows))[cut:]:
         wanted.setdefault(edge, []).append((offset, content))
@@ -133,7 +133,7 @@ def test_row_that_failed_and_has_no_place_becomes_no_record_and_its_reason_is_ke
     failure = pa.array([None, "not a number", None, "too long"], pa.string())
     places = pa.array(["x", None, "x", None], pa.string()), pa.array([0, None, 0, None], pa.int32())
     rows = with_columns(rows, remote_topic=places[0], remote_partition=places[1], failure=failure)
-    (found,) = stretches(rows, None)
+    (found,) = partition_rows(rows, None)
     assert [record.offset for record in found.rows.records()] == [0, 2]
     assert found.failures == [(1, "not a number"), (3, "too long")]
 
@@ -141,16 +141,16 @@ def test_row_that_failed_and_has_no_place_becomes_no_record_and_its_reason_is_ke
 def test_row_that_failed_is_a_record_where_the_dead_letter_topic_gives_it_a_place() -> None:
     failure = pa.array(["no number"] * 2, pa.string())
     rows = rows_of([("a", 0, "dead", 3)] * 2, [(1, None, b"%d" % n, ()) for n in range(2)])
-    (dead,) = stretches(with_columns(rows, failure=failure), None)
+    (dead,) = partition_rows(with_columns(rows, failure=failure), None)
     assert (dead.remote, dead.failures, [record.offset for record in dead.rows.records()]) == (("dead", 3), (), [0, 1])
     nowhere = {"remote_topic": pa.nulls(2, pa.string()), "remote_partition": pa.nulls(2, pa.int32())}
-    (told,) = stretches(with_columns(rows, failure=failure, **nowhere), None)
+    (told,) = partition_rows(with_columns(rows, failure=failure, **nowhere), None)
     assert (told.remote, len(told.rows), told.failures) == (None, 0, [(0, "no number"), (1, "no number")])
 
 
 def test_rows_that_go_on_in_another_partition_stay_in_order() -> None:
     edges = [("a", 0, "x", 0), ("a", 0, "x", 0), ("a", 1, "x", 0), ("b", 0, "x", 0)]
-    found = list(stretches(rows_of(edges, [(1, None, b"", ())] * 4), None))
+    found = list(partition_rows(rows_of(edges, [(1, None, b"", ())] * 4), None))
     assert [(each.source, len(each.rows)) for each in found] == [(("a", 0), 2), (("a", 1), 1), (("b", 0), 1)]
 
 
@@ -186,8 +186,8 @@ def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
     edges = [("a", number, "x", number) for number in (0, 0, 1)]
     rows = rows_of(edges, [(1, None, b"%d" % n, ()) for n in range(3)])
     few = without(rows, (*REMOTE, "source_topic", "failure"))
-    whole = list(stretches(rows, None))
-    told = list(stretches(_widened(few, "a"), None))
+    whole = list(partition_rows(rows, None))
+    told = list(partition_rows(_widened(few, "a"), None))
     assert [(each.source, each.remote, each.rows.records()) for each in told] == [
         (each.source, None, each.rows.records()) for each in whole
     ]
@@ -196,7 +196,7 @@ def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
 def test_row_that_failed_is_reported_where_rows_come_without_remote_partitions() -> None:
     rows = rows_of([("a", 0, "x", 0)] * 2, [(1, None, b"", ())] * 2)
     rows = with_columns(rows, failure=pa.array([None, "not a number"], pa.string()))
-    (found,) = stretches(without(rows, REMOTE), None)
+    (found,) = partition_rows(without(rows, REMOTE), None)
     assert (found.remote, found.failures, len(found.rows)) == (None, [(1, "not a number")], 1)
 
 
@@ -220,7 +220,7 @@ def test_origin_is_the_last_header_and_nothing_else_of_a_record_is_changed(
 ) -> None:
     edges, contents = [edge for edge, _ in given_rows], [content for _, content in given_rows]
     rows = rows_of(edges, contents, no_headers).slice(cut)
-    found = {(*each.source, *(each.remote or ())): read_back(each) for each in stretches(rows, PROVENANCE)}
+    found = {(*each.source, *(each.remote or ())): read_back(each) for each in partition_rows(rows, PROVENANCE)}
     wanted: Dict[Tuple[str, int, str, int], List[Tuple[int, Content]]] = {}
     for offset, (edge, content) in list(enumerate(given_rows))[cut:]:
         wanted.setdefault(edge, []).append((offset, with_origin(content, edge, offset)))
@@ -233,7 +233,7 @@ def test_origin_names_offsets_of_any_length(offset: int) -> None:
         rows_of([("a", 0, "x", 0)] * 2, [(1, None, b"v", ())] * 2),
         source_offset=pa.array([offset, offset + 1], pa.int64()),
     )
-    found = [each[-1] for _, each in read_back(next(stretches(rows, PROVENANCE)))]
+    found = [each[-1] for _, each in read_back(next(partition_rows(rows, PROVENANCE)))]
     assert found == [(("mirror.origin", b"A/a/0/%d/Qx7f2k" % each),) for each in (offset, offset + 1)]
 
 
@@ -245,5 +245,5 @@ def test_size_of_a_row_counts_the_header_with_its_origin() -> None:
 
 
 def test_without_provenance_no_record_has_an_origin() -> None:
-    (found,) = stretches(rows_of([("a", 0, "x", 0)], [(1, b"k", b"v", (("h", b"w"),))]), None)
+    (found,) = partition_rows(rows_of([("a", 0, "x", 0)], [(1, b"k", b"v", (("h", b"w"),))]), None)
     assert read_back(found) == [(0, (1, b"k", b"v", (("h", b"w"),)))]

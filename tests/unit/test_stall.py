@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.errors import EXIT_OK, StalledError
 from mirror_lib.metrics import FlowMetrics, is_news, status_line
-from mirror_lib.replication.report_channel import PORTS, Listener
+from mirror_lib.replication.report_channel import PORTS, ReportServer
 from mirror_lib.replication.tail import (
     GIVE_WAY_SECONDS,
     SMALLER_SECONDS,
@@ -94,7 +94,7 @@ def free_range() -> int:
 
 def test_reports_come_to_the_port_that_is_wanted_or_to_one_after_it() -> None:
     port = free_range()
-    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0, port) as first:
+    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0, port) as first:
         assert first.address.port == port
-        with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0, port) as second:
+        with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0, port) as second:
             assert port < second.address.port < port + PORTS

@@ -18,9 +18,18 @@ from mirror_lib.replication.messages import NO_END, PartitionReport, ReportTo, T
 from mirror_lib.replication.planner import Range
 from mirror_lib.replication.positions import Positions
 from mirror_lib.replication.rejections import Rejections
-from mirror_lib.replication.report_channel import TAKEN, UNTOLD_REPORTS, Listener, Teller
+from mirror_lib.replication.report_channel import TAKEN, UNTOLD_REPORTS, ReportClient, ReportServer
 from mirror_lib.replication.state import commit_of, judged_by_topics
-from mirror_lib.replication.tail import BatchClock, Beside, Every, Tail, falls_behind, rest_after, tail_tasks, tailed
+from mirror_lib.replication.tail import (
+    BatchClock,
+    Every,
+    PeriodicTask,
+    Tail,
+    falls_behind,
+    rest_after,
+    tail_tasks,
+    tailed,
+)
 from tests.lab.one_flow import until
 
 SYNCS = OffsetSyncs("orders", 0, array("q", (9, 9, 1)).tobytes())
@@ -109,7 +118,7 @@ def test_what_is_done_every_so_often_is_due_once_in_that_time() -> None:
 
 def test_turns_are_over_when_the_block_is() -> None:
     turns: List[str] = []
-    with Beside(lambda: turns.append("turn"), lambda: None, lambda: turns.append("failed"), 0.0):
+    with PeriodicTask(lambda: turns.append("turn"), lambda: None, lambda: turns.append("failed"), 0.0):
         until(lambda: bool(turns))
     known = len(turns)
     threading.Event().wait(0.3)
@@ -121,13 +130,13 @@ def test_what_fails_beside_the_block_is_said_at_once_and_raised_at_its_end() -> 
         raise StateError("the ledger cannot be written")
 
     said = threading.Event()
-    with pytest.raises(StateError, match="cannot be written"), Beside(failing, lambda: None, said.set, 0.0):
+    with pytest.raises(StateError, match="cannot be written"), PeriodicTask(failing, lambda: None, said.set, 0.0):
         assert said.wait(10)
 
 
 def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
-    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        teller = Teller(listener.address)
+    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        teller = ReportClient(listener.address)
         told = [replace(report(), recovered=number) for number in range(3)]
         for each in told:
             teller.tell(each)
@@ -143,7 +152,7 @@ def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
         assert listener.whole(1)
         listener.end_all()
         until(teller.shall_end)
-        late = Teller(listener.address)
+        late = ReportClient(listener.address)
         until(late.shall_end)
         assert late.connected
         teller.close()
@@ -151,8 +160,8 @@ def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
 
 
 def test_task_waits_for_a_driver_that_takes_nothing() -> None:
-    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        teller = Teller(listener.address)
+    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        teller = ReportClient(listener.address)
         for _ in range(UNTOLD_REPORTS):
             assert not teller.crowded()
             teller.tell(report())
@@ -171,18 +180,18 @@ def test_stage_leaves_no_thread_and_no_port_behind() -> None:
     def reporting() -> List[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "reports"]
 
-    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        teller = Teller(listener.address)
+    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        teller = ReportClient(listener.address)
         until(lambda: len(reporting()) == 2)
     until(lambda: reporting() == [])
-    assert not Teller(listener.address).connected
+    assert not ReportClient(listener.address).connected
     until(teller.shall_end)
 
 
 def test_a_task_that_tells_much_is_heard_before_it_waits_and_many_that_tell_little_are_not() -> None:
     few = UNTOLD_REPORTS // 2 - 1
-    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        tellers = [Teller(listener.address) for _ in range(3)]
+    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        tellers = [ReportClient(listener.address) for _ in range(3)]
         for teller in tellers * few:
             teller.tell(report())
         heard: List[TaskReport] = []
@@ -203,7 +212,7 @@ def test_a_task_that_tells_much_is_heard_before_it_waits_and_many_that_tell_litt
 
 def test_reports_that_nobody_answered_are_told_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        teller = Teller(ReportTo("127.0.0.1", deaf.getsockname()[1], "secret", 2.0, 600.0))
+        teller = ReportClient(ReportTo("127.0.0.1", deaf.getsockname()[1], "secret", 2.0, 600.0))
         line, _ = deaf.accept()
         teller.tell(report())
         teller.tell(report())
@@ -217,13 +226,13 @@ def test_reports_that_nobody_answered_are_told_again() -> None:
 def test_without_a_driver_to_be_reached_a_task_ends_to_report() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    teller = Teller(ReportTo("127.0.0.1", port, "secret", 2.0, 600.0))
+    teller = ReportClient(ReportTo("127.0.0.1", port, "secret", 2.0, 600.0))
     assert not teller.connected and not teller.shall_end()
 
 
 def test_who_does_not_know_the_secret_is_not_heard() -> None:
-    with Listener("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        stranger = Teller(replace(listener.address, secret="a guess"))
+    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
+        stranger = ReportClient(replace(listener.address, secret="a guess"))
         stranger.tell(report())
         until(stranger.shall_end)
         assert listener.take() == [] and not stranger.connected

@@ -11,7 +11,7 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
-from mirror_lib.replication.copied_topics import CopiedPartition, TopicWatch, looked_again
+from mirror_lib.replication.copied_topics import CopiedPartition, TopicWatch, recheck_size_limits
 from mirror_lib.replication.messages import PartitionReport, TaskReport
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 
@@ -52,7 +52,7 @@ def watch(at_source: int, at_target: Limits, known: int, settings: Mapping[str, 
 
 
 def after(topics: TopicWatch, part: PartitionReport = REFUSED) -> PartitionReport:
-    (report,) = looked_again("A->B", topics, [TaskReport(0, {}, False, (part,), (), 0, 0, 0, 0, 0.0)])
+    (report,) = recheck_size_limits("A->B", topics, [TaskReport(0, {}, False, (part,), (), 0, 0, 0, 0, 0.0)])
     (found,) = report.partitions
     return found
 

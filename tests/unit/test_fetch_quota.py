@@ -8,7 +8,7 @@ import pytest
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetcher import FETCH_BYTES, PARTITION_FETCH_BYTES
-from mirror_lib.replication.quotas import FLOW, Gate, RateShare, TaskRates
+from mirror_lib.replication.quotas import FLOW, FetchQuota, RateShare, TaskRates
 
 MB = 1_000_000
 ORDERS: List[TopicPartition] = [("orders", number) for number in range(4)]
@@ -27,7 +27,7 @@ class Clock:
 class Log:
     """A source that answers at once: of `partitions` as much as it may, but whole batches of the first one at least."""
 
-    def __init__(self, gate: Gate, partitions: List[TopicPartition], batch: int = 16_000) -> None:
+    def __init__(self, gate: FetchQuota, partitions: List[TopicPartition], batch: int = 16_000) -> None:
         self.gate, self.partitions, self.batch = gate, partitions, batch
         self.brought: Dict[str, int] = {}
 
@@ -47,13 +47,13 @@ class Log:
         return sum(came.values())
 
 
-def flow_gate(clock: Clock, rate: float, balance: float = 0.0, retried: bool = False) -> Gate:
-    return Gate(TaskRates(flow=RateShare(rate, balance)), retried, clock)
+def flow_gate(clock: Clock, rate: float, balance: float = 0.0, retried: bool = False) -> FetchQuota:
+    return FetchQuota(TaskRates(flow=RateShare(rate, balance)), retried, clock)
 
 
-def logs_gate(clock: Clock, rate: float, flow: Optional[float] = None) -> Gate:
+def logs_gate(clock: Clock, rate: float, flow: Optional[float] = None) -> FetchQuota:
     share = None if flow is None else RateShare(flow)
-    return Gate(TaskRates(flow=share, topics={0: RateShare(rate)}, rate_of={"logs": 0}), False, clock)
+    return FetchQuota(TaskRates(flow=share, topics={0: RateShare(rate)}, rate_of={"logs": 0}), False, clock)
 
 
 def run(clock: Clock, log: Log, seconds: float, step: float = 0.01) -> None:
@@ -65,7 +65,7 @@ def run(clock: Clock, log: Log, seconds: float, step: float = 0.01) -> None:
 
 
 def test_without_bounds_an_answer_may_be_as_large_as_ever() -> None:
-    granted = Gate(TaskRates(), False, Clock()).grant(ORDERS, 3)
+    granted = FetchQuota(TaskRates(), False, Clock()).grant(ORDERS, 3)
     assert granted.total == FETCH_BYTES
     assert set(granted.each.values()) == {PARTITION_FETCH_BYTES}
 
@@ -176,7 +176,7 @@ def test_what_was_asked_over_a_broken_connection_is_not_kept_reserved() -> None:
 
 def test_pass_is_full_when_its_bytes_have_come() -> None:
     clock = Clock()
-    gate = Gate(TaskRates(pass_bytes=100_000), False, clock)
+    gate = FetchQuota(TaskRates(pass_bytes=100_000), False, clock)
     log = Log(gate, ORDERS, batch=30_000)
     while log.ask():
         assert sum(log.brought.values()) < 100_000 + log.batch

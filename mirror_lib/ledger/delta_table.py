@@ -40,6 +40,18 @@ def hadoop_folder(spark: SparkSession, path: str) -> Tuple[Any, Any]:
     return folder, folder.getFileSystem(jsc.hadoopConfiguration())
 
 
+def read_file(spark: SparkSession, path: str) -> str:
+    """The text of a small file, in UTF-8. The driver reads it without a Spark job, so it waits for no task slot. Raises
+    what Hadoop raises."""
+    file, files = hadoop_folder(spark, path)
+    jvm: Any = spark._jvm
+    stream = files.open(file)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
 def drop_folder(spark: SparkSession, path: str) -> None:
     """Delete the folder with its content, if it exists. A folder that cannot be deleted costs space only: a warning
     names it."""

@@ -19,6 +19,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import StateError, cause_of
 from mirror_lib.facts import TopicPartition
+from mirror_lib.ledger.delta_table import read_file
 from mirror_lib.spark.errors import spark_ended
 from mirror_lib.topics.filters import subscribe_pattern
 
@@ -92,8 +93,7 @@ def start_rows_query(
 def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> Mapping[TopicPartition, int]:
     """Where a micro-batch ends in each partition, exclusive: from the checkpoint's log of offsets, which Spark writes
     before it runs the batch (a line with the version, one with metadata, then one for each source)."""
-    lines = spark.read.text(f"{checkpoint_location}/offsets/{batch_id}", wholetext=True).collect()
-    ends = json.loads(lines[0][0].strip().split("\n")[-1])
+    ends = json.loads(read_file(spark, f"{checkpoint_location}/offsets/{batch_id}").strip().split("\n")[-1])
     return {(topic, int(number)): offset for topic, own in ends.items() for number, offset in own.items()}
 
 

@@ -42,7 +42,7 @@ from mirror_lib.spark.jobs import named
 
 BATCH_SECONDS = 5.0
 # Where no rate bounds it. Some seconds' worth, where a micro-batch costs one besides its rows.
-MOST_OFFSETS = 1_000_000
+MOST_OFFSETS = 2_000_000
 FEWEST_OFFSETS = 1_000
 # Nobody knows how large records are before the first micro-batch: as large as brokers take them, by default. Later ones
 # are at most so many times as large.

@@ -321,7 +321,8 @@ class FlowRun(FlowLife):
             mirror.copy_rows(rows, BatchRef(query_id, batch_id), ends)
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
-            return start_rows_query(spark, flow, reading.starts, reading.most_offsets, folder, trigger, guarded)
+            starts, most = reading.starts, reading.most_offsets
+            return start_rows_query(spark, flow, starts, most, folder, trigger, mirror.filtered, guarded)
 
         def outdated() -> bool:
             if looks.due() and self._busy.acquire(blocking=False):  # not beside a micro-batch

@@ -63,11 +63,15 @@ def start_rows_query(
     most_offsets: int,
     checkpoint_location: str,
     trigger: str,
+    filtered: Callable[[DataFrame], DataFrame],
     copy_rows: CopyRows,
 ) -> StreamingQuery:
-    """Start the query of a flow that changes records, over the partitions of `starts` and from there on, with at most
-    so many offsets in a micro-batch. `copy_rows` gets its rows, the query's id, the batch id and where each partition
-    ends in it. The checkpoint must be a new one. Raises as `start_query` does."""
+    """Start the query of a flow that changes records: it reads the partitions of `starts` from there on, with at most
+    `most_offsets` offsets in a micro-batch, and drops the rows that `filtered` drops.
+
+    `copy_rows` gets the rows, the query's id, the batch id and the end offset of each partition in the micro-batch. The
+    checkpoint must be a new one. Raises as `start_query` does.
+    """
     assigned: Dict[str, List[int]] = {}
     begins: Dict[str, Dict[str, int]] = {}
     for (topic, number), offset in sorted(starts.items()):
@@ -87,7 +91,7 @@ def start_rows_query(
     def copy(rows: DataFrame, query_id: str, batch_id: int) -> None:
         copy_rows(rows, query_id, batch_id, batch_ends(rows.sparkSession, checkpoint_location, batch_id))
 
-    return _started(spark, flow, options, checkpoint_location, trigger, copy)
+    return _started(spark, flow, options, checkpoint_location, trigger, copy, filtered)
 
 
 def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> Mapping[TopicPartition, int]:
@@ -104,8 +108,9 @@ def _started(
     checkpoint_location: str,
     trigger: str,
     copy: Callable[[DataFrame, str, int], None],
+    filtered: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> StreamingQuery:
-    source = spark.readStream.format("kafka").options(**options).load()
+    source = filtered(spark.readStream.format("kafka").options(**options).load())
     query_id: Dict[str, str] = {}
 
     def call(batch: DataFrame, batch_id: int) -> None:

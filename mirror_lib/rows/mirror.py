@@ -36,7 +36,7 @@ from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.rows.lane import LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.stage import append_rows
-from mirror_lib.rows.transform import FlowChange, needless, placement_fault, remote_names
+from mirror_lib.rows.transform import FlowChange, filtered, needless, placement_fault, remote_names
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
 from mirror_lib.spark.jobs import named
 
@@ -66,6 +66,7 @@ class RowPace:
     """One flow's in one driver's life. Not thread-safe. `rates` keeps the account."""
 
     def __init__(self, flow: ReplicationFlow, rates: FlowRates) -> None:
+        self._flow = flow
         self._seconds = flow.batch_max_seconds
         self._rates = rates
         self._standing: TaskRates = rates.standing(())
@@ -75,6 +76,12 @@ class RowPace:
         self._nbytes: Dict[int, float] = {}
         self._last = 0
         self._waited: Dict[int, float] = {}
+
+    @property
+    def counts(self) -> bool:
+        """Whether the bytes of all rows are counted, as the flow has a rate or a bound in bytes."""
+        flow = self._flow
+        return any((flow.max_bytes_per_second, flow.max_bytes_per_second_topics, flow.batch_max_bytes))
 
     def offsets(self, topics: Collection[str]) -> int:
         """How many offsets a micro-batch over these topics may have now."""
@@ -235,6 +242,15 @@ class RowMirror(ABC):
         self._read_to = dict(starts)
         self._most_offsets = self._pace.offsets({topic for topic, _ in starts})
         return Reading(starts, self._most_offsets)
+
+    def filtered(self, rows: DataFrame) -> DataFrame:
+        """What the query hands to `copy_rows` of the `rows` that it reads: those that `where` takes.
+
+        A filter in the query itself sees a row before Spark copies it for `foreachBatch`. Where a rate bounds the flow
+        all rows are counted first, and a `transform` is called for each micro-batch, so there all rows are handed over.
+        """
+        early = self._change.where is not None and self._change.transform is None and not self._pace.counts
+        return filtered(rows, self._change) if early else rows
 
     def outdated(self) -> bool:
         """Whether the query reads something else than it should by now, and is to be begun anew."""

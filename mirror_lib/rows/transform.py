@@ -278,20 +278,24 @@ def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: b
     then `where`, then `select`. Raises ConfigError where the change cannot be made as it is written.
 
     `again`: it was made before of rows with these columns. What Spark's plans come to, and Spark is long in saying, is
-    the same then and not looked at.
+    the same then and not looked at. `rows` may also be those that `filtered` gave.
     """
-    taken = transformed(rows, change)
-    kept = _kept(taken, change, again)
+    kept = rows if FAILURE in rows.columns else filtered(rows, change, again)
     parts = outputs(kept, change, again)
     # Columns as they came cannot fail; those of a `transform` may, once Spark has put both together.
     new = [part for part in parts if change.transform is not None or not part.as_it_came]
     return _addressed(_made(kept, change, parts, new), change, remote, [part.name for part in new])
 
 
+def filtered(rows: DataFrame, change: RecordChange, again: bool = False) -> DataFrame:
+    """`rows` (KAFKA_ROWS_DDL) after `transform` and `where`, with a column FAILURE: the first half of `changed`."""
+    return _kept(transformed(rows, change), change, again)
+
+
 def placing(rows: DataFrame, change: RecordChange) -> Optional[DataFrame]:
     """The columns of `rows` on which it hangs where a record goes; `None` where that is its topic and partition alone.
     Raises ConfigError where the change cannot be made."""
-    kept = _kept(transformed(rows, change), change, False)
+    kept = filtered(rows, change)
     names = {REMOTE_TOPIC} if change.partitioner == SOURCE else {REMOTE_TOPIC, "key"}
     chosen = [part.column.alias(part.name) for part in outputs(kept, change, False) if part.name in names]
     return kept.select(*chosen) if chosen else None

@@ -15,7 +15,7 @@ from typing import Dict, List, Mapping, Optional, Tuple
 from mirror_lib.errors import ConfigError
 
 JARS_DIR, CLASSES = "MIRROR_JARS_DIR", "MIRROR_CLASSES"
-CHECKOUT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 # Spark's minor version: Scala, Delta artifact, Delta version. `make compat` runs each of them.
 _LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
@@ -29,7 +29,7 @@ _LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
 SPARK_LINES = ", ".join(f"{major}.{minor}" for major, minor in _LINES)
 
 # The same that spark-submit.sh gives: the mirror's own lines are what an operator wants to see.
-LOGGING = Path(__file__).resolve().with_name("log4j2.properties")
+LOGGING = Path(__file__).resolve().parents[1] / "log4j2.properties"
 # As in spark-submit.sh: Java's second compiler is for what runs a hundred thousand times, such as a row's way through
 # Spark, and otherwise takes cores from brokers and workers for code that will not run long. Twenty times the defaults.
 LATE_COMPILER = (

@@ -16,10 +16,10 @@ from tests.lab.one_flow import OneFlow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 WITHOUT_CRAMJAM = """\
 import sys
-
-pytestmark = pytest.mark.long
 
 
 class Lacking:

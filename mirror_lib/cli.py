@@ -1,4 +1,5 @@
-"""The `mirror` command: arguments in, an exit code out. What each command does is in `mirror_lib.commands`.
+"""The `mirror` command: arguments in, an exit code out. A command is a module in `mirror_lib.commands`
+and a name in `_parser`.
 
 Results go to standard output, progress and warnings to standard error.
 """
@@ -28,8 +29,8 @@ from mirror_lib.commands import (
     translate,
     verify,
 )
+from mirror_lib.commands.arguments import EXIT_CODES, Commands
 from mirror_lib.commands.output import STDOUT, json_to, json_words, print_error
-from mirror_lib.commands.parser import EXIT_CODES, Commands
 from mirror_lib.errors import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
 from mirror_lib.spark.java import SPARK_LINES
 

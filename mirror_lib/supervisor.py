@@ -1,6 +1,6 @@
 """Supervises one flow for both jobs: a thread, its restarts, a watched query, and an orderly end.
 
-`FlowRun` starts the flow again after errors that may pass, and keeps the error that ended it.
+`FlowLife` starts the flow again after transient errors, and keeps the error that ended it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ ONLY_IN: Dict[str, Tuple[str, ...]] = {
 # Decisions and record batches are tested without a JVM, so they cannot see Spark.
 WITHOUT_SPARK = (
     *("errors", "facts", "text", "metrics", "config", "kafka", "topics", "plan", "control", "ledger.records"),
-    *("groups.map", "groups.verdicts", "groups.mm2_format", "groups.position_formats", "groups.lag"),
+    *("groups.map", "groups.translation", "groups.mm2_format", "groups.position_formats", "groups.lag"),
     *("takeover.origin", "takeover.walk", "takeover.verdicts"),
     *("replication.lane", "replication.partition", "replication.planner", "replication.reconcile"),
     *("rows.origin", "rows.columns", "rows.lane", "rows.writer"),

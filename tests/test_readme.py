@@ -12,7 +12,7 @@ from typing import Callable, Iterator, List, Sequence
 import pytest
 
 from mirror_lib import cli
-from mirror_lib.commands.parser import EXIT_CODES
+from mirror_lib.commands.arguments import EXIT_CODES
 from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import MirrorError

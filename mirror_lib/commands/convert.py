@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
+from mirror_lib.commands.arguments import CONFIG, Commands, add_plain
 from mirror_lib.commands.output import add_json, print_json
-from mirror_lib.commands.parser import CONFIG, Commands, add_plain
 from mirror_lib.config.yaml_writer import Conversion, convert
 from mirror_lib.errors import EXIT_OK, ConfigError
 

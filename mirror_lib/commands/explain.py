@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Optional
 
+from mirror_lib.commands.arguments import EXIT_CODES, Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines
-from mirror_lib.commands.parser import EXIT_CODES, Commands, add_command
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError

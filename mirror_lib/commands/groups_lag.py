@@ -6,8 +6,8 @@ import argparse
 import time
 from typing import TYPE_CHECKING, List, NamedTuple, Sequence
 
+from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import named_cluster, print_error, print_json, print_lines
-from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import ClusterConfig, MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
 
+from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_undo, undo_line
-from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
@@ -30,7 +30,7 @@ def add(groups: Commands) -> None:
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror groups plan`: show where each group would go on; with `--execute` move them. 1 if one was refused, or did
     not tell where it stands."""
-    from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM
+    from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
     from mirror_lib.spark.session import running_session
 
     flows = chosen_flows(arguments, config)
@@ -55,9 +55,9 @@ class _Planned(NamedTuple):
 def _planned(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, direction: str
 ) -> _Planned:
+    from mirror_lib.groups.flow import FlowTranslation, Selection
     from mirror_lib.groups.report import PlannedMove, would
-    from mirror_lib.groups.translator import FlowTranslation, Selection
-    from mirror_lib.groups.verdicts import TranslationRules
+    from mirror_lib.groups.translation import TranslationRules
     from mirror_lib.kafka.admin import clusters_of
 
     rules = TranslationRules(arguments.allow_rewind, flow.groups_simple)
@@ -95,7 +95,7 @@ def _show(arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, 
 
 
 def _way(flow: ReplicationFlow, direction: str) -> str:
-    from mirror_lib.groups.verdicts import TO_DOWNSTREAM
+    from mirror_lib.groups.translation import TO_DOWNSTREAM
 
     source, target = flow.source.alias, flow.target.alias
     return f"{source} to {target}" if direction == TO_DOWNSTREAM else f"{target} back to {source}"

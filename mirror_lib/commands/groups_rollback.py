@@ -6,8 +6,8 @@ import argparse
 import uuid
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import named_cluster, print_json, print_lines, print_undo, undo_line
-from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 from mirror_lib.text import counted

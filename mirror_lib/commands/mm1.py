@@ -7,10 +7,10 @@ import os
 import textwrap
 from typing import Any, Dict, Mapping
 
+from mirror_lib.commands.arguments import Commands, add_plain, configured
 from mirror_lib.commands.convert import STDOUT, write_conversion
 from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.output import add_json
-from mirror_lib.commands.parser import Commands, add_plain, configured
 from mirror_lib.commands.run import add_run_options, run_command
 from mirror_lib.config.document import Document
 from mirror_lib.config.loader import config_of, with_values

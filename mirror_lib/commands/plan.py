@@ -7,8 +7,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
 
+from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
-from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, MirrorError, cause_of
 from mirror_lib.facts import AclBinding

@@ -6,8 +6,8 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple
 
+from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines
-from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 

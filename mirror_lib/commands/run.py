@@ -9,8 +9,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
+from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_progress, watcher
-from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice, until
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ConfigError, MirrorError
@@ -49,8 +49,8 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
     from mirror_lib.control.service import ControlBeside, control_json, control_line
     from mirror_lib.copy_job import run_flows
+    from mirror_lib.groups.flow import pass_json, pass_line
     from mirror_lib.groups.job import TranslationBeside
-    from mirror_lib.groups.translator import pass_json, pass_line
     from mirror_lib.ledger.tables import RunTable, TopicAclTable
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, List, Tuple
 
+from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
-from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError
 

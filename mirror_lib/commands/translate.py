@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_progress, watcher
-from mirror_lib.commands.parser import Commands, add_command
 from mirror_lib.commands.run import stop_on_signals
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -22,8 +22,8 @@ def add(commands: Commands) -> None:
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror translate`: one full pass (`availableNow`), or until told to stop."""
+    from mirror_lib.groups.flow import pass_json, pass_line
     from mirror_lib.groups.job import run_translations
-    from mirror_lib.groups.translator import pass_json, pass_line
     from mirror_lib.spark.session import running_session
 
     flows = chosen_flows(arguments, config)

@@ -13,7 +13,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Uni
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.survey import Pair, Survey
-from mirror_lib.groups.verdicts import (
+from mirror_lib.groups.translation import (
     BACKWARDS,
     BEFORE_FIRST,
     CLAMPED,

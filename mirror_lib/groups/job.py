@@ -28,7 +28,7 @@ from mirror_lib.errors import (
     StateError,
     cause_of,
 )
-from mirror_lib.groups.translator import FlowTranslation, PassReport, Triples, is_news, one_pass, remember
+from mirror_lib.groups.flow import FlowTranslation, PassReport, Triples, is_news, one_pass, remember
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.delta_table import StateTable, drop_folder, own_session
 from mirror_lib.ledger.group_offsets import GroupOffsetTable

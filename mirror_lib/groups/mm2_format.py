@@ -1,7 +1,8 @@
 """The bytes of checkpoints, offset syncs and heartbeats in MirrorMaker 2's internal topics (KIP-382). Pure.
 
 Integers are big-endian; a string is a 16-bit length in bytes and UTF-8, never null. Records go to partition 0. A
-tombstone is never written: MirrorMaker's readers fail on one. Bytes after a known layout are ignored, as they do.
+tombstone is never written: MirrorMaker's readers fail on one. Bytes after a known layout are ignored, as
+MirrorMaker ignores them.
 """
 
 from __future__ import annotations

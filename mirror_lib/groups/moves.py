@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupCluster, TopicPartition
-from mirror_lib.groups.verdicts import UNTOLD
+from mirror_lib.groups.translation import UNTOLD
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MoveKey

@@ -17,7 +17,7 @@ from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.position_formats import NOWHERE, TopicPosition, TranslatedPosition, unchanged
 from mirror_lib.groups.ranges import RangeLook
 from mirror_lib.groups.survey import Pair, Survey, pairs_of
-from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
 from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.tables import TakeoverTable

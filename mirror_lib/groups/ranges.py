@@ -33,7 +33,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.groups.decisions import UNTOLD, Decision, Known, PositionsAhead, decide, facts_of, is_told
 from mirror_lib.groups.survey import Committed, Pair, Survey, of_topic
-from mirror_lib.groups.verdicts import TO_DOWNSTREAM, Translation, translate_to, untranslatable
+from mirror_lib.groups.translation import TO_DOWNSTREAM, Translation, translate_to, untranslatable
 from mirror_lib.ledger.intervals import BEFORE, BEYOND, GAP, Place
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, PartitionKey

@@ -18,7 +18,7 @@ from mirror_lib.facts import (
     TopicDescription,
     TopicPartition,
 )
-from mirror_lib.groups.verdicts import TO_DOWNSTREAM
+from mirror_lib.groups.translation import TO_DOWNSTREAM
 from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.plan import select_topics

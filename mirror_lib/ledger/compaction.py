@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
 from mirror_lib.ledger.offset_syncs import IS_RANGE, OFFSET_SYNCS
-from mirror_lib.ledger.schema import COPIED_PARTITION, TableSchema
+from mirror_lib.ledger.table_schema import COPIED_PARTITION, TableSchema
 
 log = logging.getLogger(__name__)
 

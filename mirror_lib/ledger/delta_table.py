@@ -24,7 +24,7 @@ from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  #
 
 from mirror_lib.config.client_options import on_databricks
 from mirror_lib.errors import ConflictError, MirrorError, StateError, cause_of
-from mirror_lib.ledger.schema import SINCE, Column, TableSchema, lacking
+from mirror_lib.ledger.table_schema import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.spark.jobs import local_rows, named
 from mirror_lib.spark.session import cloned

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from mirror_lib.ledger.compaction import TableCompaction
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
 from mirror_lib.ledger.records import GroupOffset, GroupOffsetRun, MoveKey
-from mirror_lib.ledger.schema import Column, TableSchema
+from mirror_lib.ledger.table_schema import Column, TableSchema
 from mirror_lib.spark.jobs import local_rows
 
 GROUP_OFFSETS = TableSchema(

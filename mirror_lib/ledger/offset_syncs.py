@@ -32,7 +32,7 @@ from mirror_lib.ledger.records import (
 )
 from mirror_lib.ledger.run_rows import RunRows, Value, run_rows
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
-from mirror_lib.ledger.schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
+from mirror_lib.ledger.table_schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
 from mirror_lib.spark.jobs import shipped
 from mirror_lib.threads import UnderWay
 

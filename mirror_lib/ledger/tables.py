@@ -25,7 +25,7 @@ from mirror_lib.ledger.records import (
     PartitionKey,
     TakenOver,
 )
-from mirror_lib.ledger.schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
+from mirror_lib.ledger.table_schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
 from mirror_lib.spark.jobs import local_rows
 
 RUNS = TableSchema(

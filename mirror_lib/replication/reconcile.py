@@ -12,12 +12,14 @@ from typing import Callable, Collection, Deque, Dict, Iterator, List, NamedTuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.record_batch import BatchHeader, Record, decode_varint
+from mirror_lib.kafka.record_batch import HEADER_SIZE, BatchHeader, Record, decode_varint
 from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import Position
 
-# (raw, header, is_data) as `log.visible.entries` yields them.
+# Attributes that make records mean something else: codec (0-2) and timestamp type (3).
+_MEANING = 0x0F
+# (raw, header, is_data) as `kafka.log_reader.entries` yields them.
 Entry = Tuple[memoryview, Optional[BatchHeader], bool]
 
 
@@ -443,3 +445,58 @@ def _taken(records: Records, count: int) -> Iterator[Record]:
         if record is None:
             return
         yield record
+
+
+def reconcile(
+    source: Records, remote: Records, name: str, start: Position, source_end: SourceEnd, lost: Lost = refuse_lost
+) -> Iterator[Run]:
+    """Match every record of the remote range, which starts at `start`, with its source record. Pure.
+
+    The remote log is believed only where its records equal the source's, in order. Records that compaction has removed
+    from either log since are allowed for by their offsets, which it keeps.
+
+    `source_end` tells the end of the source's log once all of it was read; `lost` is called where the source's cleaner
+    took the last word on a key before it was copied. Raises `RefusedError` naming `name` and the downstream offset
+    where the remote log holds something else.
+    """
+    cleaned = Cleaned(Survivors(source, start.upstream_offset, source_end), name)
+    expected, held = start.downstream_offset, []
+    while True:
+        pair = _same_batch(source, remote, expected) if cleaned.nothing_awaited() else None
+        if pair is not None:
+            cleaned.passed(pair)
+            found: List[Run] = [pair]
+        else:
+            copy = remote.record()
+            if copy is None:
+                break
+            found = cleaned.match(copy, copy.offset - expected - remote.not_data, remote.log_append_time)
+        if found:
+            remote.not_data = 0
+            expected = found[-1].downstream_end
+        held.extend(found)
+        if cleaned.nothing_suspect():
+            yield from held
+            held = []
+    # The last records of the last batch may be gone from the remote log (old tombstones). Which ones they were cannot
+    # be known, as the source may have lost them too: those it still has are copied again, or new ones could be passed.
+    held.extend(cleaned.end(lost))
+    yield from held
+
+
+def _same_batch(source: Records, remote: Records, expected: int) -> Optional[Run]:
+    """Both next batches, taken, if one is the other re-headed: no record needs to be decoded."""
+    ours = remote.batch()
+    theirs = None if ours is None else source.batch()  # not asked for where there is nothing to compare
+    if theirs is None or ours is None or theirs[1] is None or ours[1] is None:
+        return None
+    header, copied = theirs[1], ours[1]
+    if not (header.can_rehead and copied.contiguous) or copied.base_offset - remote.not_data != expected:
+        return None
+    if (header.attributes ^ copied.attributes) & _MEANING or header[6:9] != copied[6:9]:
+        return None
+    if theirs[0][HEADER_SIZE:] != ours[0][HEADER_SIZE:]:
+        return None
+    source.drop_batch()
+    remote.drop_batch()
+    return Run(header.base_offset, copied.base_offset, header.record_count)

@@ -7,90 +7,27 @@ where acknowledged records are gone from the remote log.
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Collection, FrozenSet, Iterator, List, Mapping, Optional, Sequence
+from typing import Callable, Collection, FrozenSet, Iterator, Mapping, Optional, Sequence
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, log_ends
 from mirror_lib.kafka.log_reader import Entry, LogEntries, LostTail, entries, glances, log_entries
-from mirror_lib.kafka.record_batch import HEADER_SIZE
-from mirror_lib.ledger.intervals import Run, Runs
+from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import COPIED_AGAIN, Position
 from mirror_lib.replication.partition import PartitionCopy
 from mirror_lib.replication.reconcile import (
     CONTINUE_HINT,
-    Cleaned,
-    Lost,
     Records,
-    SourceEnd,
-    Survivors,
     left_the_log,
-    refuse_lost,
+    reconcile,
     settle,
 )
 
 Own = Optional[FrozenSet[int]]
 MARKER_BYTES = 78
 EMPTY_HINT = "give the flow an empty remote topic, or a ledger that knows this one"
-
-# Attributes that make records mean something else: codec (0-2) and timestamp type (3).
-_MEANING = 0x0F
-
-
-def reconcile(
-    source: Records, remote: Records, name: str, start: Position, source_end: SourceEnd, lost: Lost = refuse_lost
-) -> Iterator[Run]:
-    """Match every record of the remote range, which starts at `start`, with its source record. Pure.
-
-    The remote log is believed only where its records equal the source's, in order. Records that compaction has removed
-    from either log since are allowed for by their offsets, which it keeps.
-
-    `source_end` tells the end of the source's log once all of it was read; `lost` is called where the source's cleaner
-    took the last word on a key before it was copied. Raises `RefusedError` naming `name` and the downstream offset
-    where the remote log holds something else.
-    """
-    cleaned = Cleaned(Survivors(source, start.upstream_offset, source_end), name)
-    expected, held = start.downstream_offset, []
-    while True:
-        pair = _same_batch(source, remote, expected) if cleaned.nothing_awaited() else None
-        if pair is not None:
-            cleaned.passed(pair)
-            found: List[Run] = [pair]
-        else:
-            copy = remote.record()
-            if copy is None:
-                break
-            found = cleaned.match(copy, copy.offset - expected - remote.not_data, remote.log_append_time)
-        if found:
-            remote.not_data = 0
-            expected = found[-1].downstream_end
-        held.extend(found)
-        if cleaned.nothing_suspect():
-            yield from held
-            held = []
-    # The last records of the last batch may be gone from the remote log (old tombstones). Which ones they were cannot
-    # be known, as the source may have lost them too: those it still has are copied again, or new ones could be passed.
-    held.extend(cleaned.end(lost))
-    yield from held
-
-
-def _same_batch(source: Records, remote: Records, expected: int) -> Optional[Run]:
-    """Both next batches, taken, if one is the other re-headed: no record needs to be decoded."""
-    ours = remote.batch()
-    theirs = None if ours is None else source.batch()  # not asked for where there is nothing to compare
-    if theirs is None or ours is None or theirs[1] is None or ours[1] is None:
-        return None
-    header, copied = theirs[1], ours[1]
-    if not (header.can_rehead and copied.contiguous) or copied.base_offset - remote.not_data != expected:
-        return None
-    if (header.attributes ^ copied.attributes) & _MEANING or header[6:9] != copied[6:9]:
-        return None
-    if theirs[0][HEADER_SIZE:] != ours[0][HEADER_SIZE:]:
-        return None
-    source.drop_batch()
-    remote.drop_batch()
-    return Run(header.base_offset, copied.base_offset, header.record_count)
 
 
 class Recovery:

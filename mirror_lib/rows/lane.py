@@ -1,8 +1,8 @@
 """One remote partition that a task writes rows to: fenced, read back, appended to, reported.
 
-What lies on the remote log behind the ledger's position is read for its origins, and only rows behind the highest
+The remote log after the ledger's position is read for its origins, and only rows with offsets greater than the highest
 origin of their source partition are appended. So a row that any attempt has written is not written again, and none is
-left out.
+skipped.
 """
 
 from __future__ import annotations

@@ -27,11 +27,11 @@ from mirror_lib.replication.copied_topics import TopicWatch
 from mirror_lib.replication.copy_hours import Halt
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.flow_state import fence_holds
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport, nothing_copied
 from mirror_lib.replication.positions import Partitions
 from mirror_lib.replication.quotas import FLOW, Fetching, RateShare, TaskRates
-from mirror_lib.replication.state import fence_holds
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.rows.lane import LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance, origin_cluster

@@ -17,12 +17,12 @@ from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, RangePositions, S
 from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.flow import FlowContext
+from mirror_lib.replication.flow_state import of_unlisted
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.planner import Start, Starts
 from mirror_lib.replication.positions import Bounds, source_logs
 from mirror_lib.replication.reconcile import left_the_log
-from mirror_lib.replication.state import of_unlisted
 from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.writer import RowsReport

@@ -1,6 +1,6 @@
 """Names remote topics as MirrorMaker 2's replication policies do, and reads the source out of a name. Pure.
 
-A custom policy class of the user is called through the same face.
+A custom policy class of the user has the same interface.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from kafka.errors import KafkaConnectionError
 from kafka.protocol.consumer import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
-from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.tables import IncidentTable

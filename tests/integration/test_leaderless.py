@@ -14,7 +14,7 @@ from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.replication import state as stopped
+from mirror_lib.replication import flow_state as stopped
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.second_broker import second_broker

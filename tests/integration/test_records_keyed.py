@@ -17,11 +17,11 @@ from mirror_lib.config.loader import load
 from mirror_lib.copy_job import run_flows
 from mirror_lib.errors import RefusedError
 from mirror_lib.groups.decisions import Decision
+from mirror_lib.groups.flow import FlowTranslation, Selection
 from mirror_lib.groups.job import run_translations
 from mirror_lib.groups.position_formats import TopicPosition
 from mirror_lib.groups.positions import translate_positions
-from mirror_lib.groups.translator import FlowTranslation, Selection
-from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.metrics import FlowMetrics
 from tests.lab.brokers import KafkaBroker

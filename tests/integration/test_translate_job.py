@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.groups import job as ledger_stream
+from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.job import LedgerStream, start_once
-from mirror_lib.groups.translator import FlowTranslation
 from mirror_lib.ledger.compaction import LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable

@@ -20,7 +20,7 @@ from kafka import TopicPartition as Place
 
 from mirror_lib.config.loader import load
 from mirror_lib.groups.decisions import Decision
-from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TranslationRules
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TranslationRules
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab
 from tests.lab.readers import FETCH_WAIT_MS, Log, LogRecord
@@ -164,7 +164,7 @@ class GroupLab(FlowLab):
         self, direction: str = TO_DOWNSTREAM, flow: int = 0, target_seen_by: Optional[Callable[[Any], Any]] = None
     ) -> Iterator[Any]:
         """One life of the translation of one of the flows; `target_seen_by` makes its connection to the target."""
-        from mirror_lib.groups.translator import FlowTranslation
+        from mirror_lib.groups.flow import FlowTranslation
         from mirror_lib.kafka.admin import KafkaCluster
 
         config = load(str(self.config))
@@ -184,7 +184,7 @@ class GroupLab(FlowLab):
 
     def passed(self, translation: Any, **rules: Any) -> Dict[Tuple[str, str, int], str]:
         """One pass of a translation that goes on."""
-        from mirror_lib.groups.translator import Selection
+        from mirror_lib.groups.flow import Selection
 
         own_rows = rules.pop("own_rows", False)
         selection = Selection(rules.pop("group", None), rules.pop("topic", None))

@@ -19,7 +19,7 @@ from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
     from mirror_lib.errors import MirrorError
-    from mirror_lib.groups.translator import PassReport
+    from mirror_lib.groups.flow import PassReport
 
 CHECKPOINTS = "source.checkpoints.internal"
 EVERY_SECOND: Dict[str, Any] = {

@@ -8,9 +8,23 @@ from pathlib import Path
 import pytest
 
 from mirror_lib.errors import EXIT_USAGE, ConfigError
-from mirror_lib.spark.java import COLLECTOR, SPARK_LINES, connector_settings, java_settings, packages, require_java
+from mirror_lib.spark.java import (
+    CHECKOUT,
+    COLLECTOR,
+    LOGGING,
+    SPARK_LINES,
+    connector_settings,
+    java_settings,
+    packages,
+    require_java,
+)
 from tests.compat.spark_lines import LINES
 from tests.lab.checkout import ROOT
+
+
+def test_files_of_the_package_and_of_the_checkout_are_where_java_is_sent() -> None:
+    assert LOGGING.is_file()
+    assert CHECKOUT == ROOT
 
 
 def test_connectors_follow_the_spark_that_runs() -> None:

@@ -15,7 +15,7 @@ from mirror_lib.facts import CommittedOffset, NewTopic, OffsetRange, TopicDescri
 from mirror_lib.groups.decisions import Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.survey import group_names, pairs_of, survey
-from mirror_lib.groups.verdicts import TO_DOWNSTREAM, TO_UPSTREAM
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.topics.filters import why_skipped

@@ -15,7 +15,7 @@ from mirror_lib.groups.decisions import Decision, Known, PositionsAhead
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.ranges import FlowRanges, decide_back, decide_there, feeds_of, place_back, place_there
 from mirror_lib.groups.survey import Survey
-from mirror_lib.groups.verdicts import TO_UPSTREAM
+from mirror_lib.groups.translation import TO_UPSTREAM
 from mirror_lib.ledger.intervals import Place
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow
 from tests.unit.test_plan import flow

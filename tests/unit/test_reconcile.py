@@ -15,8 +15,7 @@ from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.encoder import Encoder
-from mirror_lib.replication.reconcile import Records
-from mirror_lib.replication.recovery import reconcile
+from mirror_lib.replication.reconcile import Records, reconcile
 from tests.unit.logs import (
     CONTROL,
     LOG_APPEND_TIME,

@@ -12,8 +12,7 @@ from mirror_lib.kafka.fetch_answer import KNOWS_NEAREST, FetchAnswer
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import LogEntries, log_entries
 from mirror_lib.ledger.records import Position
-from mirror_lib.replication.reconcile import Records
-from mirror_lib.replication.recovery import reconcile
+from mirror_lib.replication.reconcile import Records, reconcile
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of, marker
 from tests.unit.test_legacy import Row, message, wrapper

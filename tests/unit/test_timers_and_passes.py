@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.groups.flow import PassReport, is_news, pass_json, pass_line
 from mirror_lib.groups.job import CHECKPOINTS, COMMIT, IDLE_SECONDS, LEDGER, Timers
-from mirror_lib.groups.translator import PassReport, is_news, pass_json, pass_line
 
 AGES = 1e6
 QUIET = PassReport("A->B", "run", 3, 0, 0, 0, 0, 0.04, {"exact": 2, "held": 1})

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, OffsetRange
 from mirror_lib.groups.decisions import only_we_moved
-from mirror_lib.groups.verdicts import (
+from mirror_lib.groups.translation import (
     MENDED,
     TO_DOWNSTREAM,
     TO_UPSTREAM,

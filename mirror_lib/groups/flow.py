@@ -23,7 +23,7 @@ from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.groups.moves import GroupMover
 from mirror_lib.groups.ranges import RangeLook
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
-from mirror_lib.groups.verdicts import ACTIVE, TO_DOWNSTREAM, TranslationRules
+from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction

@@ -1,4 +1,6 @@
-"""The columns of the public tables, their schema version, and what becomes of a table of another release. Pure.
+"""What a column and a table's schema are, and what becomes of a table of another release. Pure.
+
+The columns of each table stand with the table: `offset_syncs`, `group_offsets`, and `tables` for the others.
 
 A release that adds columns gives them the next version in `since`. Each column carries that number in its metadata, so
 a table's version is the greatest of them and is read without a query.

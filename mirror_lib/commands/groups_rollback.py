@@ -41,7 +41,7 @@ def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkS
     RefusedError where another cluster stands where it moved groups."""
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.group_offsets import GroupOffsetTable
-    from mirror_lib.ledger.tables import RunTable
+    from mirror_lib.ledger.runs import RunTable
 
     table, runs = GroupOffsetTable(spark, config.state), RunTable(spark, config.state)
     by_side: Dict[Tuple[str, str], List[GroupOffset]] = {}

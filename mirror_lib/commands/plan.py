@@ -86,7 +86,7 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
-    from mirror_lib.ledger.tables import TopicAclTable
+    from mirror_lib.ledger.topic_acls import TopicAclTable
     from mirror_lib.plan.look import engine_note
     from mirror_lib.rows.flow import why_not_placed
     from mirror_lib.rows.transform import check_change, placement_fault

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.copy_job import FlowOutcome
-    from mirror_lib.ledger.tables import RunTable
+    from mirror_lib.ledger.runs import RunTable
 
 EXIT, FENCE = "exit", "fence"
 IF_RUNNING_HELP = (
@@ -51,7 +51,8 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.copy_job import run_flows
     from mirror_lib.groups.flow import pass_json, pass_line
     from mirror_lib.groups.job import TranslationBeside
-    from mirror_lib.ledger.tables import RunTable, TopicAclTable
+    from mirror_lib.ledger.runs import RunTable
+    from mirror_lib.ledger.topic_acls import TopicAclTable
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.metrics import gauges_for

@@ -47,7 +47,7 @@ class _Done(NamedTuple):
 def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> _Done:
     from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.kafka.admin_client import some
-    from mirror_lib.ledger.tables import IncidentTable
+    from mirror_lib.ledger.incidents import IncidentTable
     from mirror_lib.verify.flow import with_left_out, with_unlisted
     from mirror_lib.verify.verdicts import report_json, report_lines
 
@@ -87,7 +87,7 @@ def _compared(
 ) -> _Compared:
     """The flow's topics, and how the copies of those that were copied compare."""
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-    from mirror_lib.ledger.tables import TakeoverTable
+    from mirror_lib.ledger.takeovers import TakeoverTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import unlisted, verify
 

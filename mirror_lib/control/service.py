@@ -21,7 +21,7 @@ from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topi
 from mirror_lib.errors import LoginError, MirrorError, cause_of
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import MirrorRun
-from mirror_lib.ledger.tables import same_clusters
+from mirror_lib.ledger.runs import same_clusters
 from mirror_lib.text import counted
 from mirror_lib.topics.old_brokers import settled
 

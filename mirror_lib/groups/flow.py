@@ -27,10 +27,12 @@ from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TranslationRule
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
+from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.intervals import Numbers, PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
-from mirror_lib.ledger.tables import IncidentTable, RunTable, TakeoverTable
+from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.text import counted, grouped
 from mirror_lib.topics.plan import select_topics
 

@@ -15,7 +15,7 @@ from mirror_lib.ledger.records import LedgerRow, PartitionKey
 class FlowMaps:
     """`triples` as `OffsetSyncTable.triples` gives them. Grows with `add`; `contradicted` asks for a fresh one.
 
-    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`ledger.tables`), as it was
+    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`ledger.takeovers`), as it was
     read behind the ledger.
     """
 

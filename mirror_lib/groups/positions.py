@@ -20,7 +20,7 @@ from mirror_lib.groups.survey import Pair, Survey, pairs_of
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
 from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.tables import TakeoverTable
+from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.topics.plan import select_topics
 
 READER = "reader"

@@ -13,10 +13,10 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.incidents import INCIDENTS
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import COPIED_AGAIN, DATA_LOST, OFFSETS_SKIPPED, PartitionKey, Position
 from mirror_lib.ledger.table_schema import PARTITION_KEY, partition_key
-from mirror_lib.ledger.tables import INCIDENTS
 from mirror_lib.spark.jobs import local_rows
 
 _ROW = (

@@ -1,6 +1,6 @@
 """What a column and a table's schema are, and what becomes of a table of another release. Pure.
 
-The columns of each table stand with the table: `offset_syncs`, `group_offsets`, and `tables` for the others.
+The columns of each table are in the table's module: `offset_syncs`, `incidents`, `runs`.
 
 A release that adds columns gives them the next version in `since`. Each column carries that number in its metadata, so
 a table's version is the greatest of them and is read without a query.

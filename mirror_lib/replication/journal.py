@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.errors import MirrorError
 from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
+from mirror_lib.ledger.incidents import IncidentTable
+from mirror_lib.ledger.lane_producers import LaneProducerTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
     Incident,
@@ -24,7 +26,7 @@ from mirror_lib.ledger.records import (
     Position,
     RangePositions,
 )
-from mirror_lib.ledger.tables import IncidentTable, LaneProducerTable, RunTable
+from mirror_lib.ledger.runs import RunTable
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.spark.jobs import named
 from mirror_lib.threads import UnderWay

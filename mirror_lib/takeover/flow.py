@@ -18,7 +18,8 @@ from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client, some
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
-from mirror_lib.ledger.tables import RunTable, TakeoverTable
+from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.replication.planner import noted
 from mirror_lib.takeover.origin import Left, Origin, SyncHistory, changed, read_left, refuse_live
 from mirror_lib.takeover.verdicts import KNOWN, REFUSED, TAKE_OVER, Known, PartitionTakeover, Verdict, decide, moved

@@ -17,7 +17,7 @@ from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MirrorRun
-from mirror_lib.ledger.tables import RunTable
+from mirror_lib.ledger.runs import RunTable
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, commit_with_note, member

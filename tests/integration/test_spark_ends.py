@@ -29,7 +29,7 @@ ASKED = """\
 import json, sys
 from pathlib import Path
 from mirror_lib.errors import MirrorError
-from mirror_lib.ledger.tables import RunTable
+from mirror_lib.ledger.runs import RunTable
 from tests.lab.spark_session import build_session
 
 spark = build_session(Path(sys.argv[1]))

@@ -25,10 +25,12 @@ from mirror_lib.errors import RefusedError, StateError
 from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.ledger import delta_table as folders
 from mirror_lib.ledger.delta_table import drop_folder, own_session, why_not_writable
+from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position
-from mirror_lib.ledger.tables import IncidentTable, RunTable, TopicAclTable
+from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.topic_acls import TopicAclTable
 from mirror_lib.replication import journal as signs
 from tests.lab.one_flow import until
 

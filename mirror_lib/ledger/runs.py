@@ -1,0 +1,145 @@
+"""The table of runs: a row at the start of a run, a row at its end, signs of life in between."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.errors import RefusedError
+from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.records import (
+    MirrorRun,
+)
+from mirror_lib.ledger.table_schema import Column, TableSchema
+
+RUNS = TableSchema(
+    name="runs",
+    comment="a row when a flow starts in a driver and one when it ends, signs of life in between; without the second"
+    " the run was killed or is under way",
+    columns=(
+        Column("run_id", "string", "fresh for every driver's life"),
+        Column("flow", "string", "A->B"),
+        Column("kind", "string", "started, alive or ended"),
+        Column("tasks_max", "int", "tasks.max: how many tasks shared the lanes"),
+        Column("delivery", "string", "exactly-once or at-least-once"),
+        Column("source_cluster_id", "string", "A's own id"),
+        Column("target_cluster_id", "string", "B's own id"),
+        Column("checkpoint", "string", "folder of Spark's checkpoint, under checkpoints/"),
+        Column("outcome", "string", "null while it runs; then ok, stopped, window closed, or the error"),
+        Column("records", "bigint", "records copied; null before the end"),
+        Column("bytes", "bigint", "bytes of record batches written; null before the end"),
+        Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),
+    ),
+    stamp="at",
+)
+# Older signs of life say nothing that the latest one does not, and each is a file.
+KEPT_SIGNS_SECONDS = 3600.0
+
+_SIDES = ("source", "target")
+
+
+def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
+    """Raise `RefusedError` where the ids of source and target are not those of the `last` run."""
+    for side, now in zip(_SIDES, clusters):
+        same_cluster(flow, side, now, last)
+
+
+def same_cluster(flow: str, side: str, now: str, last: Optional[MirrorRun]) -> None:
+    """The same of one side, `source` or `target`."""
+    before = now if last is None else dict(zip(_SIDES, (last.source_cluster_id, last.target_cluster_id)))[side]
+    if now != before:
+        raise RefusedError(
+            f"{flow}: the {side} cluster has id {now}, and the ledger was written for {before}",
+            "check bootstrap.servers; for another cluster give another `state:` or another alias",
+        )
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run of `flow` without an end: when it started and when it last gave a sign of life, in Unix seconds."""
+
+    flow: str
+    run_id: str
+    started: float
+    last_sign: float
+
+
+class RunTable:
+    """The runs of every flow that shares one `state:` folder."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self._table = StateTable(spark, state, RUNS)
+
+    def started(self, run: MirrorRun) -> None:
+        """Write down that `run` begins."""
+        self._table.append([(*_facts(run, "started"), None, None, None)], {})
+
+    def ended(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
+        """Write down how `run` ended: `outcome` is `ok` or one sentence, free of secrets."""
+        self._table.append([(*_facts(run, "ended"), outcome, records, bytes)], {})
+
+    def alive(self, run: MirrorRun) -> None:
+        """Write down that `run` is under way."""
+        self._table.append([(*_facts(run, "alive"), None, None, None)], {})
+
+    def drop_old_signs(self, flow: str) -> None:
+        """Delete the signs of life of `flow` that are an hour old, and their files when no reader needs them."""
+        since = F.expr(f"timestamp_micros({round((time.time() - KEPT_SIGNS_SECONDS) * 1e6)})")
+        old = (F.col("kind") == "alive") & (F.col("flow") == flow) & (F.col("at") < since)
+        self._table.change(lambda: self._table.delta().delete(old))
+        self._table.drop_replaced_files()
+
+    def open_runs(self, flows: Sequence[str], seconds: float) -> List[OpenRun]:
+        """The runs of `flows` without an end that gave a sign of life in the last `seconds` by this driver's clock."""
+        rows = self._table.rows(made_elsewhere=True)
+        if rows is None:
+            return []
+        since = round((time.time() - seconds) * 1e6)
+        with self._table.explained("read"):
+            of_run = rows.where(F.col("flow").isin(list(flows))).groupBy("flow", "run_id")
+            runs = of_run.agg(
+                F.expr("min(unix_micros(at)) AS started"),
+                F.expr("max(unix_micros(at)) AS last_sign"),
+                F.max(F.col("kind") == "ended").alias("ended"),
+            )
+            found = runs.where(~F.col("ended") & (F.col("last_sign") > since)).orderBy("started").collect()
+        return [OpenRun(row["flow"], row["run_id"], row["started"] / 1e6, row["last_sign"] / 1e6) for row in found]
+
+    def latest(self, flow: str) -> Optional[MirrorRun]:
+        """The run of `flow` that started last. `None` before the first."""
+        return self.latest_with_end(flow)[0]
+
+    def same_clusters(self, flow: str, clusters: Tuple[str, str]) -> None:
+        """Raise `RefusedError` where the ids of source and target are not those of the last run of `flow`."""
+        same_clusters(flow, clusters, self.latest(flow))
+
+    def same_cluster(self, flow: str, alias: str, cluster_id: str) -> None:
+        """The same of the one that is called `alias` in `flow`."""
+        same_cluster(flow, "source" if flow.startswith(f"{alias}->") else "target", cluster_id, self.latest(flow))
+
+    def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
+        """`latest`, and whether that run wrote down that it ended, and with nothing left over."""
+        rows = self._table.rows(made_elsewhere=True)
+        if rows is None:
+            return None, False
+        started = F.when(F.col("kind") == "started", F.struct("at", *_FACTS))
+        ended_well = (F.col("kind") == "ended") & (F.col("outcome") == "ok")
+        with self._table.explained("read"):
+            of_run = rows.where(F.col("flow") == flow).groupBy("run_id")
+            runs = of_run.agg(F.max(started).alias("run"), F.max(ended_well).alias("ended_well"))
+            # One question for both: a start waits for each.
+            found = runs.where("run is not null").orderBy(F.desc("run.at")).limit(1).collect()
+        if not found:
+            return None, False
+        return MirrorRun(**{name: found[0]["run"][name] for name in _FACTS}), bool(found[0]["ended_well"])
+
+
+_FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
+
+
+def _facts(run: MirrorRun, kind: str) -> tuple[object, ...]:
+    return (run.run_id, run.flow, kind, *(getattr(run, name) for name in _FACTS[2:]))

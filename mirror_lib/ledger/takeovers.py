@@ -1,0 +1,62 @@
+"""The table of take-overs: at which offsets each partition was taken over from another tool. Rows are only added."""
+
+from __future__ import annotations
+
+from typing import FrozenSet, Sequence, Tuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.records import (
+    PartitionKey,
+    TakenOver,
+)
+from mirror_lib.ledger.table_schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
+
+TAKEOVERS = TableSchema(
+    name="takeovers",
+    comment="one row for each partition that was taken over from another tool",
+    columns=(
+        *COPIED_PARTITION,
+        Column("taken_from", "string", "where the position was kept: a topic on B, or a group on A"),
+        Column("kept_offset", "bigint", "the next upstream offset by that position; -1 where none was kept"),
+        Column("upstream_offset", "bigint", "where the mirror goes on"),
+        Column("downstream_offset", "bigint", "the end of the remote log, where it goes on writing"),
+        Column("tail_records", "bigint", "records that lay on the remote log behind the kept position"),
+        Column("doubled_records", "bigint", "records that lay there once more"),
+        Column("older_records", "boolean", "whether the remote log holds records before those that were compared"),
+        Column("run_id", "string", "the take-over's life, see the table runs"),
+        Column("at", "timestamp", "when the row was written, by the driver's clock"),
+    ),
+    stamp="at",
+)
+
+
+class TakeoverTable:
+    """The take-overs of every flow that shares one `state:` folder."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self._table = StateTable(spark, state, TAKEOVERS)
+
+    def append(self, flow: str, rows: Sequence[TakenOver], *, run_id: str) -> None:
+        """Add `rows` in one commit. Before the ledger's: rows that are believed must be known to be incomplete."""
+        self._table.append([_takeover_values(flow, row, run_id) for row in rows], {})
+
+    def incomplete(self, flow: str) -> FrozenSet[PartitionKey]:
+        """The partitions whose remote log holds records before the ledger's first row."""
+        rows = self._table.rows()
+        if rows is None:
+            return frozenset()
+        with self._table.explained("read"):
+            older = rows.where((F.col("flow") == flow) & F.col("older_records"))
+            found = older.select(*PARTITION_KEY).distinct().collect()
+        return frozenset(map(partition_key, found))
+
+
+def _takeover_values(flow: str, row: TakenOver, run_id: str) -> Tuple[object, ...]:
+    key = row.key
+    topics = (key.source_topic, row.remote_topic, key.partition, key.source_topic_id, key.remote_topic_id)
+    goes_on_at = (row.goes_on_at.upstream_offset, row.goes_on_at.downstream_offset)
+    kept = -1 if row.kept_offset is None else row.kept_offset
+    return (flow, *topics, row.taken_from, kept, *goes_on_at, row.tail, row.doubled, row.older, run_id)

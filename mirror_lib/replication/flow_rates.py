@@ -40,13 +40,18 @@ class FlowRates:
         """Whether anything holds the flow to a rate."""
         return bool(self._accounts)
 
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether the flow has a rate, or a limit of bytes for a cycle."""
+        return self.has_rates or self._flow.batch_max_bytes is not None
+
     def tasks(self, slots: int) -> int:
         """How many tasks to plan where Spark runs `slots` at a time: the share of one that waits would be lost."""
         return min(self._flow.tasks_max, max(1, slots)) if self.has_rates else self._flow.tasks_max
 
     def told(self, plans: Sequence[TaskPlan], bytes_of: Callable[[PartitionTask], int]) -> List[TaskPlan]:
         """The plans of one stage, each with its share; `bytes_of` says how much there is to copy of a partition."""
-        if not (self.has_rates or self._flow.batch_max_bytes is not None):
+        if not self.counts_bytes:
             return list(plans)
         self._look_anew()
         known = self._numbers({task.topic for plan in plans for task in plan.tasks})

@@ -53,7 +53,7 @@ def start_query(
         # The batch says that there is something new; what to copy is decided by the ledger. Its rows stay unread.
         copy_batch(batch.sparkSession, query_id, batch_id)
 
-    return _started(spark, flow, options, checkpoint_location, trigger, copy)
+    return _started(spark, flow, _source(spark, options), checkpoint_location, trigger, copy)
 
 
 def start_rows_query(
@@ -91,7 +91,7 @@ def start_rows_query(
     def copy(rows: DataFrame, query_id: str, batch_id: int) -> None:
         copy_rows(rows, query_id, batch_id, batch_ends(rows.sparkSession, checkpoint_location, batch_id))
 
-    return _started(spark, flow, options, checkpoint_location, trigger, copy, filtered)
+    return _started(spark, flow, filtered(_source(spark, options)), checkpoint_location, trigger, copy)
 
 
 def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> Mapping[TopicPartition, int]:
@@ -101,16 +101,18 @@ def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> 
     return {(topic, int(number)): offset for topic, own in ends.items() for number, offset in own.items()}
 
 
+def _source(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    return spark.readStream.format("kafka").options(**options).load()
+
+
 def _started(
     spark: SparkSession,
     flow: ReplicationFlow,
-    options: Mapping[str, str],
+    source: DataFrame,
     checkpoint_location: str,
     trigger: str,
     copy: Callable[[DataFrame, str, int], None],
-    filtered: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> StreamingQuery:
-    source = filtered(spark.readStream.format("kafka").options(**options).load())
     query_id: Dict[str, str] = {}
 
     def call(batch: DataFrame, batch_id: int) -> None:

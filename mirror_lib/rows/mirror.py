@@ -66,7 +66,6 @@ class RowPace:
     """One flow's in one driver's life. Not thread-safe. `rates` keeps the account."""
 
     def __init__(self, flow: ReplicationFlow, rates: FlowRates) -> None:
-        self._flow = flow
         self._seconds = flow.batch_max_seconds
         self._rates = rates
         self._standing: TaskRates = rates.standing(())
@@ -76,12 +75,6 @@ class RowPace:
         self._nbytes: Dict[int, float] = {}
         self._last = 0
         self._waited: Dict[int, float] = {}
-
-    @property
-    def counts(self) -> bool:
-        """Whether the bytes of all rows are counted, as the flow has a rate or a bound in bytes."""
-        flow = self._flow
-        return any((flow.max_bytes_per_second, flow.max_bytes_per_second_topics, flow.batch_max_bytes))
 
     def offsets(self, topics: Collection[str]) -> int:
         """How many offsets a micro-batch over these topics may have now."""
@@ -249,8 +242,9 @@ class RowMirror(ABC):
         A filter in the query itself sees a row before Spark copies it for `foreachBatch`. Where a rate bounds the flow
         all rows are counted first, and a `transform` is called for each micro-batch, so there all rows are handed over.
         """
-        early = self._change.where is not None and self._change.transform is None and not self._pace.counts
-        return filtered(rows, self._change) if early else rows
+        early = self._change.where is not None and self._change.transform is None
+        # What is wrong with a filter was found when this was made.
+        return filtered(rows, self._change, again=True) if early and not self._rates.counts_bytes else rows
 
     def outdated(self) -> bool:
         """Whether the query reads something else than it should by now, and is to be begun anew."""

@@ -25,6 +25,8 @@ from mirror_lib.ledger.runs import same_clusters
 from mirror_lib.text import counted
 from mirror_lib.topics.old_brokers import settled
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class ControlReport:
@@ -60,8 +62,6 @@ def control_json(report: ControlReport) -> Dict[str, object]:
     document = asdict(report)
     return {"flow": document.pop("flow"), "control": {**document, "problems": list(report.problems)}}
 
-
-log = logging.getLogger(__name__)
 
 # The copy waits for the first turns: a limit that was raised on the source is raised before a record needs it, and the
 # heartbeat of a run that ends is copied in it.

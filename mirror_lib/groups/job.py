@@ -41,6 +41,8 @@ from mirror_lib.threads import UnderWay
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+log = logging.getLogger(__name__)
+
 
 # Commits that delete or rewrite rows are skipped. Delta 2.3 has no such option: there `ignoreChanges` keeps the stream
 # alive. Later versions take the first of the two where both are given.
@@ -88,8 +90,6 @@ class LedgerStream:
         types = {column.name: column.type for column in OFFSET_SYNCS.columns}
         return [(name, types[name]) for name in LEDGER_ROW]
 
-
-log = logging.getLogger(__name__)
 
 # A catch-up of a flow with a filter adds millions between two triggers, more than Java's heap has room for.
 MOST_ROWS = 50_000

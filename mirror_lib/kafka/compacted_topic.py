@@ -26,6 +26,8 @@ from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
 from mirror_lib.kafka.record_batch import decode_varint, encode_varint, next_sequence
 from mirror_lib.kafka.reencoder import Record, build_batches, read_records
 
+log = logging.getLogger(__name__)
+
 OK, DUPLICATE_SEQUENCE = 0, 46
 NO_CODEC = 0
 NO_HEADERS = b"\x00"
@@ -83,8 +85,6 @@ def _error_code(answer: Any) -> int:
 def _body(key: bytes, new: bytes) -> bytes:
     return b"".join((encode_varint(len(key)), key, encode_varint(len(new)), new, NO_HEADERS))
 
-
-log = logging.getLogger(__name__)
 
 UNKNOWN_TOPIC = 3
 PARTITION = 0

@@ -33,6 +33,8 @@ from mirror_lib.kafka.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST, NO_REPLICA
 from mirror_lib.kafka.record_batch import Buffer
 from mirror_lib.kafka.wire import FetchRequestOfViews
 
+log = logging.getLogger(__name__)
+
 MAX_WAIT_MS = 500
 # A broker answers one request of a connection at a time: who may want more soon must not wait for a long one.
 BRIEF_WAIT_MS = 10
@@ -201,7 +203,8 @@ LATEST = -1
 # The first offset that the leader keeps itself (KIP-405).
 EARLIEST_LOCAL = -4
 KNOWS_TIERED_STORAGE = 8
-READ_UNCOMMITTED = 0
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
 def log_ends(
@@ -264,8 +267,6 @@ def list_offsets_request(
     )
 
 
-READ_COMMITTED = 1
-ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 # One question to a broker is under way at a time, so what it brings has to be worth a long way.
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 8 * 1024 * 1024
@@ -273,8 +274,6 @@ PARTITION_FETCH_BYTES = 8 * 1024 * 1024
 # Behind an answer that brought less, questions begin no sooner than so long after each other.
 SMALL_BYTES = 64 * 1024
 PAUSE_SECONDS = 0.005
-
-log = logging.getLogger(__name__)
 
 EMPTY_ANSWERS = 3
 

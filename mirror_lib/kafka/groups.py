@@ -38,6 +38,8 @@ from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicP
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection, some
 from mirror_lib.kafka.connection import by_topic
 
+log = logging.getLogger(__name__)
+
 Offsets = Mapping[TopicPartition, CommittedOffset]
 Codes = Mapping[TopicPartition, int]
 
@@ -313,8 +315,6 @@ def _silence(groups: Sequence[str], error: KafkaError) -> Outcomes:
 def _chunks(groups: Sequence[str], size: int) -> List[Sequence[str]]:
     return [groups[start : start + size] for start in range(0, len(groups), size)]
 
-
-log = logging.getLogger(__name__)
 
 Reasons = Mapping[TopicPartition, Optional[str]]
 Again = Callable[[], bool]

@@ -51,7 +51,7 @@ class IncidentTable:
 
     def append(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
         """Add `incidents` in one commit; none, no commit."""
-        self._table.append([_incident_values(flow, incident, run_id, batch_id) for incident in incidents], {})
+        self._table.append([_values(flow, incident, run_id, batch_id) for incident in incidents], {})
 
     def skipped(self, flow: str, ranges: Sequence[Tuple[str, int, int, int]]) -> List[Tuple[str, int, int]]:
         """Topic, partition and offset of what `on.error: skip` left out within `ranges`: topic, partition, first offset
@@ -92,6 +92,6 @@ class IncidentTable:
         }
 
 
-def _incident_values(flow: str, incident: Incident, run_id: str, batch_id: int) -> tuple[object, ...]:
+def _values(flow: str, incident: Incident, run_id: str, batch_id: int) -> tuple[object, ...]:
     where = (incident.topic, incident.partition, incident.from_offset, incident.until_offset)
     return (flow, run_id, batch_id, incident.kind, *where, incident.reason)

@@ -41,7 +41,7 @@ class TakeoverTable:
 
     def append(self, flow: str, rows: Sequence[TakenOver], *, run_id: str) -> None:
         """Add `rows` in one commit. Before the ledger's: rows that are believed must be known to be incomplete."""
-        self._table.append([_takeover_values(flow, row, run_id) for row in rows], {})
+        self._table.append([_values(flow, row, run_id) for row in rows], {})
 
     def incomplete(self, flow: str) -> FrozenSet[PartitionKey]:
         """The partitions whose remote log holds records before the ledger's first row."""
@@ -54,7 +54,7 @@ class TakeoverTable:
         return frozenset(map(partition_key, found))
 
 
-def _takeover_values(flow: str, row: TakenOver, run_id: str) -> Tuple[object, ...]:
+def _values(flow: str, row: TakenOver, run_id: str) -> Tuple[object, ...]:
     key = row.key
     topics = (key.source_topic, row.remote_topic, key.partition, key.source_topic_id, key.remote_topic_id)
     goes_on_at = (row.goes_on_at.upstream_offset, row.goes_on_at.downstream_offset)

@@ -10,9 +10,9 @@ from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, TopicPartition
+from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription
 from mirror_lib.ledger.records import LedgerRow, LedgerRuns, PartitionKey
-from mirror_lib.replication.messages import PartitionReport, TaskReport
+from mirror_lib.replication.messages import KeptPartition, PartitionReport, TaskReport
 from mirror_lib.replication.rejections import PASSED
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
@@ -25,7 +25,7 @@ CHANGED_SECONDS, PAUSE_SECONDS = 5.0, 0.1
 
 
 @dataclass(frozen=True)
-class CopiedPartition:
+class CopiedPartition(KeptPartition):
     """A source partition with its remote partition, which has the same number."""
 
     topic: str
@@ -39,16 +39,6 @@ class CopiedPartition:
     def key(self) -> PartitionKey:
         """Its identity in the ledger."""
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.topic, self.partition)
-
-    @property
-    def source(self) -> TopicPartition:
-        """(source topic, partition)."""
-        return (self.topic, self.partition)
-
-    @property
-    def remote(self) -> TopicPartition:
-        """(remote topic, partition)."""
-        return (self.remote_topic, self.partition)
 
     def ledger_row(self, upstream_offset: int, downstream_offset: int, record_count: int) -> LedgerRow:
         """An offset sync of this partition, with the names and ids of both topics."""

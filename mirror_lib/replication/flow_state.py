@@ -35,6 +35,8 @@ from mirror_lib.replication.positions import Partitions, Positions
 from mirror_lib.replication.rejections import Rejections
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS, LOOK_SECONDS
 
+log = logging.getLogger(__name__)
+
 # A coordinator forgets a transactional id that it has not heard of for 7 days (transactional.id.expiration.ms); the
 # next driver would then get another producer id, which fences nobody. Fencing anew each day keeps it remembered.
 FENCE_LASTS_SECONDS = 24 * 3600.0
@@ -234,8 +236,6 @@ def _task(
         remote_topic_id=copied.remote_topic_id,
     )
 
-
-log = logging.getLogger(__name__)
 
 UNLISTED = "one of its clusters tells no offsets of it; has it lost its leader?"
 

@@ -57,8 +57,26 @@ def _partition(fields: Dict[str, Any]) -> PartitionReport:
     return PartitionReport(**fields, incidents=tuple(Incident(**incident) for incident in incidents))
 
 
+class KeptPartition:
+    """A source partition and its remote partition, which has the same number. A base without fields of its own."""
+
+    topic: str
+    remote_topic: str
+    partition: int
+
+    @property
+    def source(self) -> TopicPartition:
+        """(source topic, partition)."""
+        return (self.topic, self.partition)
+
+    @property
+    def remote(self) -> TopicPartition:
+        """(remote topic, partition)."""
+        return (self.remote_topic, self.partition)
+
+
 @dataclass(frozen=True)
-class PartitionTask:
+class PartitionTask(KeptPartition):
     """One partition's share of a pass: copy from `upstream_offset` until at least `end`, or `NO_END`.
 
     `downstream_offset` is where the ledger says the next record belongs. `sequence` is the producer sequence to go on
@@ -82,16 +100,6 @@ class PartitionTask:
     log_start: int = 0
     source_topic_id: str = ""
     remote_topic_id: str = ""
-
-    @property
-    def source(self) -> TopicPartition:
-        """(source topic, partition)."""
-        return (self.topic, self.partition)
-
-    @property
-    def remote(self) -> TopicPartition:
-        """(remote topic, partition)."""
-        return (self.remote_topic, self.partition)
 
     @property
     def lane(self) -> int:
@@ -152,7 +160,7 @@ class TaskPlan:
 
 
 @dataclass(frozen=True)
-class PartitionReport:
+class PartitionReport(KeptPartition):
     """Where a partition stands after a pass. `stopped` is the reason it cannot go on, None if it
     can; `refused` says that the reason is safety, not failure, `lost_tail` that the remote log
     lost acknowledged records; the target refused what lies between the `rejected`
@@ -183,16 +191,6 @@ class PartitionReport:
     rejected_until: int = -1
     incidents: Tuple[Incident, ...] = ()
     fails: bool = False
-
-    @property
-    def source(self) -> TopicPartition:
-        """(source topic, partition)."""
-        return (self.topic, self.partition)
-
-    @property
-    def remote(self) -> TopicPartition:
-        """(remote topic, partition)."""
-        return (self.remote_topic, self.partition)
 
 
 @dataclass(frozen=True)

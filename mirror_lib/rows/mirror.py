@@ -40,6 +40,8 @@ from mirror_lib.rows.transform import FlowChange, filtered, needless, placement_
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
 from mirror_lib.spark.jobs import named
 
+log = logging.getLogger(__name__)
+
 BATCH_SECONDS = 5.0
 # Where no rate bounds it. Some seconds' worth, where a micro-batch costs one besides its rows.
 MOST_OFFSETS = 2_000_000
@@ -148,8 +150,6 @@ class RowPace:
         shares: Dict[int, Optional[RateShare]] = {FLOW: rates.flow, **rates.topics}
         return {n: -each.balance / each.rate for n, each in shares.items() if each is not None and each.balance < 0}
 
-
-log = logging.getLogger(__name__)
 
 # How long a micro-batch is tried again that brings nothing further, and how long to wait before that.
 PATIENCE_SECONDS = 120.0

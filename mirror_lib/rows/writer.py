@@ -22,6 +22,8 @@ from mirror_lib.rows.columns import SOURCE, PartitionRows, partition_rows
 from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance
 
+log = logging.getLogger(__name__)
+
 CONNECT_SECONDS = 30.0
 
 
@@ -61,8 +63,6 @@ class SourceTopics:
         """Close its connections."""
         self._client.close()
 
-
-log = logging.getLogger(__name__)
 
 QUEUE_BYTES = 8 * 1024 * 1024
 # How long to wait for an answer before what is in flight is given up, and looked for by whoever fences next.

@@ -19,6 +19,8 @@ from pyspark.sql import functions as F
 
 from mirror_lib.spark.errors import spark_ended
 
+log = logging.getLogger(__name__)
+
 DESCRIPTION = "spark.job.description"
 # Spark describes the jobs of a streaming query too, so a description alone does not say that it is ours.
 _OURS = "mirror.job.description"
@@ -43,8 +45,6 @@ def named(spark: SparkSession, name: str, *, again: bool = True) -> Iterator[Non
             for each, value in before:
                 context.setLocalProperty(each, value)  # type: ignore[arg-type]  # null removes it
 
-
-log = logging.getLogger(__name__)
 
 # What is smaller travels with the function, which costs less than a broadcast.
 SMALL_BYTES = 900 * 1024

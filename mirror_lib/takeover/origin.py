@@ -22,6 +22,8 @@ from mirror_lib.replication.planner import committed_by
 from mirror_lib.takeover.walk import Restarts
 from mirror_lib.topics.policy import offset_syncs_topics
 
+log = logging.getLogger(__name__)
+
 # Of MirrorMaker's dedicated mode, where a connector has the name of its class.
 DEDICATED_CONNECTOR = "MirrorSourceConnector"
 _PARTITION_FIELDS = {"cluster", "partition", "topic"}
@@ -132,8 +134,6 @@ def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, SyncH
         syncs.setdefault((sync.topic, sync.partition), []).append(at)
     return {partition: SyncHistory(tuple(found)) for partition, found in syncs.items()}
 
-
-log = logging.getLogger(__name__)
 
 MM2, CONNECT_TOPIC, GROUP = "mm2", "connect-topic", "group"
 

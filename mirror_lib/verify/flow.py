@@ -54,6 +54,8 @@ from mirror_lib.verify.verdicts import (
     by_the_rule,
 )
 
+log = logging.getLogger(__name__)
+
 # So many first differences are looked at closely; further partitions are reported without a kind.
 EXAMINED = 100
 # The ledger says where the flow began, and nobody why it did.
@@ -136,8 +138,6 @@ def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCou
     }
     return tuple(sentence.format(count) for sentence, count in said.items() if count)
 
-
-log = logging.getLogger(__name__)
 
 _EXPIRED = "if records expired meanwhile, verify again; a timestamp beyond the year 294247 cannot be read by Spark"
 

@@ -1,4 +1,4 @@
-"""What the commands share: the flows that were asked for, JSON documents, one a line, and errors, one a line."""
+"""What the commands share: choosing flows, and printing JSON documents and errors, each on one line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decides about each group and partition of a survey, from the flow's maps and the last offset commits.
 
-A group that keeps up with its source is nearly always a little ahead of the mirror. Its earlier position is exact as
-soon as the mirror has reached it, so positions that were ahead are remembered. Pure but for that memory.
+A group that keeps up with its source is nearly always a little ahead of the mirror, where no offset can be translated.
+Its position is remembered and translated exactly once the mirror has copied that far. Pure but for that memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Translates groups of repartitioning flows from the ledger's ranges.
 
 A range says that source records between two upstream offsets are stored between two downstream offsets of a remote
-partition. A group resumes in each remote partition at the first range of which it has not read everything: all records
-that it has not read are after that offset, and some that it has.
+partition. A group resumes in each remote partition at the start of the first range that it has not read completely. No
+unread record is before that offset; records after it may be read a second time.
 """
 
 from __future__ import annotations

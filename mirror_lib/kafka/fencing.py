@@ -2,7 +2,8 @@
 
 Until the abort marker with the new epoch is in a partition's log, a previous producer's write is still accepted there;
 afterwards it is refused with INVALID_PRODUCER_EPOCH (KIP-98, KIP-360). A broker forgets a producer by the timestamps of
-its last batch; a marker has the present time. Many lanes take as many round trips as one.
+its last batch; a marker has the present time. All lanes are fenced again in parallel, in the
+round trips of one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Which upstream offsets are stored at which downstream offsets: the runs of one partition, appended, merged, cut and
 looked up in either direction. Pure.
 
-A run is a `Run` with a count above 0. A `Run` with a count of 0 is a position: everything before its upstream offset
-that exists downstream is stored before its downstream offset. The numbers of many runs are kept flat, in 24 bytes a
-run: upstream offset, downstream offset, record count, and then the next run's, as integers of 64 bits.
+A `Run` with a count of 0 is a position: all copies of records before its upstream offset are before its downstream
+offset. Many runs are stored flat, as three integers of 64 bits each: upstream offset, downstream offset, record count.
 """
 
 from __future__ import annotations

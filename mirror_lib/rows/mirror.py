@@ -2,8 +2,8 @@
 
 Order of effects for a micro-batch: fence lanes, read their remote logs back, append rows, commit to the ledger. After a
 crash at any point the next driver starts its query at the ledger's positions and finds written rows by their origins.
-Rates bound the micro-batch, because Spark reads its rows at full speed: it has about five seconds of the rate, and what
-it read is paid for before the next one. Uncompressed keys, values, headers and Kafka's overhead count.
+Spark reads the rows of a micro-batch at full speed, so a rate limits its size to about five seconds of the rate, and
+the next one waits until the bytes that were read are within the rate. Bytes are counted uncompressed.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ WITHOUT_SPARK = (
     *("errors", "facts", "text", "metrics", "config", "kafka", "topics", "plan", "control", "ledger.records"),
     *("groups.map", "groups.translation", "groups.mm2_format", "groups.position_formats", "groups.lag"),
     *("takeover.origin", "takeover.walk", "takeover.verdicts"),
-    *("replication.lane", "replication.partition", "replication.planner", "replication.reconcile"),
-    *("rows.origin", "rows.columns", "rows.lane", "rows.writer"),
+    *("replication.copier", "replication.partition", "replication.planner", "replication.reconcile"),
+    *("rows.origin", "rows.columns", "rows.partition", "rows.writer"),
 )
 # What reads and writes the Kafka log for the copying code.
 COPYING = ("wire", "connection", "fetcher", "fetch_answer", "log_reader", "producer", "fencing")
@@ -41,14 +41,14 @@ NEVER = (
     *(("verify", f"kafka.{part}") for part in (*COPYING, *BATCHES)),
     ("verify", "replication"),
     ("verify", "rows.writer"),
-    ("verify", "rows.lane"),
+    ("verify", "rows.partition"),
     ("verify", "rows.columns"),
     ("verify", "rows.mirror"),
     ("config", "kafka"),
     ("kafka", "replication"),
     ("ledger", "replication"),
     *((f"rows.{one}", part) for one in CHANGING for part in ("kafka", "replication", "ledger", "rows.writer")),
-    ("rows.lane", "rows.stage"),
+    ("rows.partition", "rows.stage"),
     ("rows.writer", "rows.mirror"),
 )
 # Spark's private doors to its JVM, which Spark Connect, serverless compute and standard access mode do not have.
@@ -74,7 +74,7 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
 EXECUTORS = (
-    *("mirror_lib.replication.lane", "mirror_lib.replication.warm_up", "mirror_lib.ledger.run_rows"),
+    *("mirror_lib.replication.copier", "mirror_lib.replication.warm_up", "mirror_lib.ledger.run_rows"),
     *("mirror_lib.rows.writer", "mirror_lib.rows.stage", "mirror_lib.preflight.probe"),
 )
 NOT_ON_EXECUTORS = (

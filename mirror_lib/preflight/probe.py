@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirror_lib.kafka.reach import Access
 
 # What a task imports. `pyarrow` and `pandas` are what Spark needs for `mapInArrow`.
-PACKAGES = ("kafka", "google_crc32c", "cramjam", "pyarrow", "pandas", "mirror_lib.replication.lane")
+PACKAGES = ("kafka", "google_crc32c", "cramjam", "pyarrow", "pandas", "mirror_lib.replication.copier")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import ClusterError
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport, from_text, to_text
 from mirror_lib.replication.report_channel import ReportServer
 from mirror_lib.replication.tail import Tail

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from mirror_lib.replication import lane
+from mirror_lib.replication import copier
 from mirror_lib.spark.jobs import named
 from mirror_lib.threads import UnderWay
 
@@ -45,7 +45,7 @@ def warm_workers(spark: SparkSession, tasks: int) -> None:
 
 
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    # A worker that finds this function has imported this module, and with it the lane.
-    log.debug("%s is imported", lane.__name__)
+    # A worker that finds this function has imported this module, and with it the copier.
+    log.debug("%s is imported", copier.__name__)
     forget_archives()
     yield from (batch.slice(0, 0) for batch in batches)

@@ -17,8 +17,8 @@ from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing
 from mirror_lib.replication.planner import Range
 from mirror_lib.replication.positions import Positions, SourceProgress
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
-from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import RowMirror
+from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.writer import RowsReport
 
 

@@ -33,8 +33,8 @@ from mirror_lib.replication.messages import PartitionReport, nothing_copied
 from mirror_lib.replication.positions import Partitions
 from mirror_lib.replication.quotas import FLOW, Fetching, RateShare, TaskRates
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
-from mirror_lib.rows.lane import LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance, origin_cluster
+from mirror_lib.rows.partition import LaneTask, Ranges
 from mirror_lib.rows.stage import append_rows
 from mirror_lib.rows.transform import FlowChange, filtered, needless, placement_fault, remote_names
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport

@@ -23,8 +23,8 @@ from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.planner import Start, Starts
 from mirror_lib.replication.positions import Bounds, source_logs
 from mirror_lib.replication.reconcile import left_the_log
-from mirror_lib.rows.lane import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.mirror import RowMirror
+from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.writer import RowsReport
 
 

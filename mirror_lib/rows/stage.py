@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import Incident
 from mirror_lib.replication.warm_up import forget_archives
-from mirror_lib.rows.lane import LaneReport
+from mirror_lib.rows.partition import LaneReport
 from mirror_lib.rows.writer import RowsPlan, RowsReport, RowWriter
 from mirror_lib.spark.errors import stage_error
 from mirror_lib.spark.jobs import Shipped, shipped

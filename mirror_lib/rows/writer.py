@@ -19,8 +19,8 @@ from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS
 from mirror_lib.rows.columns import SOURCE, PartitionRows, partition_rows
-from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges
 from mirror_lib.rows.origin import Provenance
+from mirror_lib.rows.partition import Lane, LaneReport, LaneTask, Ranges
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import pytest
 
 from mirror_lib.kafka import producer as append
 from mirror_lib.kafka.producer import ProduceRequest
-from mirror_lib.replication import lane
+from mirror_lib.replication import copier
 from mirror_lib.replication.messages import TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy
 from tests.lab.brokers import KafkaBroker
@@ -66,12 +66,12 @@ def test_lane_that_was_fenced_while_it_wrote_reports_no_record_as_copied_that_is
         flow.fill(RECORDS_PER_BATCH)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
-    monkeypatch.setattr(lane, "PartitionCopy", kind)
+    monkeypatch.setattr(copier, "PartitionCopy", kind)
     with monkeypatch.context() as meanwhile:
         fenced_at_the_last_request(meanwhile, plan, tmp_path)
-        report = lane.copy_lanes(plan, 0)
+        report = copier.copy_lanes(plan, 0)
     assert report.fenced
-    assert not lane.copy_lanes(resumed(plan, report, flow.written), 0).fenced
+    assert not copier.copy_lanes(resumed(plan, report, flow.written), 0).fenced
     lost: List[str] = flow.differences()
     assert bool(lost) == (kind is Drained)
 

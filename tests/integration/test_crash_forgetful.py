@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 from kafka import KafkaAdminClient, TopicPartition
 
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint

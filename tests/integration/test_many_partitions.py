@@ -24,7 +24,7 @@ from mirror_lib.kafka.fetcher import (
     log_ends,
 )
 from mirror_lib.kafka.log_reader import GLANCE_BYTES, LogEntries, glances, log_entries
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.one_lane import next_plan, task_plans

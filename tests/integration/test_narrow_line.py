@@ -9,7 +9,7 @@ from typing import Callable
 
 from confluent_kafka import Producer
 
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.far_proxy import far
 from tests.lab.one_flow import OneFlow

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, fetch_request, redirects
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.java_class import compiled
 from tests.lab.one_flow import OneFlow, until

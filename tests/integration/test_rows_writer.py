@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.fetcher import log_ends
-from mirror_lib.rows.lane import LaneTask
+from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.stage import append_rows
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport, RowWriter
 from tests.lab.arrow_rows import with_columns
@@ -253,7 +253,7 @@ def test_line_that_breaks_behind_a_fence_is_no_takeover(
             raise breaks.pop()
         return log_ends(*given)
 
-    monkeypatch.setattr("mirror_lib.rows.lane.told_ends", told_ends)
+    monkeypatch.setattr("mirror_lib.rows.partition.told_ends", told_ends)
     broken = attempt(flow, spark, plan)
     assert broken.broken and not broken.fenced
     known = {(lane.remote, lane.source): lane.producer for lane in broken.lanes}

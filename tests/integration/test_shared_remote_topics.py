@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
 import pytest
 
 from mirror_lib.ledger.intervals import Runs
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import NO_END, TaskPlan, TaskReport
 from mirror_lib.replication.report_channel import ReportServer
 from tests.lab.brokers import KafkaBroker, clusters

@@ -8,7 +8,7 @@ from typing import Callable
 
 import pytest
 
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow

@@ -10,7 +10,7 @@ from typing import Callable, Iterator, Tuple
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.one_lane import LaneProcess, task_plans

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mirror_lib.replication.lane import copy_lanes
+from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport, transactional_id
 from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
 
 from pyspark.sql import functions as F
 
-from mirror_lib.rows.lane import LaneReport, LaneTask
 from mirror_lib.rows.origin import Provenance
+from mirror_lib.rows.partition import LaneReport, LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
 from tests.lab.one_flow import OneFlow
 

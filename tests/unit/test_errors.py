@@ -11,7 +11,7 @@ from mirror_lib.errors import cause_of
 BEGINS = "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
 TRACE = """\
 Traceback (most recent call last):
-  File "/opt/mirror/mirror_lib/replication/lane.py", line 96, in _persist
+  File "/opt/mirror/mirror_lib/replication/copier.py", line 96, in _persist
     self._connect(deadline)
 mirror_lib.kafka.connection.Disconnected: B: no broker answers
 
@@ -20,7 +20,7 @@ The above exception was the direct cause of the following exception:
 Traceback (most recent call last):
   File "/opt/spark/python/pyspark/worker.py", line 2044, in main
     process()
-  File "/opt/mirror/mirror_lib/replication/lane.py", line 104, in _persist
+  File "/opt/mirror/mirror_lib/replication/copier.py", line 104, in _persist
     raise ClusterError(f"{self._plan.flow}: {error}", "is the cluster healthy?") from error
 %s
 """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import Incident
-from mirror_lib.rows.lane import LaneReport
+from mirror_lib.rows.partition import LaneReport
 from mirror_lib.rows.stage import report_from, report_text
 from mirror_lib.rows.writer import RowsReport
 

@@ -21,8 +21,8 @@ from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
 from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of
-from mirror_lib.rows.lane import Lane, LaneReport, LaneTask, Ranges, Written, read_back
 from mirror_lib.rows.origin import Provenance, origin_of
+from mirror_lib.rows.partition import Lane, LaneReport, LaneTask, Ranges, Written, read_back
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
 
 SOURCE, OTHER, REMOTE = ("orders", 0), ("orders", 1), ("A.orders", 0)
@@ -145,8 +145,8 @@ class Driven:
     def take_over(
         self, monkeypatch: pytest.MonkeyPatch, log: Log, provenance: Optional[Provenance] = PROVENANCE
     ) -> Driven:
-        monkeypatch.setattr("mirror_lib.rows.lane.told_ends", lambda client, remotes: {REMOTE: log.end})
-        monkeypatch.setattr("mirror_lib.rows.lane.log_entries", lambda *given: log)
+        monkeypatch.setattr("mirror_lib.rows.partition.told_ends", lambda client, remotes: {REMOTE: log.end})
+        monkeypatch.setattr("mirror_lib.rows.partition.log_entries", lambda *given: log)
         client: Any = None
         self.lane.producer = PRODUCER
         self.lane.take_over(client, provenance)

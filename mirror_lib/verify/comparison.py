@@ -23,15 +23,7 @@ from mirror_lib.ledger.run_rows import RunRows, run_rows
 from mirror_lib.spark.jobs import local_rows, shipped
 from mirror_lib.verify.digests import FIELDS, DigestReader, Slice
 from mirror_lib.verify.ranges import Bounds, CopiedRange
-from mirror_lib.verify.verdicts import Places, SeenRecord, classify
-
-
-@dataclass(frozen=True)
-class Facing:
-    """The offsets that face each other where a partition first differs; `None` where a side has nothing there."""
-
-    upstream: Optional[int]
-    downstream: Optional[int]
+from mirror_lib.verify.verdicts import Counts, Facing, Places, SeenRecord, TailCounts, classify
 
 
 def kinds(
@@ -161,37 +153,6 @@ _DIFFERS = """case
 _OFFSETS = ("upstream_first", "upstream_end", "downstream_first", "downstream_end")
 _FLAGS = ("source_compacted", "remote_compacted", "shared", "changed")
 _BOUNDS = (("slot", "int"), *((name, "bigint") for name in _OFFSETS), *((name, "boolean") for name in _FLAGS))
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What was found in one partition. Offsets are `None` where nothing of the kind was found.
-
-    `first_upstream`: the first source record that differs from its pair or has none; `first_downstream`: the first
-    remote record that the map does not know. Heads and tail lie before and behind what the ledger speaks of.
-    """
-
-    records: int = 0
-    bytes: int = 0
-    compacted: int = 0
-    differing: int = 0
-    first_upstream: Optional[int] = None
-    first_downstream: Optional[int] = None
-    head_upstream: int = 0
-    head_upstream_first: Optional[int] = None
-    head_downstream: int = 0
-    tail: int = 0
-
-
-@dataclass(frozen=True)
-class TailCounts:
-    """What was found behind the ledger's end: `records` pairs that are equal, and the first that is not."""
-
-    records: int
-    bytes: int
-    differing: int
-    first_downstream: Optional[int]
-    first_upstream: Optional[int]
 
 
 def compare(

@@ -8,10 +8,19 @@ from typing import Tuple
 import pytest
 
 from mirror_lib.ledger.intervals import NO_RUNS
-from mirror_lib.verify.comparison import Counts, Facing, TailCounts
-from mirror_lib.verify.flow import Finding, partition_verdict
 from mirror_lib.verify.ranges import Bounds, CopiedRange
-from mirror_lib.verify.verdicts import DIFFERS, EQUAL, EXPIRED, NOT_COMPARED, PartitionVerdict
+from mirror_lib.verify.verdicts import (
+    DIFFERS,
+    EQUAL,
+    EXPIRED,
+    NOT_COMPARED,
+    Counts,
+    Facing,
+    Finding,
+    PartitionVerdict,
+    TailCounts,
+    partition_verdict,
+)
 
 
 def partition(

@@ -27,7 +27,8 @@ WITHOUT_SPARK = (
     *("errors", "facts", "text", "metrics", "config", "kafka", "topics", "plan", "control", "ledger.records"),
     *("groups.map", "groups.translation", "groups.mm2_format", "groups.position_formats", "groups.lag"),
     *("takeover.origin", "takeover.walk", "takeover.verdicts"),
-    *("replication.copier", "replication.partition", "replication.planner", "replication.reconcile"),
+    *("replication.lane", "replication.copier", "replication.partition", "replication.planner"),
+    "replication.reconcile",
     *("rows.origin", "rows.columns", "rows.partition", "rows.writer"),
 )
 # What reads and writes the Kafka log for the copying code.
@@ -190,7 +191,7 @@ def test_imports_keep_to_their_doors() -> None:
         ("ledger.records", "import pyspark"),
         ("rows.writer", "from pyspark import TaskContext"),
         ("rows.transform", "from mirror_lib.kafka.record_batch import Record"),
-        ("verify.flow", "from mirror_lib.rows import lane"),
+        ("verify.flow", "from mirror_lib.rows import partition"),
     ],
 )
 def test_forbidden_import_is_seen(module: str, line: str) -> None:

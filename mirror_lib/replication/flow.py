@@ -353,6 +353,7 @@ class FlowMirror:
         self._journal.note(commit.incidents, batch)
         beside = beside and commit.plain and not self._progress.waits_for_ledger()
         self._journal.append(commit.rows, batch, commit.runs, beside=beside)
+        self._state.take(commit)
         self._progress.moved(partitions, commit.moves)
         self._totals.add(part for report in commit.reports for part in report.partitions)
 

@@ -48,11 +48,12 @@ def from_text(text: str) -> TaskReport:
         **{**fields, "syncs": tuple(OffsetSyncs(topic, n, b64decode(flat)) for topic, n, flat in fields["syncs"])},
         fetching=fetching_from(fetching),
         producers={int(lane): Producer(**producer) for lane, producer in producers.items()},
-        partitions=tuple(_partition(part) for part in partitions),
+        partitions=tuple(map(partition_report, partitions)),
     )
 
 
-def _partition(fields: Dict[str, Any]) -> PartitionReport:
+def partition_report(fields: Dict[str, Any]) -> PartitionReport:
+    """That of its fields, as JSON has them."""
     incidents = fields.pop("incidents")
     return PartitionReport(**fields, incidents=tuple(Incident(**incident) for incident in incidents))
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from dataclasses import replace
 from enum import Enum
-from typing import Deque, Dict, Generic, Iterable, List, Optional, Protocol, Tuple, TypeVar
+from typing import Deque, Generic, Hashable, List, Optional, Protocol, Tuple, TypeVar
 
 from mirror_lib.errors import BatchError, FencedError
 from mirror_lib.facts import TopicPartition
@@ -62,7 +63,8 @@ Queued = TypeVar("Queued", bound=Appended)
 
 
 class State(Enum):
-    """Where a remote partition is. It moves down this list, and back to the first alone, by its own methods."""
+    """Where a remote partition is. It moves down this list, and back to the first alone where its lane is fenced, by
+    its own methods."""
 
     RECOVERING = "what lies on the remote log is not known yet"
     COPYING = "batches are queued and appended"
@@ -71,16 +73,28 @@ class State(Enum):
 
 
 class RemotePartition(ABC, Generic[Queued]):
-    """`source` names it in messages and incidents; `downstream` is where the next acknowledged record belongs."""
+    """One of a lane. `source` names it in messages and incidents; `downstream` is where the next acknowledged record
+    belongs, and `sequence` its place in the producer's sequence, given where a producer was handed over with it.
+    `shared`: others write to it too. Without a `transactional_id` its lane fences nobody."""
 
     def __init__(
-        self, source: TopicPartition, remote: TopicPartition, downstream: int, sequence: int, shared: bool
+        self,
+        source: TopicPartition,
+        remote: TopicPartition,
+        lane: Hashable,
+        transactional_id: Optional[str],
+        downstream: int,
+        sequence: Optional[int],
+        shared: bool,
     ) -> None:
         self.state = State.RECOVERING
         self.source, self.remote = source, remote
-        self.downstream, self.sequence = downstream, sequence
+        self.lane, self.transactional_id = lane, transactional_id
+        self.producer: Optional[Producer] = None
+        self.downstream, self.sequence = downstream, sequence or 0
+        self._handed_over = sequence is not None
         self.stopped: Optional[str] = None
-        self.refused = self.lost_tail = False
+        self.refused = self.lost_tail = self.fails = False
         self.rejected: Tuple[Optional[int], int] = (None, -1)
         self.incidents: List[Incident] = []
         self.last_timestamp = -1
@@ -93,9 +107,21 @@ class RemotePartition(ABC, Generic[Queued]):
         self._last_words: Optional[Tuple[str, int, int]] = None
         self._of_last_batch: Optional[int] = None
 
-    def begin(self) -> None:
-        """Append from `downstream` on, with `sequence`. What was queued or in flight is dropped: the remote log has
-        been read since, or nothing was."""
+    def goes_on(self, end: int) -> bool:
+        """Whether it may be appended to without a fence, by the producer that was handed over. `end`: of its log."""
+        return self._handed_over
+
+    def fenced(self) -> None:
+        """A marker with the present time is on the remote log, behind all that was appended; what else is, is to be
+        found out."""
+        self._of_last_batch = None
+        if self.stopped is None:
+            self.state = State.RECOVERING
+
+    def start(self, producer: Producer) -> None:
+        """Append as `producer` from `downstream` on, with `sequence`. What was queued or in flight is dropped: the
+        remote log has been read since, or nothing was."""
+        self.producer = producer
         if self.stopped is None:
             self.state = State.COPYING
         self._expected = self.downstream
@@ -207,17 +233,34 @@ class RemotePartition(ABC, Generic[Queued]):
         self.lost_tail = True
         self.stop(reason, self._stands())
 
-    def fenced(self) -> None:
-        """A marker with the present time is on the remote log, behind all that was appended."""
-        self._of_last_batch = None
-
     def forgettable(self, before: float) -> bool:
         """True where the target may soon forget who wrote last: the last batch has no time after `before` (ms).
 
-        A log that is not as it should be is left alone.
+        A log that is not as it should be is left alone, and without a fence there is nothing to forget.
         """
-        suspect = self.refused or self.lost_tail
-        return self._of_last_batch is not None and self._of_last_batch < before and not suspect
+        left_alone = self.refused or self.lost_tail or self.transactional_id is None
+        return self._of_last_batch is not None and self._of_last_batch < before and not left_alone
+
+    def report(self, known: bool = True) -> PartitionReport:
+        """Where it stands. Not `known`: the connections broke, and nobody knows what became of what was in flight."""
+        return PartitionReport(
+            topic=self.source[0],
+            remote_topic=self.remote[0],
+            partition=self.source[1],
+            position=self._stands(),
+            downstream_offset=self.downstream,
+            sequence=self.sequence if known else None,
+            last_timestamp=self.last_timestamp,
+            records=self.records,
+            bytes=self.bytes,
+            stopped=self.stopped,
+            refused=self.refused,
+            lost_tail=self.lost_tail,
+            rejected_from=self.rejected[0],
+            rejected_until=self.rejected[1],
+            incidents=tuple(self.incidents),
+            fails=self.fails,
+        )
 
 
 ENDING = (State.DRAINING, State.STOPPED)
@@ -228,8 +271,9 @@ QUEUE_BYTES = 4 * 1024 * 1024
 class PartitionCopy(RemotePartition[Outgoing]):
     """Copies one partition's range. Fed by the lane; see `Fetchable` and `Appendable` for what it offers."""
 
-    def __init__(self, task: PartitionTask) -> None:
-        super().__init__(task.source, task.remote, task.downstream_offset, task.sequence or 0, task.shared)
+    def __init__(self, task: PartitionTask, transactional_id: Optional[str] = None) -> None:
+        lane, at = task.lane, task.downstream_offset
+        super().__init__(task.source, task.remote, lane, transactional_id, at, task.sequence, task.shared)
         self.task = task
         self.acknowledged = task.upstream_offset
         self.syncs = Runs()
@@ -259,12 +303,11 @@ class PartitionCopy(RemotePartition[Outgoing]):
         return Position(self.acknowledged, self.downstream)
 
     def start(self, producer: Producer) -> None:
-        """Resume as `producer` from what is acknowledged. Drops what was fetched or in flight: recovery has read the
-        remote log since, or nothing was."""
+        """See `RemotePartition`; it resumes from what is acknowledged, and what was fetched is dropped."""
+        super().start(producer)
         self._gap_end = self.acknowledged
         self._encoder = Encoder(self.task, producer, self.acknowledged, self.sequence)
         self._started_at = time.monotonic() - self.seconds
-        self.begin()
 
     @property
     def fetch_position(self) -> int:
@@ -357,31 +400,5 @@ class PartitionCopy(RemotePartition[Outgoing]):
         self.incidents.append(Incident(kind, *self.source, from_offset, until_offset, reason))
 
     def report(self, known: bool = True) -> PartitionReport:
-        """Where it stands. Not `known`: the connections broke, and nobody knows what became of what was in flight."""
-        return PartitionReport(
-            topic=self.task.topic,
-            remote_topic=self.task.remote_topic,
-            partition=self.task.partition,
-            position=self.acknowledged,
-            downstream_offset=self.downstream,
-            sequence=self.sequence if known else None,
-            source_end=self._source_end,
-            last_timestamp=self.last_timestamp,
-            records=self.records,
-            bytes=self.bytes,
-            seconds=self.seconds,
-            stopped=self.stopped,
-            refused=self.refused,
-            lost_tail=self.lost_tail,
-            rejected_from=self.rejected[0],
-            rejected_until=self.rejected[1],
-            incidents=tuple(self.incidents),
-        )
-
-
-def by_lane(copies: Iterable[PartitionCopy]) -> Dict[int, List[PartitionCopy]]:
-    """Those of each lane, in the order given."""
-    lanes: Dict[int, List[PartitionCopy]] = {}
-    for copy in copies:
-        lanes.setdefault(copy.task.lane, []).append(copy)
-    return lanes
+        """See `RemotePartition`."""
+        return replace(super().report(known), source_end=self._source_end, seconds=self.seconds)

@@ -1,7 +1,6 @@
 """Recovers a partition after an interruption from its remote log after the recorded position.
 
-What it finds there is compared with the source and counted as if it had just been acknowledged. The partition stops
-where acknowledged records are gone from the remote log.
+What it finds there is compared with the source and counted as if it had just been acknowledged.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, log_ends
-from mirror_lib.kafka.log_reader import Entry, LogEntries, LostTail, entries, glances, log_entries
+from mirror_lib.kafka.log_reader import Entry, LogEntries, entries, glances, log_entries
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import COPIED_AGAIN, Position
 from mirror_lib.replication.partition import PartitionCopy
@@ -191,17 +190,3 @@ def _expired(remote: LogEntries, copy: PartitionCopy) -> str:
         "interrupted attempt may have written, before they were looked at"
     )
 
-
-def stop_at_lost_tails(client: LogClient, copies: Collection[PartitionCopy]) -> None:
-    """Stop the partitions whose remote log ends before what was acknowledged. `client` is that of the target.
-
-    In every pass: a broker that lost a log's tail may have forgotten the producer too (it does so by the records'
-    timestamps), and would take any sequence at any offset. Raises `Disconnected`.
-    """
-    ends = log_ends(client, [copy.remote for copy in copies])
-    for copy in copies:
-        if ends.get(copy.remote, -1) < copy.downstream:
-            try:
-                next(log_entries(client, copy.remote, copy.downstream, READ_UNCOMMITTED), None)
-            except LostTail as error:
-                copy.lose_tail(str(error))

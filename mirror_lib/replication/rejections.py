@@ -5,7 +5,8 @@ A refused batch is sent again one record at a time, so only the refused record i
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Set, Tuple
+from dataclasses import dataclass, field, replace
+from typing import FrozenSet, List, Mapping, Optional, Tuple
 
 from mirror_lib.kafka.connection import error_name, is_retriable
 from mirror_lib.ledger.records import COPIED_AGAIN, DATA_LOST, OFFSETS_SKIPPED, Incident, PartitionKey
@@ -48,42 +49,44 @@ def why_not_fetched(code: int) -> Optional[str]:
     return None
 
 
+@dataclass(frozen=True)
 class Rejections:
-    """Remembers, for a flow, which stretch of each partition is being sent record by record."""
+    """What a flow knows of refused records, a value. `isolate` holds the upstream offset before which records of a
+    partition go one by one, and `noted` where it stopped as was told. `skips`: refused records are left out."""
 
-    def __init__(self, on_error: str) -> None:
-        self._skip = on_error == "skip"
-        self._isolate: Dict[PartitionKey, int] = {}
-        self._noted: Set[Tuple[PartitionKey, int]] = set()
+    skips: bool
+    isolate: Mapping[PartitionKey, int] = field(default_factory=dict)
+    noted: FrozenSet[Tuple[PartitionKey, int]] = frozenset()
 
     def isolate_until(self, key: PartitionKey) -> int:
         """Upstream offset before which records go one by one; -1 for none."""
-        return self._isolate.get(key, -1)
+        return self.isolate.get(key, -1)
 
-    def goes_on(self, key: PartitionKey, part: PartitionReport) -> bool:
+    def goes_on(self, part: PartitionReport) -> bool:
         """Whether the partition goes on in the next pass: sent one by one, or with the refused record left out."""
-        if not self._skip or part.rejected_from is None:
-            return False
-        self._isolate[key] = max(self._isolate.get(key, -1), part.rejected_until)
-        return True
+        return self.skips and part.rejected_from is not None
 
     def position(self, key: PartitionKey, part: PartitionReport) -> int:
         """Where the partition stands: behind the refused record if that is skipped."""
-        return part.rejected_until if self._skips(key, part) else part.position
+        return part.rejected_until if self._skipped(key, part) else part.position
 
     def incidents(self, key: PartitionKey, part: PartitionReport) -> List[Incident]:
         """What an operator must be able to look up about this pass; a partition that stays stopped is told once."""
         passed = [each for each in part.incidents if each.kind in PASSED]
-        if self._skips(key, part):
+        if self._skipped(key, part):
             skipped = (part.topic, part.partition, part.rejected_from or 0, part.rejected_until, part.stopped or "")
             return [*passed, Incident(OFFSETS_SKIPPED, *skipped)]
-        if part.stopped is None or (self._skip and part.rejected_from is not None):
+        if part.stopped is None or self.goes_on(part):
             return passed
-        told = (key, part.position)
-        if told in self._noted:
-            return []
-        self._noted.add(told)
-        return list(part.incidents)
+        return [] if (key, part.position) in self.noted else list(part.incidents)
 
-    def _skips(self, key: PartitionKey, part: PartitionReport) -> bool:
-        return self._skip and part.rejected_from is not None and part.rejected_from < self._isolate.get(key, -1)
+    def after(self, parts: Mapping[PartitionKey, PartitionReport]) -> Rejections:
+        """What is known once these reports are recorded."""
+        stopped = {key: part for key, part in parts.items() if part.stopped is not None}
+        going = {key: part for key, part in stopped.items() if self.goes_on(part)}
+        isolated = {key: max(self.isolate_until(key), part.rejected_until) for key, part in going.items()}
+        noted = {(key, part.position) for key, part in stopped.items() if key not in going}
+        return replace(self, isolate={**self.isolate, **isolated}, noted=self.noted | noted)
+
+    def _skipped(self, key: PartitionKey, part: PartitionReport) -> bool:
+        return self.skips and part.rejected_from is not None and part.rejected_from < self.isolate_until(key)

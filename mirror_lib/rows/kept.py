@@ -147,10 +147,12 @@ class KeptMirror(RowMirror):
         letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
         beside = commit.plain and not self._progress.waits_for_ledger()
         self._journal.append(commit.rows, batch, [*commit.runs, *self._letter_runs(letters)], beside=beside)
+        self._state.take(commit)
         self._progress.moved(partitions, commit.moves)
         for lane in letters:
             if lane.source is not None:
-                self._letters_at[_letter_place(self._going[lane.source].key, lane.remote[1])] = lane.downstream
+                place = _letter_place(self._going[lane.source].key, lane.remote[1])
+                self._letters_at[place] = lane.part.downstream_offset
         self._totals.add(part for report in reports for part in report.partitions)
         self._watch(reports, batch, seconds)
         end_if_lost(self.flow.name, commit)
@@ -182,11 +184,12 @@ class KeptMirror(RowMirror):
         lanes = [lane for lane in report.lanes if not self._is_dead(lane.remote)]
         return replace(
             nothing_copied(report.task),
-            partitions=tuple(_part(lane, lane.source, seconds) for lane in lanes if lane.source is not None),
+            # A task times what it sends; Spark read and changed that before, for all partitions of the micro-batch.
+            partitions=tuple(replace(lane.part, seconds=seconds if lane.part.records else 0.0) for lane in lanes),
             syncs=tuple(OffsetSyncs(*lane.source, lane.syncs) for lane in lanes if lane.source and lane.syncs),
-            records=sum(lane.records for lane in lanes),
-            bytes=sum(lane.bytes for lane in lanes),
-            re_encoded=sum(lane.records for lane in lanes),
+            records=sum(lane.part.records for lane in lanes),
+            bytes=sum(lane.part.bytes for lane in lanes),
+            re_encoded=sum(lane.part.records for lane in lanes),
             recovered=sum(lane.recovered for lane in lanes),
             seconds=seconds,
         )
@@ -202,25 +205,3 @@ class KeptMirror(RowMirror):
 def _letter_place(key: PartitionKey, number: int) -> LetterPlace:
     return LetterPlace(key.source_topic_id, key.source_topic, key.partition, number)
 
-
-def _part(lane: LaneReport, source: TopicPartition, seconds: float) -> PartitionReport:
-    return PartitionReport(
-        topic=source[0],
-        remote_topic=lane.remote[0],
-        partition=source[1],
-        position=lane.position,
-        downstream_offset=lane.downstream,
-        sequence=lane.sequence,
-        last_timestamp=max((at for _, _, at in lane.newest), default=-1),
-        records=lane.records,
-        bytes=lane.bytes,
-        # A task times what it sends; Spark read and changed that before, for all partitions of the micro-batch at once.
-        seconds=seconds if lane.records else 0.0,
-        stopped=lane.stopped,
-        refused=lane.refused,
-        lost_tail=lane.lost_tail,
-        rejected_from=lane.rejected_from,
-        rejected_until=lane.rejected_until,
-        incidents=lane.incidents,
-        fails=lane.fails,
-    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, Observation
@@ -22,17 +22,16 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.replication.copied_topics import TopicWatch
 from mirror_lib.replication.copy_hours import Halt
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_rates import FlowRates
-from mirror_lib.replication.flow_state import fence_holds
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport, nothing_copied
 from mirror_lib.replication.positions import Partitions
 from mirror_lib.replication.quotas import FLOW, Fetching, RateShare, TaskRates
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
+from mirror_lib.replication.tasks import LaneState
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.partition import LaneTask, Ranges
 from mirror_lib.rows.stage import append_rows
@@ -164,20 +163,6 @@ class Reading(NamedTuple):
     most_offsets: int
 
 
-@dataclass(frozen=True)
-class HeldLane:
-    """What this driver knows of a lane: its last producer, and the next sequence where it may go on with that."""
-
-    producer: Optional[Producer]
-    sequence: Optional[int]
-    fenced_at: float
-    confirmed_at: float
-
-    def sequence_at(self, now: float) -> Optional[int]:
-        """The sequence, unless the fence has become too old to rely on."""
-        return self.sequence if fence_holds(now, self.fenced_at, self.confirmed_at) else None
-
-
 class RowMirror(ABC):
     """Not thread-safe: one caller at a time. Reads the ledger and makes remote topics ready when made; raises
     `ClusterError`, `StateError`, `ConfigError`, `RefusedError`."""
@@ -201,7 +186,7 @@ class RowMirror(ABC):
         self._topics.refresh()
         self._rates = FlowRates(flow)
         self._pace = RowPace(flow, self._rates)
-        self._held: Dict[LaneKey, HeldLane] = {}
+        self._held: Dict[LaneKey, LaneState] = {}
         self._counts: Dict[str, int] = {}
         # Up to where the query has read each source partition.
         self._read_to: Dict[TopicPartition, int] = {}
@@ -363,9 +348,9 @@ class RowMirror(ABC):
         flow, ids = self.flow, {each.topic: each.source_topic_id for each in self._partitions.values()}
         lanes: Dict[LaneKey, LaneTask] = {}
         for lane in self._lanes(ranges):
-            held = self._held.get((lane.remote, lane.source))
-            if held is not None:
-                lane = replace(lane, producer=held.producer, sequence=held.sequence_at(began))
+            held = self._held.get((lane.remote, lane.source), LaneState())
+            sequence = next(iter(held.current(began).sequences.values()), None)
+            lane = replace(lane, producer=held.producer, sequence=sequence)
             lanes[(lane.remote, lane.source)] = lane
         provenance = Provenance(origin_cluster(self._name, flow.source.alias), ids) if self._change.provenance else None
         return RowsPlan(
@@ -397,15 +382,8 @@ class RowMirror(ABC):
         # The same rows come again, and lanes that wrote theirs have to find them.
         again = any(report.broken for report in found)
         for lane in (lane for report in found for lane in report.lanes):
-            before = self._held.get((lane.remote, lane.source))
-            fresh = before is None or before.producer != lane.producer
-            confirmed = fresh or lane.records > 0
-            self._held[(lane.remote, lane.source)] = HeldLane(
-                lane.producer,
-                None if again else lane.sequence,
-                began if before is None or fresh else before.fenced_at,
-                began if before is None or confirmed else before.confirmed_at,
-            )
+            key, part = (lane.remote, lane.source), replace(lane.part, sequence=None) if again else lane.part
+            self._held[key] = self._held.get(key, LaneState()).after(lane.producer, [part], began)
 
     def _is_whole(self, found: Sequence[RowsReport]) -> bool:
         """Whether all tasks came to their end. Raises what ends the flow."""
@@ -420,9 +398,10 @@ class RowMirror(ABC):
                     f"{self.flow.name}: {topic}-{number} at offset {offset}: {reason}",
                     "set dead.letter.topic for records that cannot be changed, or leave them out by on.error: skip",
                 )
-        for lane in (lane for report in found for lane in report.lanes):
-            if lane.stopped is not None and self._is_dead(lane.remote):
-                raise MirrorError(f"{self.flow.name}: the dead letter topic does not take a record: {lane.stopped}")
+        for lane in (lane for report in found for lane in report.lanes if self._is_dead(lane.remote)):
+            if lane.part.stopped is not None:
+                refused = "the dead letter topic does not take a record"
+                raise MirrorError(f"{self.flow.name}: {refused}: {lane.part.stopped}")
         return not any(report.broken for report in found)
 
     def _is_dead(self, remote: TopicPartition) -> bool:

@@ -1,4 +1,4 @@
-"""One remote partition that a task writes rows to: fenced, read back, appended to, reported.
+"""One remote partition that a task writes rows to: what lies there, what is appended, how it is reported.
 
 The remote log after the ledger's position is read for its origins, and only rows with offsets greater than the highest
 origin of their source partition are appended. So a row that any attempt has written is not written again, and none is
@@ -8,7 +8,7 @@ skipped.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
@@ -21,6 +21,7 @@ from mirror_lib.kafka.reencoder import Built, RecordTooLarge, build_batches, cut
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.encoder import Outgoing
+from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.partition import RemotePartition, State
 from mirror_lib.replication.recovery import told_ends, up_to
 from mirror_lib.rows.columns import RowColumns
@@ -61,30 +62,19 @@ class LaneTask:
 class LaneReport:
     """Where a lane stands after a task.
 
-    `position`: every row of `source` before this upstream offset is done with; of other lanes -1. The next record
-    belongs at `downstream`. A `sequence` of `None`: the next task has to look. `ahead`: the remote log holds records of
-    behind the micro-batch, which an earlier attempt wrote. `syncs` are the runs of `source` as `Runs.tobytes` gives
-    them; `counts` has, where `source` is `None`, how many records of the micro-batch the remote log holds now of each
-    source partition. `newest` is the highest timestamp (ms) of each. The rest is as of `PartitionReport`.
+    `part` is of its `source`; of lanes without one its position means nothing. A `part.sequence` of `None`: the next
+    task has to look. `ahead`: the remote log holds records of behind the micro-batch, which an earlier attempt wrote.
+    `syncs` are the runs of `source` as `Runs.tobytes` gives them; `counts` has, where `source` is `None`, how many
+    records of the micro-batch the remote log holds now of each source partition. `newest` is the highest timestamp (ms)
+    of each. `recovered` records were found on the remote log.
     """
 
     remote: TopicPartition
     source: Optional[TopicPartition]
-    position: int
-    downstream: int
-    producer: Optional[Producer]
-    sequence: Optional[int]
-    records: int = 0
-    bytes: int = 0
+    part: PartitionReport
+    producer: Optional[Producer] = None
     recovered: int = 0
     ahead: bool = False
-    stopped: Optional[str] = None
-    refused: bool = False
-    lost_tail: bool = False
-    fails: bool = False
-    rejected_from: Optional[int] = None
-    rejected_until: int = -1
-    incidents: Tuple[Incident, ...] = ()
     syncs: Flat = b""
     newest: Tuple[Tuple[str, int, int], ...] = ()
     counts: Tuple[Tuple[str, int, int], ...] = ()
@@ -139,14 +129,14 @@ def _foreign(remote: TopicPartition, offset: int, has_origin: bool) -> str:
     )
 
 
-class Lane(RemotePartition[Outgoing]):
-    """One in one task. Fed by the writer, driven by an `Appender`. `ranges` are those of the micro-batch."""
+class RowPartition(RemotePartition[Outgoing]):
+    """One in one task, a lane of its own. Fed by `RowSource`, driven by `Lanes`. `ranges` are the micro-batch's."""
 
     def __init__(self, task: LaneTask, ranges: Ranges, skips: bool) -> None:
-        source = task.source or task.remote
-        super().__init__(source, task.remote, task.downstream_offset, task.sequence or 0, task.shared)
+        source, lane = task.source or task.remote, (task.remote, task.source)
+        at = task.downstream_offset
+        super().__init__(source, task.remote, lane, task.transactional_id, at, task.sequence, task.shared)
         self.task = task
-        self.producer = task.producer
         self._ranges = ranges
         self._skips = skips
         self._end = -1 if task.source is None else ranges[task.source][1]
@@ -159,39 +149,43 @@ class Lane(RemotePartition[Outgoing]):
         # Where the rows of each batch in flight come from, the oldest first.
         self._sources: Deque[TopicPartition] = deque()
         self._taken: Dict[TopicPartition, int] = {}
-        self._known = self._ahead = self._fails = False
+        self._known, self._ahead = True, False
         self._recovered = 0
         self._room = task.max_message_bytes - HEADER_SIZE
 
-    def go_on(self, end: int) -> None:
-        """Append as the producer that was handed over, where the log ends where it should. Raises `Disconnected`."""
-        if end != self.downstream and not self.task.shared:
-            # A zombie's, somebody else's, or a lost tail: whoever comes next looks.
+    def goes_on(self, end: int) -> bool:
+        """See `RemotePartition`. Raises `Disconnected` where its log ends elsewhere than it should: whoever comes next
+        looks."""
+        if self._handed_over and end != self.downstream and self.stopped is None and not self.task.shared:
+            # A zombie's or somebody else's records.
             raise Disconnected(f"{name_of(self.remote)} ends at {end}, not at {self.downstream} as was acknowledged")
-        self._known = True
-        self.begin()
+        return self._handed_over
 
-    def ends_early(self, end: int) -> None:
-        """Stop before anything is appended or fenced: the log ends before what was acknowledged."""
-        stands = f"before offset {self.downstream} that was acknowledged"
-        self.lose_tail(f"the log of {name_of(self.remote)} ends at {end}, {stands}")
+    def start(self, producer: Producer) -> None:
+        """See `RemotePartition`."""
+        super().start(producer)
+        self._next_sequence = self.sequence
 
-    def take_over(self, client: LogClient, provenance: Optional[Provenance]) -> None:
-        """Append as `producer`, whose fence is up, behind what the remote log holds. Without `provenance` no record has
-        an origin, and nothing is read. Raises `Disconnected`, `ClusterError`."""
-        task = self.task
-        self._known, self.sequence, self._next_sequence = True, 0, 0
-        end = told_ends(client, [self.remote])[self.remote]
+    def recover(self, client: LogClient, provenance: Optional[Provenance]) -> None:
+        """Find out what lies on the remote log; its fence is up. Without `provenance` no record has an origin, and
+        nothing is read. Raises `Disconnected`, `ClusterError`."""
+        if self.records:
+            # Fenced again behind what it appended, and there is more than the marker: the next task looks.
+            if self.task.shared:
+                self.downstream += 1
+            else:
+                self._known = False
+            return
+        task, end = self.task, told_ends(client, [self.remote])[self.remote]
         try:
             entries = log_entries(client, self.remote, task.downstream_offset, READ_UNCOMMITTED)
             if provenance is None:
                 entries.begin()
                 self.downstream = end
-                self.begin()
                 return
             found = read_back(up_to(entries, end, name_of(self.remote)), task, provenance, self._ranges)
-        except LostTail:
-            self.ends_early(end)
+        except LostTail as error:
+            self.lose_tail(str(error))
             return
         except RefusedError as error:
             self.refuse(error.message)
@@ -209,7 +203,6 @@ class Lane(RemotePartition[Outgoing]):
         begins = {source: of[0] for source, of in self._ranges.items()}
         self._ahead = any(at >= self._ranges[source][1] for source, at in found.highest.items())
         self.downstream = end
-        self.begin()
         for run in found.runs:
             skipped = max(0, begins[self.source] - run.upstream_offset)
             count = min(run.upstream_end, self._end) - run.upstream_offset
@@ -241,7 +234,7 @@ class Lane(RemotePartition[Outgoing]):
         if failed and not self._skips:
             offset, reason = failed[0]
             self._append(source, rows.within(begin, offset))
-            self._fails = True
+            self.fails = True
             self.drain_then_stop(reason, offset)
             return
         self.incidents += [Incident(OFFSETS_SKIPPED, *source, at, at + 1, reason) for at, reason in failed]
@@ -270,7 +263,7 @@ class Lane(RemotePartition[Outgoing]):
 
     def _put_rows(self, source: TopicPartition, rows: RowColumns) -> None:
         """Queue one batch. It has the bytes that `build_batches` would give it."""
-        producer, count, newest = self._held(), len(rows), rows.newest
+        producer, count, newest = self._appends_as(), len(rows), rows.newest
         oldest, payload = rows.timestamps[0].as_py(), rows.payload()
         pieces = new_batch(
             NO_CODEC, count, oldest, newest, producer.producer_id, producer.epoch, self._next_sequence, payload
@@ -280,7 +273,7 @@ class Lane(RemotePartition[Outgoing]):
     def _append_one_by_one(self, source: TopicPartition, records: List[Record]) -> None:
         """The same row by row, where one may be too large, or has to go alone."""
         alone = sum(record.offset < self.task.isolate_until for record in records)
-        producer, limit = self._held(), self.task.max_message_bytes
+        producer, limit = self._appends_as(), self.task.max_message_bytes
         for piece in [[record] for record in records[:alone]] + cut(records[alone:], BATCH_BYTES):
             try:
                 built = build_batches(piece, NO_CODEC, producer.producer_id, producer.epoch, self._next_sequence, limit)
@@ -307,7 +300,7 @@ class Lane(RemotePartition[Outgoing]):
         self._sources.append(source)
         self.put(outgoing)
 
-    def _held(self) -> Producer:
+    def _appends_as(self) -> Producer:
         assert self.producer is not None
         return self.producer
 
@@ -325,46 +318,23 @@ class Lane(RemotePartition[Outgoing]):
     def _stands(self) -> int:
         return max(0, self._acknowledged)
 
-    def forgettable(self, before: float) -> bool:
-        """See `RemotePartition`; without a fence there is nothing to be forgotten."""
-        fenced = self.task.transactional_id is not None and self.stopped is None
-        return fenced and super().forgettable(before)
-
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
         """See `RemotePartition`. Upstream offsets are of the source partition whose batch is the oldest in flight."""
         if self.task.source is None and self._sources:
             self.source = self._sources[0]
         super().stop(reason, from_offset, until_offset)
 
-    def marked(self, producer: Optional[Producer], end: Optional[int]) -> None:
-        """It was fenced again, as `producer`, and its log ends at `end` now; `None` where that is not known."""
-        if producer is None or (end != self.downstream + 1 and not self.task.shared):
-            self._known = False
-            return
-        self.producer, self.sequence, self.downstream = producer, 0, self.downstream + 1
-
-    def report(self, broken: bool) -> LaneReport:
-        """Where it stands. `broken`: nobody knows what became of what was in flight."""
+    def lane_report(self, broken: bool, producer: Optional[Producer]) -> LaneReport:
+        """Where it stands. `broken`: nobody knows what became of what was in flight. `producer`: the lane's latest."""
         whole = not broken and self.stopped is None
-        goes_on = whole and self._known and not self._ahead
+        part = self.report(whole and self._known and not self._ahead)
         return LaneReport(
             remote=self.remote,
             source=self.task.source,
-            position=self._end if whole else self._acknowledged,
-            downstream=self.downstream,
-            producer=self.producer,
-            sequence=self.sequence if goes_on else None,
-            records=self.records,
-            bytes=self.bytes,
+            part=replace(part, position=self._end if whole else self._acknowledged),
+            producer=producer,
             recovered=self._recovered,
             ahead=self._ahead,
-            stopped=self.stopped,
-            refused=self.refused,
-            lost_tail=self.lost_tail,
-            fails=self._fails,
-            rejected_from=self.rejected[0],
-            rejected_until=self.rejected[1],
-            incidents=tuple(self.incidents),
             syncs=self._syncs.tobytes(),
             newest=tuple((*source, at) for source, at in self._newest.items()),
             counts=tuple((*source, count) for source, count in self._counts.items() if count),

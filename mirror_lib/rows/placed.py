@@ -242,18 +242,18 @@ class PlacedMirror(RowMirror):
 
     def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
         lanes = [lane for report in found for lane in report.lanes]
-        for lane in lanes:
-            if lane.stopped is not None:
-                kind = RefusedError if lane.refused or lane.lost_tail else MirrorError
-                raise kind(f"{self.flow.name}: {lane.stopped}", None if lane.refused else "see dead.letter.topic")
+        for part in (lane.part for lane in lanes):
+            if part.stopped is not None:
+                kind = RefusedError if part.refused or part.lost_tail else MirrorError
+                raise kind(f"{self.flow.name}: {part.stopped}", None if part.refused else "see dead.letter.topic")
         skipped = [each for report in found for each in report.incidents]
-        skipped += [each for lane in lanes for each in lane.incidents]
+        skipped += [each for lane in lanes for each in lane.part.incidents]
         self._journal.note(skipped, batch)
         before, remotes = self._before or (dict(self._stands), dict(self._at))
         self._stands.update({source: end for source, (_, end) in ranges.items()})
         for lane in (lane for lane in lanes if not self._is_dead(lane.remote)):
             if not lane.ahead:
-                self._at[lane.remote] = lane.downstream
+                self._at[lane.remote] = lane.part.downstream_offset
             for topic, number, count in lane.counts:
                 place = ((topic, number), lane.remote)
                 self._brought[place] = self._brought.get(place, 0) + count
@@ -268,7 +268,7 @@ class PlacedMirror(RowMirror):
         newest: Dict[TopicPartition, int] = {}
         for topic, partition, at in (each for lane in lanes for each in lane.newest):
             newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
-        parts = [self._part(lane.remote, lane.records, lane.bytes, seconds) for lane in lanes]
+        parts = [self._part(lane.remote, lane.part.records, lane.part.bytes, seconds) for lane in lanes]
         self._totals.add(parts)
         self._show(found, newest, batch, seconds)
 
@@ -292,9 +292,9 @@ class PlacedMirror(RowMirror):
         copied = next(each for each in self._partitions.values() if each.source == source)
         for lane in (lane for lane in lanes if self._is_dead(lane.remote)):
             topic, number = lane.remote
-            self._letters_at[number] = lane.downstream
+            self._letters_at[number] = lane.part.downstream_offset
             dead = replace(copied, remote_topic=topic, remote_topic_id=self._dead_topic_id())
-            row = dead.ledger_row(ranges[source][1], lane.downstream, 0)
+            row = dead.ledger_row(ranges[source][1], lane.part.downstream_offset, 0)
             rows.append(replace(row, remote_partition=number))
         return rows
 
@@ -328,8 +328,8 @@ class PlacedMirror(RowMirror):
         snapshot = FlowMetrics(
             flow=self.flow.name,
             batch_id=batch.batch_id,
-            records=sum(lane.records for lane in lanes),
-            bytes=sum(lane.bytes for lane in lanes),
+            records=sum(lane.part.records for lane in lanes),
+            bytes=sum(lane.part.bytes for lane in lanes),
             seconds=seconds,
             copy_seconds=seconds,
             behind_records=to_come,

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import Incident
+from mirror_lib.replication.messages import partition_report
 from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.rows.partition import LaneReport
 from mirror_lib.rows.writer import RowsPlan, RowsReport, RowWriter
@@ -82,7 +83,7 @@ def _lane(fields: Dict[str, Any]) -> LaneReport:
         "remote": tuple(fields["remote"]),
         "source": None if fields["source"] is None else tuple(fields["source"]),
         "producer": None if fields["producer"] is None else Producer(**fields["producer"]),
-        "incidents": tuple(Incident(**each) for each in fields["incidents"]),
+        "part": partition_report(fields["part"]),
         "syncs": b64decode(fields["syncs"]),
         "newest": tuple(map(tuple, fields["newest"])),
         "counts": tuple(map(tuple, fields["counts"])),

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import pyarrow as pa
 
 from mirror_lib.errors import FencedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.connection import Disconnected, Future, LogClient, Network, name_of
-from mirror_lib.kafka.fencing import AnswerLost, HeldLane, fence, idempotent_producer, refresh
+from mirror_lib.kafka.connection import Disconnected, Future, LogClient, Network
 from mirror_lib.kafka.fetcher import log_ends
-from mirror_lib.kafka.producer import Appender
-from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
+from mirror_lib.replication.lane import Lanes
 from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS
 from mirror_lib.rows.columns import SOURCE, PartitionRows, partition_rows
 from mirror_lib.rows.origin import Provenance
-from mirror_lib.rows.partition import Lane, LaneReport, LaneTask, Ranges
+from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges, RowPartition
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +64,8 @@ class SourceTopics:
 
 
 QUEUE_BYTES = 8 * 1024 * 1024
-# How long to wait for an answer before what is in flight is given up, and looked for by whoever fences next.
+WAIT_MS = 100.0
+# How long a lane that is opened fights for the target.
 PATIENCE_SECONDS = 30.0
 MOST_FAILED = 10
 NO_SUCH_ORIGIN = (
@@ -120,6 +120,103 @@ class RowsReport:
     incidents: Tuple[Incident, ...] = ()
 
 
+class RowSource:
+    """The rows of one Spark task, as the `batches` that Spark gives it, for the lanes that they need.
+
+    `start` opens a lane. `failed` are rows that became no record and have no lane to tell it. `other` is a topic that
+    was deleted and created again meanwhile, so that nothing more of the task's rows is taken.
+    """
+
+    def __init__(
+        self,
+        plan: RowsPlan,
+        batches: Iterable[pa.RecordBatch],
+        topics: SourceTopics,
+        start: Callable[[RowPartition], None],
+    ) -> None:
+        self.lanes: Dict[LaneKey, RowPartition] = {}
+        self.failed: List[Tuple[TopicPartition, int, str]] = []
+        self.incidents: List[Incident] = []
+        self.other: Optional[str] = None
+        self._plan = plan
+        self._batches = iter(batches)
+        self._topics = topics
+        self._start = start
+        # Rows that have come and are not given to a lane yet.
+        self._coming: Deque[PartitionRows] = deque()
+        self._exhausted = False
+
+    def poll(self) -> float:
+        """See `Source`."""
+        if self._ends():
+            return WAIT_MS
+        if not self._coming:
+            if self._queued() > QUEUE_BYTES:
+                return WAIT_MS
+            batch = next(self._batches, None)
+            if batch is None:
+                self._exhausted = True
+                return WAIT_MS
+            # The rows may be of another topic that was given the name meanwhile.
+            self._topics.ask()
+            self._coming.extend(partition_rows(_widened(batch, self._plan.only_topic), self._plan.provenance))
+        # What came before these rows goes on being appended while the answer is under way.
+        if self._topics.waits():
+            return WAIT_MS
+        self.other = min(self._topics.others(), default=None)
+        while self._coming and self.other is None and self._take(self._coming[0]):
+            self._coming.popleft()
+        return WAIT_MS if self._coming else 0
+
+    def ended(self, idle: bool) -> bool:
+        """See `Source`."""
+        return self._ends() and idle and not self._queued()
+
+    def _ends(self) -> bool:
+        return self._exhausted or self.other is not None
+
+    def _queued(self) -> int:
+        return sum(lane.queued_bytes for lane in self.lanes.values() if lane.stopped is None)
+
+    def _take(self, rows: PartitionRows) -> bool:
+        """Give rows to their lane; False where that has to wait for another one."""
+        source, plan = rows.source, self._plan
+        begin, end = plan.read.get(source, (0, 0))
+        told = [at for at, _ in rows.failures]
+        told += [rows.rows.first, rows.rows.last] if len(rows.rows) else []
+        strange = [at for at in told if not begin <= at < end]
+        if strange:
+            self.failed.append((source, strange[0], NO_SUCH_ORIGIN))
+            return True
+        if source not in plan.ranges:
+            return True
+        remote = rows.remote or plan.only_remote.get(source)
+        key = next((each for each in ((remote, source), (remote, None)) if each in plan.lanes), None)
+        if key is not None and key[0] is not None:
+            # Requests and answers name a partition alone, so one lane at a time has something under way to it.
+            if any(other.busy and other.remote == key[0] and of != key for of, other in self.lanes.items()):
+                return False
+            self._lane((key[0], key[1])).take(source, rows.rows, rows.failures)
+            return True
+        if len(rows.rows):
+            self.failed.append((source, rows.rows.first, NO_SUCH_PLACE))
+        # A failure in a lane of several source partitions, or of a row whose place is not known.
+        begin, end = plan.ranges[source]
+        own = [each for each in rows.failures if begin <= each[0] < end]
+        if plan.skips:
+            self.incidents += [Incident(OFFSETS_SKIPPED, *source, at, at + 1, why) for at, why in own]
+        else:
+            self.failed += [(source, at, why) for at, why in own]
+        return True
+
+    def _lane(self, key: LaneKey) -> RowPartition:
+        if key not in self.lanes:
+            # Known before it is fenced: whatever breaks then, its driver is told which producer it came to.
+            self.lanes[key] = RowPartition(self._plan.lanes[key], self._plan.ranges, self._plan.skips)
+            self._start(self.lanes[key])
+        return self.lanes[key]
+
+
 class RowWriter:
     """One attempt at one task's rows. `retried`: an earlier one may be alive."""
 
@@ -129,23 +226,26 @@ class RowWriter:
         self._retried = retried
         self._network = Network()
         self._client = LogClient(self._network, plan.target_alias, plan.target_options)
-        self._appender = Appender(self._client)
         self._topics = SourceTopics(self._network, plan.source_alias, plan.source_options, plan.source_ids)
-        self._open: Dict[LaneKey, Lane] = {}
-        self._by_remote: Dict[TopicPartition, List[Lane]] = {}
-        self._idempotent: Optional[Producer] = None
+        known = {} if retried else {key: task.producer for key, task in plan.lanes.items() if task.producer is not None}
+        self._lanes: Lanes[RowPartition] = Lanes(
+            self._client,
+            self._recover,
+            held=known,
+            producers={key: producer for key, producer in known.items() if plan.lanes[key].sequence is not None},
+            epoch_kept_seconds=plan.epoch_kept_seconds,
+        )
         self._ends: Optional[Mapping[TopicPartition, int]] = None
-        self._failed: List[Tuple[TopicPartition, int, str]] = []
-        self._incidents: List[Incident] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> RowsReport:
         """Append until there are no more rows. A broken connection ends it early: the driver then asks again."""
         fenced = broken = False
+        source = RowSource(self._plan, batches, self._topics, self._start)
         try:
-            for batch in batches:
-                self._append(batch)
-            self._pump(0)
-            self._mark_again()
+            self._lanes.pump(source)
+            if source.other is not None:  # what was appended of the old topic counts
+                raise Disconnected(f"{source.other} was deleted and created again meanwhile")
+            self._lanes.refence()
         except FencedError as error:
             log.warning("%s task %d: %s", self._plan.flow, self._number, error)
             fenced = True
@@ -156,95 +256,24 @@ class RowWriter:
             self._client.close()
             self._topics.close()
             self._network.close()
-        lanes = tuple(lane.report(broken or fenced) for lane in self._open.values())
+        ended = broken or fenced
         return RowsReport(
             task=self._number,
-            lanes=lanes,
+            lanes=tuple(lane.lane_report(ended, self._lanes.held.get(key)) for key, lane in source.lanes.items()),
             fenced=fenced,
             broken=broken,
             retried=self._retried,
-            failed=tuple(self._failed[:MOST_FAILED]),
-            incidents=tuple(self._incidents),
+            failed=tuple(source.failed[:MOST_FAILED]),
+            incidents=tuple(source.incidents),
         )
 
-    def _append(self, batch: pa.RecordBatch) -> None:
-        batch = _widened(batch, self._plan.only_topic)
-        self._check_topics()
-        for stretch in partition_rows(batch, self._plan.provenance):
-            self._take(stretch)
-        self._pump(QUEUE_BYTES)
+    def _start(self, lane: RowPartition) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        self._lanes.open([lane], deadline, self._connected(deadline))
 
-    def _check_topics(self) -> None:
-        """Raise `Disconnected` where rows that have come may be of another topic that was given the name meanwhile: the
-        driver finds out."""
-        self._topics.ask()
-        # What came before these rows goes on being appended while the answer is under way.
-        self._pump(QUEUE_BYTES, self._topics.waits)
-        others = self._topics.others()
-        if others:
-            self._pump(0)  # what was appended of the old topic counts
-            raise Disconnected(f"{min(others)} was deleted and created again meanwhile")
-
-    def _take(self, stretch: PartitionRows) -> None:
-        source, plan = stretch.source, self._plan
-        begin, end = plan.read.get(source, (0, 0))
-        told = [at for at, _ in stretch.failures]
-        told += [stretch.rows.first, stretch.rows.last] if len(stretch.rows) else []
-        strange = [at for at in told if not begin <= at < end]
-        if strange:
-            self._failed.append((source, strange[0], NO_SUCH_ORIGIN))
-            return
-        if source not in plan.ranges:
-            return
-        remote = stretch.remote or plan.only_remote.get(source)
-        key = next((each for each in ((remote, source), (remote, None)) if each in plan.lanes), None)
-        if key is not None and key[0] is not None:
-            lane = self._lane((key[0], key[1]))
-            # Requests and answers name a partition alone, so one lane at a time has something under way to it.
-            if any(other is not lane and other.busy for other in self._by_remote[lane.remote]):
-                self._pump(0)
-            lane.take(source, stretch.rows, stretch.failures)
-            return
-        if len(stretch.rows):
-            self._failed.append((source, stretch.rows.first, NO_SUCH_PLACE))
-        # A failure in a lane of several source partitions, or of a row whose place is not known.
-        begin, end = plan.ranges[source]
-        own = [each for each in stretch.failures if begin <= each[0] < end]
-        if plan.skips:
-            self._incidents += [Incident(OFFSETS_SKIPPED, *source, at, at + 1, why) for at, why in own]
-        else:
-            self._failed += [(source, at, why) for at, why in own]
-
-    def _lane(self, key: LaneKey) -> Lane:
-        if key not in self._open:
-            # Known before it is fenced: whatever breaks then, its driver is told which producer it came to.
-            self._open[key] = lane = Lane(self._plan.lanes[key], self._plan.ranges, self._plan.skips)
-            self._by_remote.setdefault(lane.remote, []).append(lane)
-            self._begin(lane)
-        return self._open[key]
-
-    def _begin(self, lane: Lane) -> None:
-        task, deadline = lane.task, time.monotonic() + PATIENCE_SECONDS
-        end = self._connected(deadline).get(task.remote)
-        if end is None:
-            raise Disconnected(f"{self._client.alias}: {name_of(task.remote)} does not tell the end of its log")
-        if end < task.downstream_offset:  # before a fence, whose marker would fill the place of what was lost
-            lane.ends_early(end)
-        elif task.producer is not None and task.sequence is not None and not self._retried:
-            lane.go_on(end)
-        else:
-            lane.producer = self._fenced(task, deadline)
-            lane.take_over(self._client, self._plan.provenance)
-
-    def _fenced(self, task: LaneTask, deadline: float) -> Producer:
-        """A new producer of the lane, after which no earlier one can append. Only who has the lane by his driver's word
-        may be told that somebody else took it over; a further attempt takes it over from the one before."""
-        if task.transactional_id is None:
-            self._idempotent = self._idempotent or idempotent_producer(self._client, deadline)
-            return self._idempotent
-        held = None if self._retried else task.producer
-        partitions = {task.remote[0]: [task.remote[1]]}
-        return fence(self._client, task.transactional_id, partitions, deadline, held)
+    def _recover(self, lanes: Sequence[RowPartition]) -> None:
+        for lane in lanes:
+            lane.recover(self._client, self._plan.provenance)
 
     def _connected(self, deadline: float) -> Mapping[TopicPartition, int]:
         """The ends of the logs of all lanes, as they were before this task appended."""
@@ -254,49 +283,6 @@ class RowWriter:
             self._client.refresh_leaders_of(remotes, deadline)
             self._ends = log_ends(self._client, remotes)
         return self._ends
-
-    def _pump(self, most_bytes: int, waits: Callable[[], bool] = lambda: False) -> None:
-        """Send and receive until no more than `most_bytes` wait to be sent, with 0 until all is acknowledged, and while
-        something else `waits`. Raises `Disconnected`, and `FencedError` where a lane is lost."""
-        lanes = list(self._open.values())
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            # First of all: what came while somebody waited for another answer would not end the wait below.
-            for ack in self._appender.acknowledgements():
-                next(lane for lane in self._by_remote[ack.remote] if lane.waits).acknowledge(ack)
-                deadline = time.monotonic() + PATIENCE_SECONDS
-            self._appender.pump(lanes)
-            waiting = sum(lane.queued_bytes for lane in lanes if lane.stopped is None)
-            if waiting <= most_bytes and (most_bytes or self._appender.idle()) and not waits():
-                return
-            if time.monotonic() > deadline:
-                raise Disconnected(f"{self._client.alias}: no answer to what was appended in {PATIENCE_SECONDS:.0f} s")
-            self._network.poll(100)
-
-    def _mark_again(self) -> None:
-        """Fence again behind old records: by their timestamps a broker would soon forget the lane's epoch. Nothing is
-        in flight. Killed in here, markers are left, which whoever comes next passes over."""
-        before = (time.time() - self._plan.epoch_kept_seconds) * 1000
-        aged = {str(lane.task.transactional_id): lane for lane in self._open.values() if lane.forgettable(before)}
-        if not aged:
-            return
-        held = [
-            HeldLane(name, lane.producer, {lane.remote[0]: [lane.remote[1]]})
-            for name, lane in aged.items()
-            if lane.producer is not None
-        ]
-        renewed: Mapping[str, Producer] = {}
-        ends: Mapping[TopicPartition, int] = {}
-        try:
-            renewed = refresh(self._client, held, time.monotonic() + PATIENCE_SECONDS)
-            ends = log_ends(self._client, [lane.remote for lane in aged.values()])
-        except Disconnected as error:
-            log.warning("%s task %d: %s; the next one looks", self._plan.flow, self._number, error)
-            if isinstance(error, AnswerLost):  # nobody knows which producer the lane came to
-                for lane in aged.values():
-                    lane.producer = None
-        for name, lane in aged.items():
-            lane.marked(renewed.get(name), ends.get(lane.remote))
 
 
 def _widened(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:

@@ -130,7 +130,7 @@ def test_task_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
         second = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
     lanes = lanes_of([second])
     assert not second.fenced
-    assert [(lane.producer, lane.sequence) for lane in lanes] == [(None, None)] * 3
+    assert [(lane.producer, lane.part.sequence) for lane in lanes] == [(None, None)] * 3
     plan = next_plan(plan, lanes, 60)
     third = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
     assert not (third.fenced or third.broken)

@@ -48,17 +48,17 @@ def attempt(
 
 
 def stopped(report: RowsReport) -> List[str]:
-    return [lane.stopped for lane in report.lanes if lane.stopped is not None]
+    return [lane.part.stopped for lane in report.lanes if lane.part.stopped is not None]
 
 
 def test_stages_behind_one_another_leave_an_exact_copy_and_fence_once(flow: OneFlow, spark: SparkSession) -> None:
     plan = plan_of(flow, RECORDS, epoch_kept_seconds=1e12)
     first = lanes_of(append_rows(rows_of(flow, spark, plan).coalesce(2), plan))
-    assert sum(lane.records for lane in first) == 3 * RECORDS
+    assert sum(lane.part.records for lane in first) == 3 * RECORDS
     flow.fill(100)
     later = next_plan(plan, first, flow.written)
     second = lanes_of(append_rows(rows_of(flow, spark, later).coalesce(2), later))
-    assert [(lane.records, lane.position) for lane in second] == [(100, flow.written)] * 3
+    assert [(lane.part.records, lane.part.position) for lane in second] == [(100, flow.written)] * 3
     assert [one.producer for one in first] == [other.producer for other in second]
     assert flow.differences() == [] and flow.false_origins() == []
     assert lies(syncs_of([*first, *second]), flow.original(), flow.remote()) == []
@@ -71,7 +71,7 @@ def test_what_an_interrupted_attempt_wrote_is_found_and_not_written_again(
     plan = plan_of(flow, RECORDS)
     attempt(flow, spark, plan, where=EARLY)
     lanes = lanes_of([attempt(flow, spark, plan, retried)])
-    assert [(lane.recovered, lane.records) for lane in lanes] == [(100, 200)] * 3
+    assert [(lane.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
     assert flow.differences() == [] and flow.false_origins() == []
     assert lies(syncs_of(lanes), flow.original(), flow.remote()) == []
 
@@ -90,10 +90,11 @@ def test_micro_batches_that_end_before_what_was_left_go_on_with_it(flow: OneFlow
     attempt(flow, spark, plan_of(flow, RECORDS), where=EARLY)
     plan = plan_of(flow, 40)
     first = lanes_of([attempt(flow, spark, plan)])
-    assert [(lane.position, lane.recovered, lane.records, lane.ahead) for lane in first] == [(40, 40, 0, True)] * 3
-    assert [lane.sequence for lane in first] == [None] * 3
+    assert [(lane.part.position, lane.recovered, lane.part.records) for lane in first] == [(40, 40, 0)] * 3
+    assert all(lane.ahead for lane in first)
+    assert [lane.part.sequence for lane in first] == [None] * 3
     second = lanes_of([attempt(flow, spark, next_plan(plan, first, RECORDS))])
-    assert [(lane.recovered, lane.records) for lane in second] == [(60, 200)] * 3
+    assert [(lane.recovered, lane.part.records) for lane in second] == [(60, 200)] * 3
     assert flow.differences() == [] and flow.false_origins() == []
     assert lies(syncs_of([*first, *second]), flow.original(), flow.remote()) == []
 
@@ -102,13 +103,13 @@ def test_values_that_are_others_the_next_time_are_written_once(flow: OneFlow, sp
     plan = plan_of(flow, RECORDS)
     attempt(flow, spark, plan, where=EARLY)
     lanes = lanes_of([attempt(flow, spark, plan, value="concat('x', offset)")])
-    assert [(lane.recovered, lane.records) for lane in lanes] == [(100, 200)] * 3
+    assert [(lane.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
     assert flow.copies() == 3 * RECORDS and flow.false_origins() == []
 
 
 def test_rows_that_are_left_out_are_gaps(flow: OneFlow, spark: SparkSession) -> None:
     lanes = lanes_of([attempt(flow, spark, plan_of(flow, RECORDS), where="offset % 3 = 1")])
-    assert [(lane.records, lane.position) for lane in lanes] == [(RECORDS // 3, RECORDS)] * 3
+    assert [(lane.part.records, lane.part.position) for lane in lanes] == [(RECORDS // 3, RECORDS)] * 3
     kept = {n: [record for at, record in log.items() if at % 3 == 1] for n, log in flow.original().items()}
     assert {n: list(log.values()) for n, log in flow.remote().items()} == kept
     assert lies(syncs_of(lanes), flow.original(), flow.remote()) == []
@@ -119,14 +120,14 @@ def test_row_that_fails_stops_its_partition_there_or_is_left_out(flow: OneFlow, 
     plan = plan_of(flow, RECORDS)
     report = attempt(flow, spark, plan, failure=change)
     lanes = lanes_of([report])
-    assert [lane.position for lane in lanes] == [RECORDS, 70, RECORDS]
+    assert [lane.part.position for lane in lanes] == [RECORDS, 70, RECORDS]
     assert stopped(report) == [f"{flow.topic}-1 at offset 70: no number"]
-    assert [lane.remote[1] for lane in lanes if lane.fails] == [1]
+    assert [lane.remote[1] for lane in lanes if lane.part.fails] == [1]
     later = replace(next_plan(plan, lanes[1:2], RECORDS), skips=True)
     again = attempt(flow, spark, later, failure=change)
     (lane,) = [each for each in again.lanes if each.remote[1] == 1]
-    told = [(each.kind, each.from_offset, each.until_offset) for each in lane.incidents]
-    assert (lane.stopped, lane.records, told) == (None, RECORDS - 71, [("offsets skipped", 70, 71)])
+    told = [(each.kind, each.from_offset, each.until_offset) for each in lane.part.incidents]
+    assert (lane.part.stopped, lane.part.records, told) == (None, RECORDS - 71, [("offsets skipped", 70, 71)])
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
@@ -176,9 +177,9 @@ def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_n
     attempt(flow, spark, shared)
     flow.create_source_anew(RECORDS)
     lanes = lanes_of([attempt(flow, spark, with_lanes(plan_of(flow, RECORDS), shared=True))])
-    assert [(lane.recovered, lane.records) for lane in lanes] == [(0, RECORDS)] * 3
+    assert [(lane.recovered, lane.part.records) for lane in lanes] == [(0, RECORDS)] * 3
     alone = attempt(flow, spark, plan_of(flow, RECORDS))
-    assert len(stopped(alone)) == 3 and all(lane.refused for lane in alone.lanes)
+    assert len(stopped(alone)) == 3 and all(lane.part.refused for lane in alone.lanes)
 
 
 def test_others_may_write_between_where_the_remote_topic_is_shared(flow: OneFlow, spark: SparkSession) -> None:
@@ -188,7 +189,7 @@ def test_others_may_write_between_where_the_remote_topic_is_shared(flow: OneFlow
     producer.produce(flow.remote_topic, b"theirs", partition=0)
     assert producer.flush(30) == 0
     lanes = lanes_of([attempt(flow, spark, shared)])
-    assert [(lane.recovered, lane.records) for lane in lanes] == [(100, 200)] * 3
+    assert [(lane.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
     logs = read_topic(flow.target, flow.remote_topic)
     ours = [record for log in logs.values() for record in log.values() if origin_of(record) is not None]
     assert len(ours) == 3 * RECORDS and sum(map(len, logs.values())) == 3 * RECORDS + 1
@@ -205,7 +206,7 @@ def test_records_of_all_sizes_are_copied(flow: OneFlow, spark: SparkSession) -> 
     flow.fill(100)
     plan = plan_of(flow, flow.written)
     lanes = lanes_of(append_rows(rows_of(flow, spark, plan).coalesce(2), plan))
-    assert sum(lane.records for lane in lanes) == 3 * flow.written
+    assert sum(lane.part.records for lane in lanes) == 3 * flow.written
     assert flow.differences() == [] and flow.false_origins() == []
 
 
@@ -214,7 +215,8 @@ def test_record_that_is_too_large_for_its_remote_topic_stops_behind_those_before
 ) -> None:
     plan = with_lanes(plan_of(flow, RECORDS), max_message_bytes=1_000)
     lanes = lanes_of([attempt(flow, spark, plan, value="if(offset = 33, repeat('x', 2000), value)")])
-    assert [(lane.position, lane.rejected_from, lane.rejected_until) for lane in lanes] == [(33, 33, 34)] * 3
+    parts = [lane.part for lane in lanes]
+    assert [(part.position, part.rejected_from, part.rejected_until) for part in parts] == [(33, 33, 34)] * 3
     assert flow.copies() == 3 * 33
 
 
@@ -225,10 +227,10 @@ def test_attempt_that_finds_what_another_one_of_it_appended_leaves_it_to_the_nex
     plan = next_plan(plan, lanes_of([attempt(flow, spark, plan)]), RECORDS)
     rows = arrow_of(rows_of(flow, spark, plan))
     # Spark begins a stage anew where it has lost what a task of the one before gave it: that one appended something.
-    assert sum(lane.records for lane in RowWriter(plan, 0, False).run(rows[:2]).lanes) == 100
+    assert sum(lane.part.records for lane in RowWriter(plan, 0, False).run(rows[:2]).lanes) == 100
     assert RowWriter(plan, 0, False).run(rows).broken
     lanes = lanes_of([attempt(flow, spark, with_lanes(plan, sequence=None))])
-    assert not any(lane.stopped for lane in lanes)
+    assert not any(lane.part.stopped for lane in lanes)
     assert flow.differences() == [] and flow.false_origins() == []
 
 
@@ -238,7 +240,7 @@ def test_second_row_of_a_record_is_refused_also_where_it_comes_later(flow: OneFl
     report = RowWriter(plan, 0, False).run([rows[0], rows[0].slice(49), *rows[1:]])
     (told,) = stopped(report)
     assert f"{flow.topic}-0 at offset 49: the flow gives more than one record of it" in told
-    assert report.lanes[0].refused
+    assert report.lanes[0].part.refused
 
 
 def test_line_that_breaks_behind_a_fence_is_no_takeover(
@@ -269,10 +271,10 @@ def test_lane_is_fenced_again_behind_old_records_and_goes_on(flow: OneFlow, spar
     young = lanes_of([attempt(flow, spark, replace(next_plan(plan, first, 100), epoch_kept_seconds=1e12))])
     old = lanes_of([attempt(flow, spark, next_plan(plan, young, 150))])
     # The records are of 2023: a marker with the present time keeps the lane's epoch known.
-    assert [lane.downstream for lane in young] == [one.downstream + 50 for one in first]
-    assert [lane.downstream for lane in old] == [one.downstream + 51 for one in young]
+    assert [lane.part.downstream_offset for lane in young] == [one.part.downstream_offset + 50 for one in first]
+    assert [lane.part.downstream_offset for lane in old] == [one.part.downstream_offset + 51 for one in young]
     last = lanes_of([attempt(flow, spark, next_plan(plan, old, RECORDS))])
-    assert [lane.records for lane in last] == [150] * 3
+    assert [lane.part.records for lane in last] == [150] * 3
     assert flow.differences() == []
 
 
@@ -281,7 +283,7 @@ def test_remote_log_that_lost_its_tail_is_told_before_anything_is_appended(
 ) -> None:
     lost = with_lanes(plan_of(flow, RECORDS), downstream_offset=7)
     report = attempt(flow, spark, lost)
-    assert [(lane.lost_tail, lane.position) for lane in report.lanes] == [(True, 0)] * 3
+    assert [(lane.part.lost_tail, lane.part.position) for lane in report.lanes] == [(True, 0)] * 3
     assert flow.copies() == 0
 
 

@@ -57,9 +57,9 @@ def next_plan(plan: RowsPlan, lanes: Sequence[LaneReport], end: int) -> RowsPlan
         assert lane.source is not None
         before = plan.lanes[(lane.remote, lane.source)]
         going[(lane.remote, lane.source)] = replace(
-            before, downstream_offset=lane.downstream, producer=lane.producer, sequence=lane.sequence
+            before, downstream_offset=lane.part.downstream_offset, producer=lane.producer, sequence=lane.part.sequence
         )
-        ranges[lane.source] = (lane.position, end)
+        ranges[lane.source] = (lane.part.position, end)
     return replace(plan, lanes=going, ranges=ranges, read=ranges)
 
 

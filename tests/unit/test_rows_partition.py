@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import pyarrow as pa
@@ -20,9 +21,11 @@ from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, read_header
 from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
+from mirror_lib.replication.lane import Lanes
+from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of
 from mirror_lib.rows.origin import Provenance, origin_of
-from mirror_lib.rows.partition import Lane, LaneReport, LaneTask, Ranges, Written, read_back
+from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges, RowPartition, Written, read_back
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
 
 SOURCE, OTHER, REMOTE = ("orders", 0), ("orders", 1), ("A.orders", 0)
@@ -139,7 +142,7 @@ class Driven:
     """A lane, the records that its log takes, and what the broker answers."""
 
     def __init__(self, task: LaneTask = TASK, skips: bool = False, ranges: Ranges = RANGES) -> None:
-        self.lane = Lane(task, ranges, skips)
+        self.lane = RowPartition(task, ranges, skips)
         self.log: List[Tuple[int, bytes]] = []
 
     def take_over(
@@ -148,12 +151,15 @@ class Driven:
         monkeypatch.setattr("mirror_lib.rows.partition.told_ends", lambda client, remotes: {REMOTE: log.end})
         monkeypatch.setattr("mirror_lib.rows.partition.log_entries", lambda *given: log)
         client: Any = None
-        self.lane.producer = PRODUCER
-        self.lane.take_over(client, provenance)
+        self.lane.sequence = 0
+        self.lane.fenced()
+        self.lane.recover(client, provenance)
+        self.lane.start(PRODUCER)
         return self
 
     def go_on(self, end: int = 100) -> Driven:
-        self.lane.go_on(end)
+        assert self.lane.goes_on(end)
+        self.lane.start(PRODUCER)
         return self
 
     def feed(self, *offsets: int, source: TopicPartition = SOURCE, failures: Sequence[Tuple[int, str]] = ()) -> Driven:
@@ -174,7 +180,11 @@ class Driven:
         return self
 
     def report(self, broken: bool = False) -> LaneReport:
-        return self.lane.report(broken)
+        return self.lane.lane_report(broken, self.lane.producer)
+
+    @property
+    def part(self) -> PartitionReport:
+        return self.report().part
 
     @property
     def written(self) -> List[Tuple[int, int]]:
@@ -215,8 +225,9 @@ def test_rows_are_written_in_order_and_reported_with_their_places() -> None:
     lane = Driven(KNOWN).go_on().feed(10, 11, 14).feed(17).drain()
     assert lane.written == [(100, 10), (101, 11), (102, 14), (103, 17)]
     report = lane.report()
-    assert (report.position, report.downstream, report.producer, report.sequence) == (20, 104, PRODUCER, 9)
-    assert (report.records, report.recovered, report.stopped, report.ahead) == (4, 0, None, False)
+    part = report.part
+    assert (part.position, part.downstream_offset, report.producer, part.sequence) == (20, 104, PRODUCER, 9)
+    assert (part.records, report.recovered, part.stopped, report.ahead) == (4, 0, None, False)
     assert report.syncs == syncs((10, 100, 2), (14, 102, 1), (17, 103, 1))
     assert report.newest == (("orders", 0, NOON + 17),)
 
@@ -248,9 +259,10 @@ def test_rows_that_an_earlier_attempt_wrote_are_not_written_again(monkeypatch: p
     lane = Driven().take_over(monkeypatch, log).feed(10, 11, 12, 13).drain()
     assert lane.written == [(105, 13)]
     report = lane.report()
-    assert (report.records, report.recovered, report.position, report.downstream) == (1, 3, 20, 106)
+    part = report.part
+    assert (part.records, report.recovered, part.position, part.downstream_offset) == (1, 3, 20, 106)
     assert report.syncs == syncs((10, 101, 3), (13, 105, 1))
-    assert (report.sequence, report.producer) == (1, PRODUCER)
+    assert (part.sequence, report.producer) == (1, PRODUCER)
 
 
 @pytest.mark.parametrize("provenance", [PROVENANCE, None])
@@ -261,7 +273,7 @@ def test_rows_are_all_written_where_nothing_lies_there_or_no_origin_can(
     there = [marker(100)] if provenance else [marker(100), copies(101, 10, 11)]
     lane = Driven().take_over(monkeypatch, Log(there), provenance).feed(10, 11, 12).drain()
     assert [at for _, at in lane.written] == [10, 11, 12]
-    assert (lane.report().recovered, lane.report().downstream) == (0, there[-1].next + 3)
+    assert (lane.report().recovered, lane.part.downstream_offset) == (0, there[-1].next + 3)
 
 
 def test_row_that_an_earlier_attempt_filtered_out_before_its_last_record_stays_out(
@@ -278,18 +290,20 @@ def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next
     log = Log([copies(100, 18, 19, 20, 21)])
     lane = Driven().take_over(monkeypatch, log).feed(18, 19).drain()
     report = lane.report()
-    assert (lane.written, report.ahead, report.sequence) == ([], True, None)
-    assert (report.position, report.downstream, report.syncs) == (20, 102, syncs((18, 100, 2)))
-    task = replace(TASK, downstream_offset=report.downstream, producer=report.producer)
+    part = report.part
+    assert (lane.written, report.ahead, part.sequence) == ([], True, None)
+    assert (part.position, part.downstream_offset, report.syncs) == (20, 102, syncs((18, 100, 2)))
+    task = replace(TASK, downstream_offset=part.downstream_offset, producer=report.producer)
     later = Driven(task, ranges={SOURCE: (20, 30)})
     later.take_over(monkeypatch, Log([copies(102, 20, 21), marker(104)])).feed(20, 21, 22).drain()
-    assert (later.written, later.report().position, later.report().ahead) == ([(105, 22)], 30, False)
+    assert (later.written, later.part.position, later.report().ahead) == ([(105, 22)], 30, False)
 
 
 def test_task_that_ends_early_reports_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Driven().take_over(monkeypatch, Log([copies(100, 10, 11)])).feed(12)
     report = lane.report(broken=True)
-    assert (report.position, report.downstream, report.sequence) == (12, 102, None)
+    part = report.part
+    assert (part.position, part.downstream_offset, part.sequence) == (12, 102, None)
     assert report.syncs == syncs((10, 100, 2))
 
 
@@ -314,16 +328,17 @@ def test_what_is_taken_of_a_log_is_each_record_of_the_micro_batch_up_to_the_firs
         log += [marker(log[-1].next if log else 100)] * (number in markers)
         log.append(copies(log[-1].next if log else 100, offset))
     begin, end = RANGES[SOURCE]
-    lane, written = Lane(TASK, RANGES, False), found(log)
+    lane, written = RowPartition(TASK, RANGES, False), found(log)
     lane._take_found(written, written.end)
     there = [(up + n, down + n) for up, down, count in written.runs for n in range(count)]
     assert [up for up, _ in there] == offsets
     later = next((at for at, (up, _) in enumerate(there) if up >= end), len(there))
     ours = [each for each in there[:later] if each[0] >= begin]
-    report = lane.report(True)
+    report = lane.lane_report(True, None)
+    part = report.part
     assert [(up + n, down + n) for up, down, count in Runs(report.syncs) for n in range(count)] == ours
-    assert (report.recovered, report.downstream) == (len(ours), there[later][1] if there[later:] else written.end)
-    assert report.position == max([begin, *(up + 1 for up, _ in ours)])
+    assert (report.recovered, part.downstream_offset) == (len(ours), there[later][1] if there[later:] else written.end)
+    assert part.position == max([begin, *(up + 1 for up, _ in ours)])
 
 
 def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +347,8 @@ def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(mo
     lane.feed(10, 11, 12).feed(51, 52, 53, source=OTHER).drain()
     assert lane.written == [(102, 12), (103, 53)]
     report = lane.report()
-    assert (report.source, report.position, report.downstream, report.syncs) == (None, -1, 104, b"")
+    part = report.part
+    assert (report.source, part.position, part.downstream_offset, report.syncs) == (None, -1, 104, b"")
     assert report.newest == (("orders", 0, NOON + 12), ("orders", 1, NOON + 53))
     # Found or written, of this micro-batch.
     assert (report.counts, report.recovered) == ((("orders", 0, 2), ("orders", 1, 2)), 2)
@@ -348,28 +364,28 @@ def test_records_of_another_micro_batch_do_not_count_for_this_one(monkeypatch: p
 def test_log_with_a_foreign_record_is_refused_and_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log([copies(100, 10), batch_of(101, [Rec(b"v")])])
     lane = Driven().take_over(monkeypatch, log).feed(10, 11).drain()
-    report = lane.report()
-    assert (lane.written, report.refused, report.position, report.sequence) == ([], True, 10, None)
-    assert report.stopped is not None and report.stopped.startswith("orders-0 at offset 10: the record at offset 101")
-    assert [each.kind for each in report.incidents] == [PARTITION_STOPPED]
+    part = lane.report().part
+    assert (lane.written, part.refused, part.position, part.sequence) == ([], True, 10, None)
+    assert part.stopped is not None and part.stopped.startswith("orders-0 at offset 10: the record at offset 101")
+    assert [each.kind for each in part.incidents] == [PARTITION_STOPPED]
 
 
 def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lane = Driven().take_over(monkeypatch, Log([marker(103)], start=103))
-    stopped = lane.report().stopped
-    assert lane.report().refused and stopped is not None and "retention has removed offsets 100 to 102" in stopped
+    stopped = lane.part.stopped
+    assert lane.part.refused and stopped is not None and "retention has removed offsets 100 to 102" in stopped
     told = Driven().take_over(monkeypatch, Log([copies(103, 13)], start=103)).feed(12, 13, 14).drain()
-    assert (told.written, told.report().stopped) == ([(104, 14)], None)
+    assert (told.written, told.part.stopped) == ([(104, 14)], None)
     shared = Driven(replace(TASK, shared=True)).take_over(monkeypatch, Log([marker(103)], start=103)).feed(10).drain()
     assert shared.written == [(104, 10)]
 
 
 def test_log_that_lost_its_tail_stops_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Driven().take_over(monkeypatch, Log([], lost=True)).feed(10).drain()
-    report = lane.report()
-    assert (lane.written, report.lost_tail, report.position) == ([], True, 10)
+    part = lane.report().part
+    assert (lane.written, part.lost_tail, part.position) == ([], True, 10)
 
 
 # --- a lane that goes on as the producer it had -------------------------------------------------------------------
@@ -393,9 +409,10 @@ def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() 
     lane.lane.acknowledge(Acknowledgement(REMOTE, 87, -1, "no key"))
     lane.lane.acknowledge(Acknowledgement(REMOTE, 45, -1, ""))  # behind it: out of sequence
     report = lane.report()
-    assert report.stopped is not None and report.stopped.endswith("compacted topic: no key")
-    assert (report.position, report.downstream, report.sequence) == (12, 102, None)
-    assert (report.rejected_from, report.rejected_until, report.fails) == (12, 14, False)
+    part = report.part
+    assert part.stopped is not None and part.stopped.endswith("compacted topic: no key")
+    assert (part.position, part.downstream_offset, part.sequence) == (12, 102, None)
+    assert (part.rejected_from, part.rejected_until, part.fails) == (12, 14, False)
     assert lane.feed(15).lane.ready_bytes() == 0 and not lane.lane.busy
     assert report.syncs == syncs((10, 100, 2))
 
@@ -403,8 +420,8 @@ def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() 
 def test_topic_that_may_not_be_written_to_is_no_records_fault() -> None:
     lane = Driven(KNOWN).go_on().feed(10)
     lane.answer(29)
-    assert (lane.report().rejected_from, lane.report().rejected_until) == (None, -1)
-    assert lane.report().stopped is not None
+    assert (lane.part.rejected_from, lane.part.rejected_until) == (None, -1)
+    assert lane.part.stopped is not None
 
 
 @pytest.mark.parametrize("code", [47, 90])
@@ -412,8 +429,8 @@ def test_batch_that_is_fenced_ends_the_task(code: int) -> None:
     lane = Driven(KNOWN).go_on().feed(10)
     with pytest.raises(FencedError, match=r"A\.orders-0 was fenced by another driver"):
         lane.answer(code)
-    report = lane.report(broken=True)
-    assert (report.position, report.downstream, report.sequence, report.stopped) == (10, 100, None, None)
+    part = lane.report(broken=True).part
+    assert (part.position, part.downstream_offset, part.sequence, part.stopped) == (10, 100, None, None)
 
 
 @pytest.mark.parametrize("code", [6, 7, 45])
@@ -422,17 +439,17 @@ def test_batch_whose_fate_is_not_known_breaks_the_task(code: int) -> None:
     lane.answer()
     with pytest.raises(Disconnected):
         lane.answer(code)
-    report = lane.report(broken=True)
-    assert (report.position, report.downstream, report.sequence) == (11, 101, None)
+    part = lane.report(broken=True).part
+    assert (part.position, part.downstream_offset, part.sequence) == (11, 101, None)
 
 
 def test_batch_that_lies_behind_somebody_elses_is_refused_where_nobody_else_may_write() -> None:
     lane = Driven(KNOWN).go_on().feed(10)
     lane.answer(moved=1)
-    assert lane.report().refused and "was written at 101" in (lane.report().stopped or "")
+    assert lane.part.refused and "was written at 101" in (lane.part.stopped or "")
     shared = Driven(replace(KNOWN, shared=True)).go_on().feed(10)
     shared.answer(moved=1)
-    assert (shared.report().stopped, shared.report().downstream) == (None, 102)
+    assert (shared.part.stopped, shared.part.downstream_offset) == (None, 102)
     assert shared.report().syncs == syncs((10, 101, 1))
 
 
@@ -443,37 +460,37 @@ def test_failed_row_stops_a_partition_behind_the_rows_before_it() -> None:
     lane = Driven(KNOWN).go_on().feed(10, 11, 13, 14, failures=[(12, "no number")])
     assert lane.lane.stopped is None  # the rows before it are still to be acknowledged
     lane.drain().feed(15).drain()
-    report = lane.report()
+    part = lane.report().part
     assert lane.written == [(100, 10), (101, 11)]
-    assert (report.position, report.fails, report.stopped) == (12, True, "orders-0 at offset 12: no number")
-    assert report.incidents == (Incident(PARTITION_STOPPED, "orders", 0, 12, -1, "no number"),)
+    assert (part.position, part.fails, part.stopped) == (12, True, "orders-0 at offset 12: no number")
+    assert part.incidents == (Incident(PARTITION_STOPPED, "orders", 0, 12, -1, "no number"),)
 
 
 def test_failed_row_is_left_out_where_failures_are_skipped() -> None:
     lane = Driven(KNOWN, skips=True).go_on().feed(10, 11, 13, failures=[(12, "no number"), (25, "of later")]).drain()
-    report = lane.report()
+    part = lane.report().part
     assert [at for _, at in lane.written] == [10, 11, 13]
-    assert (report.position, report.fails, report.stopped) == (20, False, None)
-    assert report.incidents == (Incident(OFFSETS_SKIPPED, "orders", 0, 12, 13, "no number"),)
+    assert (part.position, part.fails, part.stopped) == (20, False, None)
+    assert part.incidents == (Incident(OFFSETS_SKIPPED, "orders", 0, 12, 13, "no number"),)
 
 
 def test_record_that_is_too_large_stops_the_lane_behind_those_before_it() -> None:
-    for parts in ([[10, 11, 12, 13]], [[10, 11], [12], [13]]):
+    for pieces in ([[10, 11, 12, 13]], [[10, 11], [12], [13]]):
         lane = Driven(replace(KNOWN, max_message_bytes=1000)).go_on()
-        for part in parts:
-            lane.lane.take(SOURCE, rows(*part, large=[12]), ())
+        for piece in pieces:
+            lane.lane.take(SOURCE, rows(*piece, large=[12]), ())
         lane.drain()
-        report = lane.report()
+        part = lane.report().part
         assert lane.written == [(100, 10), (101, 11)]
-        assert (report.position, report.rejected_from, report.rejected_until) == (12, 12, 13)
-        assert report.stopped is not None and report.stopped.startswith("orders-0 at offset 12: ")
+        assert (part.position, part.rejected_from, part.rejected_until) == (12, 12, 13)
+        assert part.stopped is not None and part.stopped.startswith("orders-0 at offset 12: ")
 
 
 def test_record_of_the_same_size_is_written_where_the_topic_takes_it() -> None:
     lane = Driven(KNOWN).go_on()
     lane.lane.take(SOURCE, rows(10, 11, 12, 13, large=[12]), ())
     assert lane.drain().written == [(100, 10), (101, 11), (102, 12), (103, 13)]
-    assert lane.report().stopped is None
+    assert lane.part.stopped is None
 
 
 def test_rows_that_were_refused_before_go_one_by_one() -> None:
@@ -490,14 +507,14 @@ def test_rows_that_were_refused_before_go_one_by_one() -> None:
 def test_rows_that_come_twice_or_out_of_order_are_refused(second: Sequence[int]) -> None:
     lane = Driven(KNOWN).go_on().feed(10, 11)
     lane.feed(*second)
-    report = lane.report()
-    assert report.refused and "more than one record of it for A.orders-0, or out of order" in (report.stopped or "")
+    part = lane.report().part
+    assert part.refused and "more than one record of it for A.orders-0, or out of order" in (part.stopped or "")
 
 
 def test_rows_of_several_sources_may_come_in_any_order_among_each_other() -> None:
     lane = Driven(replace(PLACED, producer=PRODUCER, sequence=0)).go_on()
     lane.feed(50, source=OTHER).feed(10).feed(51, source=OTHER).feed(11).drain()
-    assert lane.report().stopped is None and [at for _, at in lane.written] == [50, 10, 51, 11]
+    assert lane.part.stopped is None and [at for _, at in lane.written] == [50, 10, 51, 11]
 
 
 # --- fenced again behind old records -----------------------------------------------------------------------------
@@ -511,22 +528,53 @@ def test_only_a_lane_whose_last_records_are_old_is_fenced_again() -> None:
     assert not Driven(replace(KNOWN, transactional_id=None)).go_on().feed(10).drain().lane.forgettable(float("inf"))
 
 
+def fenced_again(monkeypatch: pytest.MonkeyPatch, lane: RowPartition, end: Optional[int]) -> None:
+    """Behind a record at offset 100, where the log then ends at `end`."""
+    client: Any = SimpleNamespace(alias="B")
+
+    def recover(those: Sequence[RowPartition]) -> None:
+        for each in those:
+            each.recover(client, PROVENANCE)
+
+    lanes = Lanes[RowPartition](
+        client,
+        recover,
+        held={lane.lane: PRODUCER},
+        producers={lane.lane: PRODUCER},
+        epoch_kept_seconds=0,
+    )
+    lanes.partitions.append(lane)
+    ends = [{REMOTE: 101}, {} if end is None else {REMOTE: end}]
+    monkeypatch.setattr("mirror_lib.replication.lane.log_ends", lambda *given: ends.pop(0))
+    monkeypatch.setattr("mirror_lib.replication.lane.refresh", lambda *given: {TASK.transactional_id: Producer(7, 2)})
+    assert lanes.refence() == [lane]
+    assert lanes.held == lanes.producers == {lane.lane: Producer(7, 2)}
+
+
 @pytest.mark.parametrize(
-    ("renewed", "end", "wanted"),
+    ("shared", "end", "wanted"),
     [
-        pytest.param(True, 102, (0, 102), id="marked"),
-        pytest.param(True, 103, (None, 101), id="more than a marker"),
-        pytest.param(True, 101, (None, 101), id="marker not shown yet"),
-        pytest.param(True, None, (None, 101), id="end not told"),
-        pytest.param(False, 102, (None, 101), id="connection lost"),
+        pytest.param(False, 102, (0, 102), id="marker"),
+        pytest.param(False, 103, (None, 101), id="more than a marker"),
+        pytest.param(True, 103, (0, 102), id="records of others"),
     ],
 )
 def test_next_task_goes_on_behind_the_marker_or_looks(
-    renewed: bool, end: Optional[int], wanted: Tuple[Optional[int], int]
+    monkeypatch: pytest.MonkeyPatch, shared: bool, end: int, wanted: Tuple[Optional[int], int]
+) -> None:
+    lane = Driven(replace(KNOWN, shared=shared)).go_on().feed(10).drain()
+    fenced_again(monkeypatch, lane.lane, end)
+    assert (lane.part.sequence, lane.part.downstream_offset) == wanted
+
+
+@pytest.mark.parametrize("end", [101, None], ids=["marker not shown yet", "end not told"])
+def test_task_whose_marker_nobody_shows_ends_for_the_next_to_look(
+    monkeypatch: pytest.MonkeyPatch, end: Optional[int]
 ) -> None:
     lane = Driven(KNOWN).go_on().feed(10).drain()
-    lane.lane.marked(Producer(7, 2) if renewed else None, end)
-    assert (lane.report().sequence, lane.report().downstream) == wanted
+    with pytest.raises(Disconnected):
+        fenced_again(monkeypatch, lane.lane, end)
+    assert lane.report(broken=True).part.sequence is None
 
 
 # --- interrupted wherever ----------------------------------------------------------------------------------------
@@ -562,6 +610,7 @@ def test_rows_are_there_once_and_in_order_wherever_attempts_are_killed(
     origins = [origin_of(bytes(record.body)) for record in records]
     assert [each.offset for each in origins if each is not None] == offsets
     report = lane.report()
-    assert (report.position, report.stopped) == (20, None)
+    part = report.part
+    assert (part.position, part.stopped) == (20, None)
     pairs = {record.offset: each.offset for record, each in zip(records, origins) if each is not None}
     assert {down + n: up + n for up, down, count in Runs(report.syncs) for n in range(count)} == pairs

@@ -6,7 +6,8 @@ import socket
 import threading
 from array import array
 from dataclasses import replace
-from typing import List, Optional, cast
+from types import SimpleNamespace
+from typing import Any, Dict, Iterable, List, Optional, cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from mirror_lib.errors import StateError
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import DATA_LOST, Incident, OffsetSyncs, PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
-from mirror_lib.replication.flow_state import commit_of, judged_by_topics
+from mirror_lib.replication.flow_state import FlowState, commit_of, judged_by_topics
 from mirror_lib.replication.messages import NO_END, PartitionReport, ReportTo, TaskReport
 from mirror_lib.replication.planner import Range
 from mirror_lib.replication.positions import Positions
@@ -75,16 +76,43 @@ def test_what_a_task_told_and_tells_again_at_its_end_is_one_row_and_its_last_pos
     partitions = {each.key: each for each in copied}
     told = report()
     last = replace(told, partitions=(replace(told.partitions[0], position=12, records=2), told.partitions[1]))
-    outcome = commit_of([told, last], partitions, cast(Positions, AtTheStart()), Rejections("fail"))
+    outcome = commit_of([told, last], partitions, lambda key: Position(0, 0), Rejections(skips=False), {})
     assert outcome.moves == {copied[0].key: Position(12, 10), copied[1].key: Position(20, 20)}
     assert [len(each) for each in outcome.runs] == [1]
     assert [(row.partition, row.record_count) for row in outcome.rows] == [(0, 0), (1, 0)]
     assert sum(each.records for each in outcome.reports) == 2
 
 
-class AtTheStart:
+def test_what_reports_come_to_is_known_only_once_it_is_recorded() -> None:
+    """So a journal that cannot be written leaves a driver with what it knew."""
+    copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
+    partitions, stands = {each.key: each for each in copied}, Stands()
+    flow: Any = SimpleNamespace(name="A->B", on_error="skip")
+    state = FlowState(flow, cast(Positions, stands))
+    refused = replace(report("too large").partitions[0], rejected_from=10, rejected_until=30)
+    stopped = replace(report().partitions[1], stopped="cannot fetch")
+    told = [replace(report(), partitions=(refused, stopped))]
+    first, second = (state.apply(told, partitions, told, 5.0) for _ in range(2))
+    assert first == second
+    assert (stands.now, state.stopped.parts, state.isolate_until(copied[0].key)) == ({}, {}, -1)
+    state.take(first)
+    assert stands.now == {copied[0].key: Position(10, 10), copied[1].key: Position(20, 20)}
+    assert (list(state.stopped.parts), state.isolate_until(copied[0].key)) == ([copied[1].key], 30)
+    assert state.apply(told, partitions, told, 5.0).moves == {copied[0].key: Position(30, 10)}
+
+
+class Stands:
+    def __init__(self) -> None:
+        self.now: Dict[PartitionKey, Position] = {}
+
     def at(self, key: PartitionKey) -> Position:
-        return Position(0, 0)
+        return self.now.get(key, Position(0, 0))
+
+    def move(self, key: PartitionKey, position: Position) -> None:
+        self.now[key] = position
+
+    def trust(self, keys: Iterable[PartitionKey]) -> None:
+        assert set(keys) <= set(self.now)
 
 
 def test_flow_that_tails_with_few_tasks_catches_up_with_all_of_them() -> None:

@@ -1,0 +1,222 @@
+"""Deals a flow's lanes out to tasks and makes the `TaskPlan` of each, with what earlier passes handed over. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.client_options import kafka_python_options
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.messages import (
+    EPOCH_KEPT_SECONDS,
+    MOST_SYNCS,
+    PartitionReport,
+    PartitionTask,
+    TaskPlan,
+    lane_of,
+    transactional_id,
+)
+from mirror_lib.replication.planner import Range
+
+# A coordinator forgets a transactional id that it has not heard of for 7 days (transactional.id.expiration.ms); the
+# next driver would then get another producer id, which fences nobody. Fencing anew each day keeps it remembered.
+FENCE_LASTS_SECONDS = 24 * 3600.0
+
+
+def fence_holds(now: float, fenced_at: float, confirmed_at: float) -> bool:
+    """Whether a driver may go on with the sequences of a lane that it fenced then, and last had confirmed then.
+
+    One that stood still for too long must ask the coordinator: brokers may have forgotten that it was fenced.
+    """
+    return 0 <= now - fenced_at < FENCE_LASTS_SECONDS and 0 <= now - confirmed_at < EPOCH_KEPT_SECONDS
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """`sequences` holds every remote partition that this driver has fenced for the lane.
+
+    `fenced_at` and `confirmed_at` are when the passes began in which the coordinator, or at least a broker that took
+    an append, last told that the lane is this driver's. Seconds since 1970: other clocks stand still with the machine.
+    """
+
+    producer: Optional[Producer] = None
+    sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
+    fenced_at: float = 0.0
+    confirmed_at: float = 0.0
+
+    def current(self, now: float) -> LaneState:
+        """Itself, or without sequences where the fence has become too old to rely on and must be put up again."""
+        return self if fence_holds(now, self.fenced_at, self.confirmed_at) else replace(self, sequences={})
+
+    def after(self, producer: Optional[Producer], partitions: Sequence[PartitionReport], began: float) -> LaneState:
+        """The state after a pass over `partitions` of this lane that `began` then; no producer, nothing to hand over.
+
+        A new epoch counts sequences from 0 again, also where nothing was copied.
+        """
+        if producer is None:
+            return LaneState()
+        fresh = producer != self.producer
+        kept = dict.fromkeys(self.sequences, 0) if fresh else dict(self.sequences)
+        for part in partitions:
+            remote = (part.remote_topic, part.partition)
+            if part.refused or part.sequence is None:
+                # Nobody knows what lies on its remote log: whoever comes back to it has to look again.
+                kept.pop(remote, None)
+            else:
+                kept[remote] = part.sequence
+        return replace(
+            self,
+            producer=producer,
+            sequences=kept,
+            fenced_at=began if fresh else self.fenced_at,
+            # Behind old records, which confirm nothing, the task has fenced.
+            confirmed_at=began if fresh or any(part.records for part in partitions) else self.confirmed_at,
+        )
+
+
+# What looking after a partition costs, though it has nothing to copy.
+PARTITION_BYTES = 1024
+# Of a partition that was not copied yet.
+RECORD_BYTES = 512.0
+# Lanes move to other tasks where the busiest then has so many bytes less, and a good part of its share.
+WORTH_MOVING_BYTES = 16 * 1024 * 1024
+WORTH_MOVING_SHARE = 0.2
+ENDLESS = 2**62
+
+Loads = Mapping[int, int]
+
+
+class LaneShares:
+    """One flow's shares in one driver's life."""
+
+    def __init__(self) -> None:
+        self._task_of: Dict[int, int] = {}
+        self._record_bytes: Dict[TopicPartition, float] = {}
+        self._latest: Dict[TopicPartition, int] = {}
+
+    def learn(self, parts: Iterable[PartitionReport]) -> None:
+        """Remember how much of each partition came in the pass that has ended, and how large its records were."""
+        for part in parts:
+            name = (part.topic, part.partition)
+            self._latest[name] = part.bytes
+            if part.records:
+                self._record_bytes[name] = part.bytes / part.records
+
+    def bytes_of(self, task: PartitionTask) -> int:
+        """What is to be copied, as far as one can know: of what has no end, as much as came last time."""
+        behind = task.end - task.upstream_offset
+        if behind > ENDLESS:
+            return PARTITION_BYTES + self._latest.get(task.source, 0)
+        return PARTITION_BYTES + round(behind * self._record_bytes.get(task.source, RECORD_BYTES))
+
+    def tasks_of(self, loads: Loads, tasks: int) -> Mapping[int, int]:
+        """Share out the lanes of `loads` (bytes by lane) among `tasks` tasks."""
+        staying = {lane: task for lane, task in self._task_of.items() if task < tasks}
+        kept, best = shared_out(loads, tasks, staying), shared_out(loads, tasks, {})
+        busiest, at_best = _busiest(loads, kept), _busiest(loads, best)
+        moving = busiest - at_best > max(WORTH_MOVING_BYTES, WORTH_MOVING_SHARE * busiest)
+        chosen = best if moving else kept
+        self._task_of.update(chosen)
+        return chosen
+
+
+def shared_out(loads: Loads, tasks: int, staying: Mapping[int, int]) -> Dict[int, int]:
+    """The lanes of `staying` where they are, the others one by one to the task with least to do, largest first."""
+    task_of = {lane: staying[lane] for lane in loads if lane in staying}
+    sums = [0] * tasks
+    for lane, task in staying.items():
+        sums[task] += loads.get(lane, 1)  # it may be wanted again: where all else is equal, not another one there
+    for lane in sorted(loads.keys() - task_of.keys(), key=lambda lane: (-loads[lane], lane)):
+        task_of[lane] = sums.index(min(sums))
+        sums[task_of[lane]] += loads[lane]
+    return task_of
+
+
+def _busiest(loads: Loads, task_of: Mapping[int, int]) -> int:
+    sums: Dict[int, int] = {}
+    for lane, task in task_of.items():
+        sums[task] = sums.get(task, 0) + loads[lane]
+    return max(sums.values(), default=0)
+
+
+# Offset syncs of all tasks of a stage, whose reports reach the driver at once.
+MOST_SYNCS_OF_STAGE = 2_000_000
+
+
+def plan_tasks(
+    name: str,
+    flow: ReplicationFlow,
+    partitions: Mapping[PartitionKey, CopiedPartition],
+    todo: Sequence[Range],
+    lanes: Mapping[int, LaneState],
+    isolate_until: Callable[[PartitionKey], int],
+    shares: LaneShares,
+) -> List[TaskPlan]:
+    """At most `tasks.max` plans. `lanes` holds what earlier passes handed over; `name` is the mirror's."""
+    by_lane: Dict[int, List[PartitionTask]] = {}
+    for each in todo:
+        copied = partitions[each.key]
+        lane = lane_of(copied.remote_topic, copied.partition)
+        task = _task(flow, copied, each, lanes.get(lane, LaneState()), isolate_until(each.key))
+        by_lane.setdefault(lane, []).append(task)
+    loads = {lane: sum(map(shares.bytes_of, tasks)) for lane, tasks in by_lane.items()}
+    by_task: Dict[int, List[PartitionTask]] = {}
+    for lane, number in sorted(shares.tasks_of(loads, flow.tasks_max).items()):
+        by_task.setdefault(number, []).extend(by_lane[lane])
+    most = min(MOST_SYNCS, MOST_SYNCS_OF_STAGE // max(1, len(by_task)))
+    return [_plan(name, flow, number, tuple(tasks), lanes, most) for number, tasks in sorted(by_task.items())]
+
+
+def _plan(
+    name: str,
+    flow: ReplicationFlow,
+    number: int,
+    tasks: Tuple[PartitionTask, ...],
+    lanes: Mapping[int, LaneState],
+    most: int,
+) -> TaskPlan:
+    own = sorted({task.lane for task in tasks})
+    fenced = {lane: lanes[lane].producer for lane in own if lane in lanes}
+    handed_over = {lanes[task.lane].confirmed_at for task in tasks if task.sequence is not None}
+    exact = flow.delivery == "exactly-once"
+    return TaskPlan(
+        task=number,
+        flow=flow.name,
+        transactional_ids={lane: transactional_id(name, flow.name, lane) for lane in own} if exact else {},
+        producers={lane: producer for lane, producer in fenced.items() if producer is not None},
+        tasks=tasks,
+        source_alias=flow.source.alias,
+        target_alias=flow.target.alias,
+        source_options=kafka_python_options(flow.source.client_properties("consumer")),
+        target_options=kafka_python_options(flow.target.client_properties("producer")),
+        isolation_level=flow.isolation_level,
+        on_data_loss=flow.on_data_loss,
+        max_seconds=flow.batch_max_seconds,
+        confirmed_at=min(handed_over, default=0.0),
+        most_syncs=most,
+    )
+
+
+def _task(
+    flow: ReplicationFlow, copied: CopiedPartition, each: Range, lane: LaneState, isolate_until: int
+) -> PartitionTask:
+    return PartitionTask(
+        topic=copied.topic,
+        remote_topic=copied.remote_topic,
+        partition=copied.partition,
+        upstream_offset=each.start.upstream_offset,
+        downstream_offset=each.start.downstream_offset,
+        end=each.end,
+        sequence=lane.sequences.get(copied.remote),
+        max_message_bytes=copied.max_message_bytes,
+        shared=flow.shared_remote_topics,
+        isolate_until=isolate_until,
+        bound=each.bound,
+        log_start=each.log_start,
+        source_topic_id=copied.source_topic_id,
+        remote_topic_id=copied.remote_topic_id,
+    )

@@ -349,7 +349,7 @@ class RowMirror(ABC):
         lanes: Dict[LaneKey, LaneTask] = {}
         for lane in self._lanes(ranges):
             held = self._held.get((lane.remote, lane.source), LaneState())
-            sequence = next(iter(held.current(began).sequences.values()), None)
+            sequence = held.current(began).sequences.get(lane.remote)
             lane = replace(lane, producer=held.producer, sequence=sequence)
             lanes[(lane.remote, lane.source)] = lane
         provenance = Provenance(origin_cluster(self._name, flow.source.alias), ids) if self._change.provenance else None
@@ -382,7 +382,9 @@ class RowMirror(ABC):
         # The same rows come again, and lanes that wrote theirs have to find them.
         again = any(report.broken for report in found)
         for lane in (lane for report in found for lane in report.lanes):
-            key, part = (lane.remote, lane.source), replace(lane.part, sequence=None) if again else lane.part
+            key, (topic, number) = (lane.remote, lane.source), lane.remote
+            sequence = None if again else lane.part.sequence
+            part = replace(lane.part, remote_topic=topic, partition=number, sequence=sequence)
             self._held[key] = self._held.get(key, LaneState()).after(lane.producer, [part], began)
 
     def _is_whole(self, found: Sequence[RowsReport]) -> bool:

@@ -37,8 +37,16 @@ def test_each_check_counts_its_own_tests(tmp_path: Path) -> None:
         (Line("3.3", "2026-11-23", refused="no network"), False),
     ],
 )
-def test_line_is_green_where_every_check_ran_and_passed_or_its_python_is_missing(line: Line, green: bool) -> None:
+def test_line_is_green_where_every_check_ran_and_passed_or_its_python_is_missing(
+    line: Line, green: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
     assert line.green is green
+
+
+def test_line_whose_python_is_missing_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    assert not Line("3.3", "2026-11-23", refused="no Python 3.8", skipped=True).green
 
 
 def test_table_has_a_row_for_each_line_with_as_many_cells() -> None:

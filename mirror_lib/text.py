@@ -1,10 +1,50 @@
-"""Formats numbers and tables for people: grouped counts, sizes and durations with units, aligned columns."""
+"""Formats text for people: counts, sizes and durations with units, aligned columns, and what others named made visible.
+
+Whoever may name a topic, a group or a principal chooses characters that terminals obey. `visible` is what every line,
+log entry and JSON document goes through.
+"""
 
 from __future__ import annotations
 
-from typing import Collection, List, Sequence
+import json
+import re
+import unicodedata
+from typing import Any, Collection, List, Match, Sequence
 
 HOUR, DAY = 3600, 86400
+
+# Control characters, those that turn the direction of what follows, other invisible ones, and separators of lines and
+# paragraphs. Spaces of any width are none of them.
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
+
+
+def visible(text: str, keep: str = "\n\t") -> str:
+    """`text` with each character that a terminal would obey or not show as its escape, such as `\\x1b`; those of `keep`
+    stay."""
+
+    def shown(found: Match[str]) -> str:
+        char = found.group()
+        if char in keep or unicodedata.category(char) not in _HIDDEN:
+            return char
+        return char.encode("unicode_escape").decode("ascii")
+
+    return text if text.isprintable() else _BEYOND_ASCII.sub(shown, text)
+
+
+def one_entry(text: str) -> str:
+    """`visible`, and of several lines those after the first are indented: none passes for an entry of its own."""
+    return visible(text).replace("\n", "\n    ")
+
+
+def as_json(document: Any) -> str:
+    """One line of JSON that says the same to a parser and shows nothing hidden to a terminal."""
+
+    def escaped(found: Match[str]) -> str:
+        char = found.group()
+        return json.dumps(char)[1:-1] if unicodedata.category(char) in _HIDDEN else char
+
+    return _BEYOND_ASCII.sub(escaped, json.dumps(document, ensure_ascii=False))
 
 
 def grouped(number: int) -> str:
@@ -35,6 +75,7 @@ def size(nbytes: float) -> str:
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> List[str]:
     """One line a row, two blanks between columns; the columns in `right` are aligned to the right."""
+    rows = [[visible(cell, keep="") for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows)]
     return [
         "  ".join(

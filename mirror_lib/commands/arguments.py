@@ -6,11 +6,10 @@ What a parsed command line runs is `arguments.command(arguments)`, whatever the 
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 from typing import Any, Callable
 
-from mirror_lib.commands.output import add_json
+from mirror_lib.commands.output import add_json, print_warning
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, EXIT_USAGE
@@ -68,5 +67,5 @@ def configured(parser: argparse.ArgumentParser, run: Run, read: Read) -> None:
 def _run(run: Run, read: Read, arguments: argparse.Namespace) -> int:
     config = read(arguments)
     for warning in config.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print_warning(warning)
     return run(arguments, config)

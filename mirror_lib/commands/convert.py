@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Sequence
 
 from mirror_lib.commands.arguments import CONFIG, Commands, add_plain
-from mirror_lib.commands.output import add_json, print_json
+from mirror_lib.commands.output import add_json, print_json, print_warning
 from mirror_lib.config.yaml_writer import Conversion, convert
 from mirror_lib.errors import EXIT_OK, ConfigError
 
@@ -30,7 +29,7 @@ def convert_command(arguments: argparse.Namespace) -> int:
     """`mirror convert`: write the YAML, and say on standard error what was read otherwise than it was written."""
     conversion = convert(arguments.config)
     for warning in conversion.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print_warning(warning)
     write_conversion(conversion, arguments.output, arguments.force, arguments.config)
     if arguments.json:
         told = {"yaml": conversion.text} if arguments.output == STDOUT else {}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Optional
 
 from mirror_lib.commands.arguments import EXIT_CODES, Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_warning
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError
@@ -66,7 +65,7 @@ def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicF
         with clusters_of(flow) as (source, target):
             return read_facts(flow, source, target, config.flows)
     except ClusterError as error:
-        print(f"warning: explained by names alone: {error}", file=sys.stderr)
+        print_warning(f"explained by names alone: {error}")
         return None
 
 

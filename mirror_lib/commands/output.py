@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import logging
 import shlex
 import sys
 import threading
@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Prot
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError
+from mirror_lib.text import as_json, one_entry, visible
 
 STDOUT = "-"
 # Where `print_json` writes, if not to standard output.
@@ -128,20 +129,34 @@ def json_to(path: str) -> Iterator[None]:
 
 def print_json(document: Dict[str, Any]) -> None:
     """One document on a line of its own, on standard output or in the file of `--json=FILE`."""
-    print(json.dumps(document, ensure_ascii=False), file=_file, flush=True)
+    print(as_json(document), file=_file, flush=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Lines on standard output."""
-    print("\n".join(lines), flush=True)
+    print(visible("\n".join(lines)), flush=True)
 
 
 def print_progress(line: str) -> None:
     """One line on standard error, with the time before it where that is no terminal but a log."""
     at = "" if sys.stderr.isatty() else time.strftime("%Y-%m-%d %H:%M:%S ")
-    print(f"{at}{line}", file=sys.stderr, flush=True)
+    print(f"{at}{one_entry(line)}", file=sys.stderr, flush=True)
 
 
 def print_error(error: object) -> None:
     """One line on standard error."""
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {one_entry(str(error))}", file=sys.stderr)
+
+
+def print_warning(warning: object) -> None:
+    """One line on standard error."""
+    print(f"warning: {one_entry(str(warning))}", file=sys.stderr)
+
+
+class EntryFormatter(logging.Formatter):
+    """Log entries, of which none can be forged by what somebody named."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The entry without its traceback."""
+        record.message = one_entry(record.message)
+        return super().formatMessage(record)

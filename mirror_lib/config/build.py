@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.client_options import clear_text_risk, kafka_python_options
+from mirror_lib.config.client_options import kafka_python_options, login_risk
 from mirror_lib.config.custom_classes import check_custom_classes
 from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, config_error, place_of_named
 from mirror_lib.config.keys import ROLES, Keys
@@ -126,7 +126,7 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
             raise _no_class_for(entry, class_key(key) or key)
     overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
     idle = idle_keys(keys.settings, (*flows, *pairs))
-    warnings = dict.fromkeys([*keys.warnings, *overruled, *idle, *_secrets_in_clear(flows)])
+    warnings = dict.fromkeys([*keys.warnings, *overruled, *idle, *_login_risks(flows)])
     return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **_top(document, keys))
 
 
@@ -367,7 +367,7 @@ def _overruled(keys: Keys, scope: str) -> Iterator[str]:
                 yield f"{entry.written} is overruled by {stronger[key].written}, as in MirrorMaker 2 ({entry.place})"
 
 
-def _secrets_in_clear(flows: Sequence[ReplicationFlow]) -> List[str]:
+def _login_risks(flows: Sequence[ReplicationFlow]) -> List[str]:
     clusters = [cluster for flow in flows for cluster in (flow.source, flow.target)]
-    risks = {cluster.alias: clear_text_risk(cluster.client_properties("admin")) for cluster in clusters}
+    risks = {cluster.alias: login_risk(cluster.client_properties("admin")) for cluster in clusters}
     return [f"cluster {alias}: {risk}" for alias, risk in risks.items() if risk is not None]

@@ -96,12 +96,20 @@ def spark_kafka_options(
     return {f"kafka.{key}": java_class(value, environ) if _CLASS.search(key) else value for key, value in given.items()}
 
 
-def clear_text_risk(props: Mapping[str, str]) -> Optional[str]:
-    """What these properties send without encryption, and what to set instead; `None` where nothing is."""
-    if props.get("security.protocol", "").upper() == "SASL_PLAINTEXT" and props.get("sasl.mechanism") == "PLAIN":
-        return "SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL"
+def login_risk(props: Mapping[str, str]) -> Optional[str]:
+    """What these properties show to whoever listens, or whom they believe, and what to set instead; else `None`."""
+    protocol, mechanism = props.get("security.protocol", "").upper(), mechanism_of(props)
     if sends_token_in_clear(props):
         return "a token or its client secret is sent in clear; use SASL_SSL, and https for the token endpoint"
+    if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
+        return "SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL"
+    if protocol == "SASL_PLAINTEXT" and mechanism.startswith("SCRAM"):
+        return f"SASL_PLAINTEXT with {mechanism}: whoever listens can try out passwords on what is sent; use SASL_SSL"
+    if protocol.endswith("SSL") and not props.get("ssl.endpoint.identification.algorithm", "https").strip():
+        return (
+            "ssl.endpoint.identification.algorithm is empty: any server with a certificate that is trusted passes for "
+            "a broker; leave the property out"
+        )
     return None
 
 

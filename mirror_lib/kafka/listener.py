@@ -17,6 +17,7 @@ ANSWER_SECONDS = 2.0
 TLS = ("SSL", "SASL_SSL")
 WITH_LOGIN = {"PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SASL_SSL"}
 UNSUPPORTED_SASL_MECHANISM = 33
+MOST_MECHANISMS = 64
 _CORRELATION_ID = 0x6D697272
 # Each is its size, API key, version, correlation id, no client id. SaslHandshake's one field names a mechanism.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
@@ -79,8 +80,11 @@ def _mechanisms(connection: socket.socket) -> Optional[List[str]]:
     if answer is None or len(answer) < 6 or struct.unpack_from(">h", answer)[0] != UNSUPPORTED_SASL_MECHANISM:
         return None
     (count,), at, found = struct.unpack_from(">i", answer, 2), 6, []
-    for _ in range(count):
+    # Whoever answers says how many there are and how long they are.
+    for _ in range(min(count, MOST_MECHANISMS)):
         (size,) = struct.unpack_from(">h", answer, at)
+        if size <= 0 or at + 2 + size > len(answer):
+            break
         found.append(answer[at + 2 : at + 2 + size].decode(errors="replace"))
         at += 2 + size
     return found

@@ -7,6 +7,7 @@ throttles the client (KIP-13, KIP-219); it retries a wrong password; and its Ker
 
 from __future__ import annotations
 
+import re
 import selectors
 import socket
 import ssl
@@ -29,6 +30,7 @@ from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
+from kafka.net.sasl.scram import SaslMechanismScram
 from kafka.net.selector import KernelEvent, NetworkSelector, TaskState
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.api_header import ResponseHeader
@@ -517,6 +519,28 @@ class KerberosMechanism(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-pyt
         return f"Authenticated to {self.auth_id} via SASL / GSSAPI"
 
 
+# Java's clients and Kafka's brokers take no fewer (RFC 7677 recommends so many at least). A server in between that asks
+# for one could find the password by trying.
+LEAST_SCRAM_ITERATIONS = 4096
+_ITERATIONS = re.compile(rb"(?:^|,)i=(\d{1,9})(?:,|$)")
+
+
+class ScramMechanism(SaslMechanismScram):  # type: ignore[misc]  # kafka-python has no types
+    """The library's, which answers a server whatever number of iterations that asks for, up to a million."""
+
+    def receive(self, auth_bytes: bytes) -> bool:
+        """As the library's. Raises `LoginRefused` before anything is said that depends on the password."""
+        asked = _ITERATIONS.search(auth_bytes) if self._state == 0 else None
+        count = LEAST_SCRAM_ITERATIONS if asked is None else int(asked.group(1))
+        if count < LEAST_SCRAM_ITERATIONS:
+            raise LoginRefused(
+                f"the broker asks for {count} iterations of SCRAM, and fewer than {LEAST_SCRAM_ITERATIONS} would let it "
+                "find out the password. Nothing was read or written; set the user's credentials anew on the cluster, and "
+                "find out who answers at this address"
+            )
+        return super().receive(auth_bytes)  # type: ignore[no-any-return]  # kafka-python has no types
+
+
 def manager_of(client: Any) -> Any:
     """The `BrokerConnections` of an admin client, or of what `admin_connections` gave."""
     return client._manager
@@ -529,3 +553,5 @@ def stop(connections: Any) -> None:
 
 
 register_sasl_mechanism("GSSAPI", KerberosMechanism, overwrite=True)
+register_sasl_mechanism("SCRAM-SHA-256", ScramMechanism, overwrite=True)
+register_sasl_mechanism("SCRAM-SHA-512", ScramMechanism, overwrite=True)

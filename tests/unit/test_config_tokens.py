@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from mirror_lib.config.client_options import clear_text_risk, kafka_python_options, spark_kafka_options
+from mirror_lib.config.client_options import kafka_python_options, login_risk, spark_kafka_options
 from mirror_lib.config.loader import load
 from mirror_lib.config.security import MskLogin, OauthLogin, Store
 from mirror_lib.config.yaml_writer import convert
@@ -144,10 +144,28 @@ def test_what_cannot_be_honoured_is_refused(props: Dict[str, str], sentence: str
 
 
 def test_a_token_in_clear_is_a_warning() -> None:
-    assert clear_text_risk(TOKENS) is None
-    assert clear_text_risk({**TOKENS, "security.protocol": "SASL_PLAINTEXT"})
-    assert clear_text_risk({**TOKENS, "sasl.oauthbearer.token.endpoint.url": "http://x/token"})
-    assert clear_text_risk({**SERVERS, "security.protocol": "SSL"}) is None
+    assert login_risk(TOKENS) is None
+    assert login_risk({**TOKENS, "security.protocol": "SASL_PLAINTEXT"})
+    assert login_risk({**TOKENS, "sasl.oauthbearer.token.endpoint.url": "http://x/token"})
+    assert login_risk({**SERVERS, "security.protocol": "SSL"}) is None
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "plain", "SCRAM-SHA-256", "scram-sha-512"])
+def test_password_that_a_listener_could_come_to_is_warned_of(mechanism: str) -> None:
+    props = {**SERVERS, "sasl.mechanism": mechanism}
+    assert "use SASL_SSL" in (login_risk({**props, "security.protocol": "sasl_plaintext"}) or "")
+    assert login_risk({**props, "security.protocol": "SASL_SSL"}) is None
+
+
+def test_tickets_tell_a_listener_no_password() -> None:
+    assert login_risk({**SERVERS, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}) is None
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_host_names_that_are_not_checked_are_warned_of(protocol: str) -> None:
+    props = {**SERVERS, "security.protocol": protocol, "sasl.mechanism": "PLAIN"}
+    assert "passes for a broker" in (login_risk({**props, "ssl.endpoint.identification.algorithm": " "}) or "")
+    assert login_risk({**props, "ssl.endpoint.identification.algorithm": "HTTPS"}) is None
 
 
 def config(directory: Path, props: Dict[str, str]) -> Path:

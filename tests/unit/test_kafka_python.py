@@ -33,6 +33,7 @@ from mirror_lib.kafka.wire import (
     FetchRequestOfViews,
     FrameProtocol,
     KerberosMechanism,
+    ScramMechanism,
 )
 
 TRANSPORT = (
@@ -47,6 +48,7 @@ INHERITED: Dict[type, Iterable[str]] = {
     FetchRequestOfViews: ("_header",),
     FrameProtocol: ("_max_frame_size", "_process_response"),
     KerberosMechanism: ("_client_ctx", "_is_authenticated", "_is_done", "_next_token"),
+    ScramMechanism: ("_state",),
     TokenSource: (),
     BrokerLoop: ("_current",),
     BulkTransport: TRANSPORT,

@@ -534,9 +534,9 @@ class ScramMechanism(SaslMechanismScram):  # type: ignore[misc]  # kafka-python 
         count = LEAST_SCRAM_ITERATIONS if asked is None else int(asked.group(1))
         if count < LEAST_SCRAM_ITERATIONS:
             raise LoginRefused(
-                f"the broker asks for {count} iterations of SCRAM, and fewer than {LEAST_SCRAM_ITERATIONS} would let it "
-                "find out the password. Nothing was read or written; set the user's credentials anew on the cluster, and "
-                "find out who answers at this address"
+                f"the broker asks for {count} iterations of SCRAM, and fewer than {LEAST_SCRAM_ITERATIONS} would let "
+                "it find out the password. Nothing was read or written; set the user's credentials anew on the "
+                "cluster, and find out who answers at this address"
             )
         return super().receive(auth_bytes)  # type: ignore[no-any-return]  # kafka-python has no types
 

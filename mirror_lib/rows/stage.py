@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from dataclasses import asdict
-from typing import Any, Callable, Dict, Iterable, Iterator, List
+from dataclasses import asdict, replace
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping
 
 import pyarrow as pa
 import pyspark
@@ -41,19 +41,25 @@ def append_rows(rows: DataFrame, plan: RowsPlan) -> List[RowsReport]:
     settings = rows.sparkSession.conf
     settings.set(ROWS_KEY, str(MOST_ROWS if pyspark.__version__ >= "4" else MOST_ROWS_BEFORE_4))
     settings.set(BYTES_KEY, str(MOST_BYTES))
+    # A large plan travels as a broadcast, which lies on disks. What is secret goes with the function, which does not.
+    bare = replace(plan, source_options={}, target_options={})
     try:
-        with shipped(rows.sparkSession, plan) as held:
-            found = rows.mapInArrow(_appender(held), REPORT_DDL).collect()
+        with shipped(rows.sparkSession, bare) as held:
+            appender = _appender(held, plan.source_options, plan.target_options)
+            found = rows.mapInArrow(appender, REPORT_DDL).collect()
     except Exception as error:
         raise stage_error(plan.flow, rows.sparkSession, error) from error
     return [report_from(row["report"]) for row in found]
 
 
-def _appender(plan: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def _appender(
+    plan: Shipped[RowsPlan], source_options: Mapping[str, Any], target_options: Mapping[str, Any]
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def append(batches: Batches) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
-        report = RowWriter(plan.value, number, retried=attempt > 0).run(batches)
+        given = replace(plan.value, source_options=source_options, target_options=target_options)
+        report = RowWriter(given, number, retried=attempt > 0).run(batches)
         forget_archives()
         yield pa.RecordBatch.from_arrays([pa.array([report_text(report)], pa.string())], names=["report"])
 

@@ -27,7 +27,7 @@ WITHOUT_SPARK = (
     *("errors", "facts", "text", "metrics", "config", "kafka", "topics", "plan", "control", "ledger.records"),
     *("groups.map", "groups.translation", "groups.mm2_format", "groups.position_formats", "groups.lag"),
     *("takeover.origin", "takeover.walk", "takeover.verdicts"),
-    *("replication.lane", "replication.copier", "replication.partition", "replication.planner"),
+    *("replication.lane", "replication.copier", "replication.partition", "replication.copy_ranges"),
     "replication.reconcile",
     *("rows.origin", "rows.columns", "rows.partition", "rows.writer"),
 )

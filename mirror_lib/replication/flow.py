@@ -22,11 +22,11 @@ from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_hours import Halt
+from mirror_lib.replication.copy_ranges import Range, SourceCluster, SourceEndOffsets
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.flow_state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport
-from mirror_lib.replication.planner import Range, SourceCluster, SourceEndOffsets
 from mirror_lib.replication.positions import Partitions, Positions, SourceGroup, SourceProgress
 from mirror_lib.replication.report_channel import COMPLETE_SECONDS, ReportServer
 from mirror_lib.replication.stage import listening, most_slots, run_tasks, task_slots

@@ -17,6 +17,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
 from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.journal import position_row
 from mirror_lib.replication.messages import (
     PartitionReport,
@@ -25,11 +26,10 @@ from mirror_lib.replication.messages import (
     TaskReport,
     lane_of,
 )
-from mirror_lib.replication.planner import Range
 from mirror_lib.replication.positions import Partitions, Positions
 from mirror_lib.replication.rejections import Rejections
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS, LOOK_SECONDS
-from mirror_lib.replication.tasks import LaneShares, LaneState, plan_tasks
+from mirror_lib.replication.task_plans import LaneShares, LaneState, plan_tasks
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,17 @@ from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import (
+    Range,
+    SourceCluster,
+    Start,
+    Starts,
+    first_range,
+    healed,
+    next_range,
+    noted,
+)
 from mirror_lib.replication.journal import BatchRef, Journal, position_row
-from mirror_lib.replication.planner import Range, SourceCluster, Start, Starts, first_range, healed, next_range, noted
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from typing import Callable, Collection, Iterable, List, Optional
 from mirror_lib.errors import StalledError
 from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.metrics import FlowMetrics
+from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.messages import NO_END
-from mirror_lib.replication.planner import Range
 
 # How often tasks that tail report, at least; their offset syncs are committed every `batch.max.seconds`.
 PASS_SECONDS = 2.0

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey, Position
 from mirror_lib.replication.copied_topics import recheck_size_limits
+from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import FlowState, end_if_lost, refusal_of, snapshot_of
 from mirror_lib.replication.journal import BatchRef, position_row
 from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
-from mirror_lib.replication.planner import Range
 from mirror_lib.replication.positions import Positions, SourceProgress
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
 from mirror_lib.rows.mirror import RowMirror

@@ -31,7 +31,7 @@ from mirror_lib.replication.messages import PartitionReport, nothing_copied
 from mirror_lib.replication.positions import Partitions
 from mirror_lib.replication.quotas import FLOW, Fetching, RateShare, TaskRates
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
-from mirror_lib.replication.tasks import LaneState
+from mirror_lib.replication.task_plans import LaneState
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.partition import LaneTask, Ranges
 from mirror_lib.rows.stage import append_rows

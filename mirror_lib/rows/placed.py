@@ -16,11 +16,11 @@ from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, RangePositions, Stand
 from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import Start, Starts
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import of_unlisted
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.replication.planner import Start, Starts
 from mirror_lib.replication.positions import Bounds, source_logs
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.rows.mirror import RowMirror

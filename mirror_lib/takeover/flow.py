@@ -20,7 +20,7 @@ from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.takeovers import TakeoverTable
-from mirror_lib.replication.planner import noted
+from mirror_lib.replication.copy_ranges import noted
 from mirror_lib.takeover.origin import Left, Origin, SyncHistory, changed, read_left, refuse_live
 from mirror_lib.takeover.verdicts import KNOWN, REFUSED, TAKE_OVER, Known, PartitionTakeover, Verdict, decide, moved
 from mirror_lib.takeover.walk import KafkaPartitionLogs

@@ -18,7 +18,7 @@ from mirror_lib.groups.mm2_format import decode_offset_sync
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import whole_topic
 from mirror_lib.ledger.records import Position
-from mirror_lib.replication.planner import committed_by
+from mirror_lib.replication.copy_ranges import committed_by
 from mirror_lib.takeover.walk import Restarts
 from mirror_lib.topics.policy import offset_syncs_topics
 

@@ -23,7 +23,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.ledger.takeovers import TakeoverTable
-from mirror_lib.replication.planner import read_note
+from mirror_lib.replication.copy_ranges import read_note
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import verify

@@ -19,7 +19,7 @@ def _tests(*names: str) -> Tuple[str, ...]:
 # By module, the test files that have to notice its faults. A module that is renamed is renamed here too.
 MODULES: Dict[str, Tuple[str, ...]] = {
     "mirror_lib/replication/reconcile.py": _tests("reconcile", "recovery", "loss"),
-    "mirror_lib/replication/planner.py": _tests("ranges", "behind", "starts"),
+    "mirror_lib/replication/copy_ranges.py": _tests("ranges", "behind", "starts"),
     "mirror_lib/kafka/record_batch.py": _tests("batch"),
     "mirror_lib/kafka/reencoder.py": _tests("reencode", "legacy"),
     "mirror_lib/ledger/intervals.py": _tests("partition_map", "partition_map_cut", "sync_runs"),
@@ -86,7 +86,7 @@ def test_modules_of_the_table_exist() -> None:
 
 @pytest.mark.long
 def test_a_fault_that_is_known_is_noticed_and_text_that_means_the_same_is_not(tmp_path: Path) -> None:
-    path = "mirror_lib/replication/planner.py"
+    path = "mirror_lib/replication/copy_ranges.py"
     source, tests = text_of(path), MODULES[path]
     known = source.replace("begin.upstream_offset < 0", "begin.upstream_offset <= 0")
     assert known != source

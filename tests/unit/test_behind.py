@@ -9,9 +9,9 @@ from typing import Dict
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.metrics import FlowMetrics, farthest_back
+from mirror_lib.replication.copy_ranges import Range, SourceEndOffsets
 from mirror_lib.replication.flow_state import snapshot_of
 from mirror_lib.replication.messages import PartitionReport, nothing_copied
-from mirror_lib.replication.planner import Range, SourceEndOffsets
 
 DAY = 86_400.0
 ARCHIVE, LIVE = ("archive", 0), ("live", 0)

@@ -7,7 +7,7 @@ from typing import List
 
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS, PartitionReport
-from mirror_lib.replication.tasks import FENCE_LASTS_SECONDS, LaneState
+from mirror_lib.replication.task_plans import FENCE_LASTS_SECONDS, LaneState
 
 FIRST, NEXT_EPOCH = Producer(4711, 1), Producer(4711, 2)
 NOW = 1_800_000_000.0

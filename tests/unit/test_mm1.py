@@ -17,7 +17,7 @@ from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.kafka.group_member import chosen_member
-from mirror_lib.replication.planner import Note, note_of, read_note
+from mirror_lib.replication.copy_ranges import Note, note_of, read_note
 from mirror_lib.topics.plan import select_topics
 from tests.lab.checkout import ROOT
 from tests.lab.mm1_lab import config_of

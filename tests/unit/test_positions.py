@@ -11,8 +11,8 @@ from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import Range, SourceCluster
 from mirror_lib.replication.journal import BatchRef, Journal
-from mirror_lib.replication.planner import Range, SourceCluster
 from mirror_lib.replication.positions import Positions
 
 ORDERS = CopiedPartition("orders", "A.orders", 0, "source-1", "remote-1", 1_000_000)

@@ -10,7 +10,7 @@ import pytest
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.records import PartitionKey, Position
-from mirror_lib.replication.planner import Range, Start, first_range, healed, next_range
+from mirror_lib.replication.copy_ranges import Range, Start, first_range, healed, next_range
 
 CLUSTER = ClusterConfig("A", {"bootstrap.servers": "a:1"})
 FAIL = ReplicationFlow(CLUSTER, replace(CLUSTER, alias="B"))

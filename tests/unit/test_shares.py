@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.replication.messages import LANES, PartitionReport, PartitionTask
-from mirror_lib.replication.tasks import WORTH_MOVING_BYTES, LaneShares
+from mirror_lib.replication.task_plans import WORTH_MOVING_BYTES, LaneShares
 
 MB = 1024 * 1024
 LOADS = st.dictionaries(st.integers(0, LANES - 1), st.integers(1, 1000 * MB), min_size=1)

@@ -13,7 +13,7 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.copied_topics import CopiedPartition
-from mirror_lib.replication.planner import BEHIND_REMOTE_LOG, Note, Range, Start, Starts, note_of
+from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Note, Range, Start, Starts, note_of
 from mirror_lib.replication.positions import Bounds, SourceProgress
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)

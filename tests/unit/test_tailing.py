@@ -15,9 +15,9 @@ from mirror_lib.errors import StateError
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import DATA_LOST, Incident, OffsetSyncs, PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, commit_of, judged_by_topics
 from mirror_lib.replication.messages import NO_END, PartitionReport, ReportTo, TaskReport
-from mirror_lib.replication.planner import Range
 from mirror_lib.replication.positions import Positions
 from mirror_lib.replication.rejections import Rejections
 from mirror_lib.replication.report_channel import TAKEN, UNTOLD_REPORTS, ReportClient, ReportServer

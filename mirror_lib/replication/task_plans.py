@@ -11,6 +11,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.messages import (
     EPOCH_KEPT_SECONDS,
     MOST_SYNCS,
@@ -20,7 +21,6 @@ from mirror_lib.replication.messages import (
     lane_of,
     transactional_id,
 )
-from mirror_lib.replication.planner import Range
 
 # A coordinator forgets a transactional id that it has not heard of for 7 days (transactional.id.expiration.ms); the
 # next driver would then get another producer id, which fences nobody. Fencing anew each day keeps it remembered.

@@ -57,7 +57,7 @@ _DEPENDENT: Sequence[Tuple[Sequence[str], Callable[[ReplicationFlow], bool], str
         "configs of remote topics are set at creation alone; sync.topic.configs.enabled = true keeps them in step",
     ),
     (
-        ("sync.topic.acls.interval.seconds", "sync.topic.acls.delete"),
+        tuple(f"sync.topic.acls.{name}" for name in ("interval.seconds", "operations", "wildcards", "delete")),
         lambda flow: flow.sync_topic_acls_interval is not None,
         "no ACLs are copied; sync.topic.acls.enabled = true copies them",
     ),

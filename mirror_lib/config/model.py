@@ -18,6 +18,10 @@ DEFAULT_CONFIG_FILTER = "DefaultConfigPropertyFilter"
 # Where a remote topic has another number of partitions: a record's partition is kept, or the topic is not copied.
 KEEP, REFUSE = "keep", "refuse"
 
+# Kafka's operations on topics that an ACL may allow, but for writing; those of which nothing of the copy changes.
+ACL_OPERATIONS = ("READ", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE", "DELETE", "ALTER", "ALTER_CONFIGS")
+READING = ACL_OPERATIONS[:3]
+
 # MirrorMaker 4.3's list as it is. Its two `log.` names match nothing: no topic setting is called that.
 CONFIG_PROPERTIES_EXCLUDE = (
     "follower.replication.throttled.replicas",
@@ -102,6 +106,8 @@ class ReplicationFlow:
     change: Optional[RecordChange] = None
     sync_topic_configs_interval: Optional[float] = 600.0
     sync_topic_acls_interval: Optional[float] = 600.0
+    sync_topic_acls_operations: Tuple[str, ...] = READING
+    sync_topic_acls_wildcards: bool = False
     sync_topic_acls_delete: bool = False
     groups: Tuple[str, ...] = (".*",)
     groups_exclude: Tuple[str, ...] = ("console-consumer-.*", "connect-.*", "__.*")

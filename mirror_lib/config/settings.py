@@ -7,6 +7,7 @@ from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.document import Value
 from mirror_lib.config.model import (
+    ACL_OPERATIONS,
     CONFIG_PROPERTIES_EXCLUDE,
     DEFAULT_CONFIG_FILTER,
     DEFAULT_GROUP_FILTER,
@@ -15,6 +16,7 @@ from mirror_lib.config.model import (
     IDENTITY_POLICY,
     KEEP,
     MM1_POLICY,
+    READING,
     REFUSE,
 )
 from mirror_lib.config.record_change import (
@@ -48,6 +50,7 @@ from mirror_lib.config.values import (
     choice,
     one,
     replaceable_class,
+    some_of,
     whole_number,
 )
 
@@ -226,9 +229,15 @@ SETTINGS: Tuple[Setting, ...] = (
             "changed", switches="sync.topic.configs.interval.seconds"),
     Setting("sync.topic.configs.interval.seconds", INTERVAL, "600", "How often", "sync_topic_configs_interval"),
     Setting("sync.topic.acls.enabled", BOOLEAN, "true", "Copy ACLs of topics; the right to write is never copied", "",
-            DIFFERS, "only differences are sent; prefixed and wildcard patterns are translated too",
-            switches="sync.topic.acls.interval.seconds"),
+            DIFFERS, "only differences are sent, and by default only rights to read and to describe; prefixed and "
+            "wildcard patterns are translated too", switches="sync.topic.acls.interval.seconds"),
     Setting("sync.topic.acls.interval.seconds", INTERVAL, "600", "How often", "sync_topic_acls_interval"),
+    Setting("sync.topic.acls.operations", some_of(*ACL_OPERATIONS), ", ".join(READING), "Which rights are copied: of "
+            f"ALLOW these operations, of {', '.join(ACL_OPERATIONS)}. DENY is always copied",
+            "sync_topic_acls_operations"),
+    Setting("sync.topic.acls.wildcards", BOOLEAN, "false", "Under a policy that keeps names: whether `*` or a prefix "
+            "of the source becomes one on the target, where it covers topics of the target's own as well. Otherwise "
+            "each copy is named", "sync_topic_acls_wildcards"),
     Setting("sync.topic.acls.delete", BOOLEAN, "false", "Delete ACLs on the target that this flow created once their "
             "originals are gone", "sync_topic_acls_delete"),
     Setting("groups", PATTERNS, ".*", "Consumer groups whose offsets are translated", "groups"),

@@ -126,6 +126,19 @@ def choice(*words: str) -> Kind:
     return Kind(" or ".join(words), parse)
 
 
+def some_of(*words: str) -> Kind:
+    """Several of `words`, in upper or lower case."""
+
+    def parse(value: Value) -> Tuple[str, ...]:
+        found = tuple(dict.fromkeys(each.upper() for each in items(value)))
+        unknown = [each for each in found if each not in words]
+        if unknown:
+            raise ValueError(f"{unknown[0]} is none of {', '.join(words)}")
+        return found
+
+    return Kind("list", parse)
+
+
 def replaceable_class(names: Mapping[str, str]) -> Kind:
     """A Java class that has an equal here, by any of the spellings in `names`, or a Python class `module:Class`."""
     known = " or ".join(dict.fromkeys(names.values()))

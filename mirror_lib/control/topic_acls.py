@@ -117,6 +117,8 @@ class _Translator:
         # MM2's downgrade: ALL would bring WRITE along.
         reads_only = (acl.permission, acl.operation) == ("ALLOW", "ALL")
         operation = "READ" if reads_only else acl.operation
+        if acl.permission == "ALLOW" and operation not in self._flow.sync_topic_acls_operations:
+            return (), f"sync.topic.acls.operations does not name {operation}"
         if acl.pattern_type == LITERAL and acl.topic != EVERY_TOPIC:
             names, reason = self._one_topic(acl.topic)
         else:
@@ -133,8 +135,8 @@ class _Translator:
     def _pattern(self, prefix: str) -> Tuple[Sequence[Pattern], str]:
         """What a prefix, `""` for every topic, is on B; only if it fits: a policy may do more than put words before it.
 
-        Where it is the same there it may cover topics that are B's own: copies are named one by one then, unless the
-        flow takes every topic.
+        Where it is the same there it may cover topics that are B's own: copies are named one by one then, unless
+        `sync.topic.acls.wildcards` asks for it and the flow takes every topic.
         """
         copies = [remote for name, remote in self._copied.items() if name.startswith(prefix)]
         if not copies:
@@ -142,6 +144,6 @@ class _Translator:
         translated = self._policy.format_remote_topic(self._flow.source.alias, prefix)
         if not all(remote.startswith(translated) for remote in copies):
             return (), "the replication policy does not keep prefixes"
-        if translated == prefix and not self._takes_all:
+        if translated == prefix and not (self._takes_all and self._flow.sync_topic_acls_wildcards):
             return [(remote, LITERAL) for remote in copies], ""
         return [(translated, PREFIXED) if translated else (EVERY_TOPIC, LITERAL)], ""

@@ -6,6 +6,7 @@ everything, unchanged items after `=`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
@@ -166,6 +167,9 @@ def _acls(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     made, gone, skipped = len(acls.create), len(acls.delete), len(acls.skipped)
     counts = [(made, "to create"), (gone, "to delete"), (skipped, "without a counterpart")]
     yield _head(ACLS, counts, "all that the source has are there")
+    given = Counter(f"{each.permission} {each.operation}" for each in acls.create)
+    if given:
+        yield f"{INDENT}of these: {', '.join(f'{right} {count}' for right, count in sorted(given.items()))}"
     rows = [(MADE, *_acl(each)) for each in acls.create] + [(DELETED, *_acl(each)) for each in acls.delete]
     yield from _table(("", "TOPIC", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows, show_all)
     told = [(each.reason, f"{each.acl.principal} {each.acl.operation} on {each.acl.topic}") for each in acls.skipped]

@@ -137,6 +137,7 @@ def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         "     REMOTE TOPIC  CONFIG        FROM  TO  WHY",
         "  ~  A.there       retention.ms  2     1   set on the source topic",
         "acls: 1 to create, 1 without a counterpart",
+        "  of these: ALLOW READ 1",
         "     TOPIC     PATTERN  PRINCIPAL  HOST  OPERATION  PERMISSION",
         "  +  A.orders  LITERAL  User:app   *     READ       ALLOW",
         "     SKIPPED  WHY                                                 WHICH",

@@ -16,6 +16,7 @@ from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, TopicDe
 
 READ = AclBinding("orders", LITERAL, "User:alice", "*", "READ", "ALLOW")
 COPIED = {"orders": "A.orders", "payments": "A.payments", "heartbeats": "A.heartbeats"}
+WIDE: Mapping[str, Any] = {"replication_policy": IDENTITY_POLICY, "sync_topic_acls_wildcards": True}
 UNCHANGED = {"orders": "orders", "payments": "payments", "heartbeats": "A.heartbeats"}
 
 
@@ -56,10 +57,24 @@ def test_what_is_denied_is_denied_as_it_is(operation: str) -> None:
     assert created(denied) == (replace(denied, topic="A.orders"),)
 
 
-@pytest.mark.parametrize("operation", ["DESCRIBE", "ALTER", "DELETE", "CREATE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"])
-def test_other_rights_are_copied_as_they_are(operation: str) -> None:
+@pytest.mark.parametrize("operation", ["DESCRIBE", "DESCRIBE_CONFIGS"])
+def test_right_to_look_is_copied_as_it_is(operation: str) -> None:
     allowed = replace(READ, operation=operation)
     assert created(allowed) == (replace(allowed, topic="A.orders"),)
+
+
+@pytest.mark.parametrize("operation", ["ALTER", "DELETE", "CREATE", "ALTER_CONFIGS"])
+def test_right_to_change_a_topic_is_copied_only_where_it_is_asked_for(operation: str) -> None:
+    allowed, denied = replace(READ, operation=operation), replace(READ, operation=operation, permission="DENY")
+    assert skipped(allowed) == [f"sync.topic.acls.operations does not name {operation}"]
+    assert created(denied) == (replace(denied, topic="A.orders"),)
+    assert created(allowed, sync_topic_acls_operations=(operation,)) == (replace(allowed, topic="A.orders"),)
+    assert skipped(READ, sync_topic_acls_operations=(operation,)) == ["sync.topic.acls.operations does not name READ"]
+
+
+def test_right_to_write_is_not_copied_whatever_is_asked_for() -> None:
+    words = ["who may write to a topic may not write to its copy"]
+    assert skipped(replace(READ, operation="WRITE"), sync_topic_acls_operations=("WRITE",)) == words
 
 
 def test_topics_that_are_not_copied_have_no_rights_downstream() -> None:
@@ -89,7 +104,7 @@ def test_topic_that_the_flow_must_not_write_to_gets_no_rights_and_keeps_those_it
 def test_prefix_gets_the_alias_before_it() -> None:
     prefixed = replace(READ, topic="ord", pattern_type=PREFIXED)
     assert created(prefixed) == (replace(prefixed, topic="A.ord"),)
-    assert created(prefixed, UNCHANGED, replication_policy=IDENTITY_POLICY) == (prefixed,)
+    assert created(prefixed, UNCHANGED, **WIDE) == (prefixed,)
 
 
 def test_prefix_of_nothing_that_is_copied_is_left_out() -> None:
@@ -99,14 +114,24 @@ def test_prefix_of_nothing_that_is_copied_is_left_out() -> None:
 def test_every_topic_of_the_source_is_every_topic_with_its_alias() -> None:
     every = replace(READ, topic=EVERY_TOPIC)
     assert created(every) == (replace(every, topic="A.", pattern_type=PREFIXED),)
-    assert created(every, UNCHANGED, replication_policy=IDENTITY_POLICY) == (every,)
+    assert created(every, UNCHANGED, **WIDE) == (every,)
+
+
+@pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
+@pytest.mark.parametrize(("topic", "kind"), [(EVERY_TOPIC, LITERAL), ("o", PREFIXED)])
+def test_pattern_covers_nothing_of_the_targets_own_unless_that_is_asked_for(
+    topic: str, kind: str, permission: str
+) -> None:
+    acl = replace(READ, topic=topic, pattern_type=kind, permission=permission)
+    found = created(acl, {"orders": "orders", "offers": "offers"}, replication_policy=IDENTITY_POLICY)
+    assert [(each.topic, each.pattern_type) for each in found] == [("offers", LITERAL), ("orders", LITERAL)]
 
 
 @pytest.mark.parametrize(("topic", "kind"), [(EVERY_TOPIC, LITERAL), ("ord", PREFIXED)])
 def test_pattern_covers_only_copies_where_names_are_kept_and_not_all_topics_are_copied(topic: str, kind: str) -> None:
     acl, only = replace(READ, topic=topic, pattern_type=kind), {"orders": "orders"}
-    assert created(acl, only, replication_policy=IDENTITY_POLICY, topics=("orders",)) == (READ,)
-    assert created(acl, only, replication_policy=IDENTITY_POLICY, topics=("a", ".*")) == (acl,)
+    assert created(acl, only, **WIDE, topics=("orders",)) == (READ,)
+    assert created(acl, only, **WIDE, topics=("a", ".*")) == (acl,)
     assert [each.pattern_type for each in created(acl, {"orders": "A.orders"}, topics=("orders",))] == [PREFIXED]
 
 

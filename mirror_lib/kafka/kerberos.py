@@ -10,6 +10,7 @@ import weakref
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from ctypes.util import find_library
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Dict, NamedTuple, Optional
 
 from mirror_lib.config.security import KerberosLogin
@@ -111,8 +112,8 @@ def _tickets(login: KerberosLogin) -> _Handle:
     principal = _name(login.principal, _PRINCIPAL) if login.principal else None
     store: Dict[str, str] = {}
     if login.keytab is not None:
-        # Of this process alone, and renewed from the keytab when it has run down.
-        store = {"client_keytab": login.keytab, "ccache": f"MEMORY:mirror-{login.principal}"}
+        # Of this process alone, and renewed from the keytab when it has run down. Two keytabs may have one principal.
+        store = {"client_keytab": login.keytab, "ccache": f"MEMORY:mirror-{login.principal}-{login.keytab}"}
     elif login.ticket_cache is not None:
         store = {"ccache": f"FILE:{login.ticket_cache}"}
     entries = (_StoreEntry * len(store))(*(_StoreEntry(key.encode(), value.encode()) for key, value in store.items()))
@@ -161,7 +162,8 @@ def _oid(content: bytes) -> _Oid:
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """MIT's library. Raises `ConfigError` where this machine has none."""
-    for name in (_LIBRARY, find_library("gssapi_krb5")):
+    # To look for a library runs programs, so only where it has another name.
+    for name in chain([_LIBRARY], map(find_library, ["gssapi_krb5"])):
         try:
             found = ctypes.CDLL(name) if name else None
         except OSError:

@@ -53,6 +53,8 @@ _NOTHING_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSL
 BEGINNING_BYTES = 64 * 1024
 # New memory has to be cleared, so some is kept for the next answer, as much as the largest one took.
 ARENA_STEP_BYTES = 1024 * 1024
+# An answer may claim any size, also one of somebody who is no broker: it is given so many times what came before it.
+GROWTH = 4
 _SIZE = struct.Struct(">i")
 _LEAST_BYTES = 4  # the correlation id
 
@@ -118,7 +120,8 @@ class _IntoFrames:
             heard, self.last_read = True, time.monotonic()
             try:
                 self._protocol.data_received(room[:nbytes])
-            except (KafkaProtocolError, struct.error) as error:
+            # What is no answer at all may fail as text, or as a key, too.
+            except (KafkaProtocolError, struct.error, ValueError, LookupError) as error:
                 return KafkaConnectionError(error)  # type: ignore[no-any-return]  # kafka-python has no types
             if nbytes < len(room) and not self._ask_again:
                 return self._wait_for_more()  # type: ignore[no-any-return]  # nothing
@@ -226,8 +229,10 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         self._beginning = memoryview(bytearray(BEGINNING_BYTES))
         self._begun = 0
         self._arena = bytearray()
+        # Where the answer under way is received, which may be the beginning of it, and how large it is.
         self._frame: Optional[memoryview] = None
-        self._filled = 0
+        self._size = self._filled = 0
+        self._largest = 0
 
     def room(self) -> memoryview:
         """Where the next bytes belong: the rest of an answer that is under way, or a place for what comes first."""
@@ -244,7 +249,12 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         self._filled += len(data)
         if self._filled < len(self._frame):
             return []
+        if self._filled < self._size:
+            begun, self._frame = self._frame, self._place(self._size, GROWTH * self._filled)
+            self._frame[: len(begun)] = begun
+            return []
         frame, self._frame = self._frame, None
+        self._largest = max(self._largest, self._size)
         return [self._process_response(Frame(frame))]
 
     def _begin(self, end: int) -> Answers:
@@ -257,7 +267,8 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
                 raise InvalidReceiveError(f"an answer says that it has {size} bytes")
             left = left[_SIZE.size :]
             if size > len(left):
-                self._frame, self._filled, self._begun = self._place(size), len(left), 0
+                self._size, self._filled, self._begun = size, len(left), 0
+                self._frame = self._place(size, max(ARENA_STEP_BYTES, GROWTH * self._largest))
                 self._frame[: len(left)] = left
                 return answers
             answers.append(self._process_response(Frame(memoryview(bytes(left[:size])))))
@@ -266,10 +277,11 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         self._beginning[: len(left)] = bytes(left)
         return answers
 
-    def _place(self, size: int) -> memoryview:
-        """Where an answer is received: where the last one was, if nobody looks at that any more."""
+    def _place(self, size: int, most: int) -> memoryview:
+        """Where an answer of `size`, or the first `most` bytes of it, is received: where the last one was, if that is
+        large enough and nobody looks at it any more."""
         if len(self._arena) < size or not _is_free(self._arena):
-            self._arena = bytearray(-(-size // ARENA_STEP_BYTES) * ARENA_STEP_BYTES)
+            self._arena = bytearray(-(-min(size, most) // ARENA_STEP_BYTES) * ARENA_STEP_BYTES)
         return memoryview(self._arena)[:size]
 
     def send_bytes(self) -> Tuple[Any, ...]:

@@ -18,7 +18,7 @@ from kafka.protocol.producer import ProduceRequest as KafkasProduceRequest
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_answer import BY_TOPIC_ID, KNOWS_LOG_START, KNOWS_NEAREST, KNOWS_SESSIONS, read_answer
 from mirror_lib.kafka.producer import ProduceRequest
-from mirror_lib.kafka.wire import BEGINNING_BYTES, BrokerLoop, BulkTransport, FrameProtocol
+from mirror_lib.kafka.wire import ARENA_STEP_BYTES, BEGINNING_BYTES, BrokerLoop, BulkTransport, FrameProtocol
 
 DATA = b"r" * 300
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
@@ -146,6 +146,18 @@ def test_an_answer_that_is_looked_at_is_not_written_over() -> None:
             room[:], stream = stream[: len(room)], stream[len(room) :]
             kept += [answer for _, answer in read.receive_bytes(room)]
     assert [set(bytes(answer)) for answer in kept] == [{0}, {1}, {2}]
+
+
+def test_an_answer_gets_memory_as_it_comes_and_not_as_it_claims() -> None:
+    read = protocol(1)
+    read.room()[:4] = struct.pack(">i", 10_000_000)
+    assert read.receive_bytes(read.room()[:4]) == []
+    came, taken = 0, [len(read.room())]
+    while taken[-1] < 10_000_000:
+        came += len(read.room())
+        assert read.receive_bytes(read.room()) == []
+        taken.append(came + len(read.room()))
+    assert taken == [ARENA_STEP_BYTES, 4 * ARENA_STEP_BYTES, 10_000_000]
 
 
 @pytest.mark.parametrize("size", [-1, 3, 10_000_001])

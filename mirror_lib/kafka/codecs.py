@@ -146,8 +146,15 @@ def _lz4(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _growing(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Buffer, int], bytes]:
-    """Unpack into a buffer that is made larger until it fits: frames need not say how large they become."""
+def _growing(codec: Any) -> Callable[[Buffer, int], bytes]:
+    """Unpack by a module of cramjam into a buffer that is made larger while that is what is wrong: frames need not say
+    how large they become."""
+    decompress_into: Callable[[Any, bytearray], int] = codec.decompress_into
+    try:
+        decompress_into(bytes(codec.compress(bytes(100))), bytearray(1))
+        too_small = None  # whatever is wrong may be the size
+    except cramjam.DecompressionError as error:
+        too_small = str(error)
 
     def unpack(data: Buffer, limit: int) -> bytes:
         size = 1024 + 8 * len(data)
@@ -156,8 +163,8 @@ def _growing(decompress_into: Callable[[Any, bytearray], int]) -> Callable[[Buff
             out = bytearray(size)
             try:
                 return bytes(memoryview(out)[: decompress_into(data, out)])
-            except cramjam.DecompressionError:
-                if size == limit:
+            except cramjam.DecompressionError as error:
+                if size == limit or too_small not in (None, str(error)):
                     raise
             size *= 8
 
@@ -187,8 +194,8 @@ _COMPRESS: Dict[int, Callable[[Buffer], bytes]] = {GZIP: _gzip, SNAPPY: _snappy,
 _DECOMPRESS: Dict[int, Callable[[Buffer, int], bytes]] = {
     GZIP: _gunzip,
     SNAPPY: _unsnappy,
-    LZ4: _growing(cramjam.lz4.decompress_into),
-    ZSTD: _growing(cramjam.zstd.decompress_into),
+    LZ4: _growing(cramjam.lz4),
+    ZSTD: _growing(cramjam.zstd),
 }
 
 

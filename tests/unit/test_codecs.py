@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import struct
+import tracemalloc
 import zlib
 from typing import Any, Callable, Dict
 
@@ -85,6 +86,19 @@ def test_cut_off_or_foreign_payloads_are_refused(codec: int) -> None:
     for bad in (packed[:-3], packed[: len(packed) // 2], b"not compressed at all"):
         with pytest.raises(BatchError, match="cannot be unpacked"):
             decompress(codec, bad)
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_a_damaged_frame_of_few_bytes_takes_little_memory(codec: int) -> None:
+    """It is not tried again with a larger buffer, up to the largest."""
+    whole = compress(codec, bytes(100_000))
+    for damaged in (whole[:-5], b"j" * len(whole), whole[:6] + b"\xff" * 3 + whole[9:]):
+        tracemalloc.start()
+        with pytest.raises(BatchError):
+            decompress(codec, damaged)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 4 << 20
 
 
 def test_snappy_block_lengths_beyond_the_payload_are_refused() -> None:

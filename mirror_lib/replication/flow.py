@@ -291,6 +291,7 @@ class FlowMirror:
                 refuse_stalled(self.flow.name, self._journal.waited())
 
             plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]
+            listener.expect(plans)
             self._tail_now = listener, len(plans)
             try:
                 with named(spark, self._job_name("tail")), PeriodicTask(

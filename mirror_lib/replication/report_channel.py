@@ -1,7 +1,10 @@
 """Reports of running tasks to their driver over TCP, and the driver's order to end, back.
 
-A task sends its driver's secret and then one report a line. The driver answers each with `.` when it is taken, and
-with `!` when the task shall end. An unanswered report is repeated in the task's last report, through Spark.
+Both ends prove that they know the stage's secret, which Spark gave them and which is never sent: each answers a random
+number of the other by an HMAC. Every message has an HMAC over its text and its number, under a key of this connection
+alone, so nobody in between can forge, change, repeat or leave out one. What is said (names of topics, offsets) can be
+read on the way. The driver answers each report with TAKEN when it is taken, and says END when the task shall end. An
+unanswered report is repeated in the task's last report, through Spark.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ import logging
 import queue
 import secrets
 import socket
+import struct
 import threading
 import time
 from collections import deque
-from typing import BinaryIO, Deque, Dict, List, Optional, Tuple
+from typing import Deque, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import OffsetSyncs
-from mirror_lib.replication.messages import ReportTo, TaskReport, from_text, to_text
+from mirror_lib.replication.messages import ReportTo, TaskPlan, TaskReport, from_text, to_text
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +32,48 @@ TAKEN, END = b".", b"!"
 CONNECT_SECONDS = 5.0
 SEND_SECONDS = 10.0
 COMPLETE_SECONDS = 20.0
+# A driver that has answered nothing for so long is taken for gone. It may write down slowly meanwhile.
+ANSWER_SECONDS = 120.0
 # A driver that writes down more slowly than is copied holds its tasks up, and its memory stays small.
 UNTOLD_REPORTS = 16
 # Spark's default for `spark.port.maxRetries` as well.
 PORTS = 16
+# Connections that have not proved anything yet. Beyond these the oldest one is closed: a task needs a moment for it.
+STRANGERS = 64
+# How long to wait before the next `accept` where one failed, as where no file is left to be opened.
+ACCEPT_AGAIN_SECONDS = 0.2
+
+NONCE_BYTES = MAC_BYTES = 32
+_HEAD = struct.Struct(">I32s")
+# MOST_SYNCS in Base64 with all the rest are some ten megabytes.
+LARGEST_REPORT_BYTES = 64 * 1024 * 1024
+TASK, DRIVER, KEY = b"task", b"driver", b"key"
+
+
+class ForgedError(OSError):
+    """What came was not said by the other end of this stage."""
+
+
+def mac(key: bytes, *parts: bytes) -> bytes:
+    """An HMAC-SHA256 over `parts`, of which all but the last have a length that both ends know."""
+    return hmac.new(key, b"".join(parts), "sha256").digest()
+
+
+def numbered(key: bytes, who: bytes, number: int, text: bytes) -> bytes:
+    """The HMAC of the message `number` that `who` says on a connection."""
+    return mac(key, who, struct.pack(">Q", number), text)
+
+
+def received(line: socket.socket, count: int, deadline: float) -> bytes:
+    """The next `count` bytes. Raises `OSError` where they have not come at `deadline` (`time.monotonic()`)."""
+    found = b""
+    while len(found) < count:
+        line.settimeout(max(0.001, deadline - time.monotonic()))
+        more = line.recv(count - len(found))
+        if not more:
+            raise ConnectionError("it has hung up")
+        found += more
+    return found
 
 
 class ReportClient:
@@ -40,15 +83,26 @@ class ReportClient:
         self._untold: Deque[Tuple[OffsetSyncs, ...]] = deque()
         self._told_to_end = False
         self._line: Optional[socket.socket] = None
+        self._key = self._said = b""
+        self._told = self._heard = 0
+        self._answered_at = time.monotonic()
         if to is None:
             return
         try:
             self._line = socket.create_connection((to.host, to.port), CONNECT_SECONDS)
             self._line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._line.sendall(to.secret.encode() + b"\n")
+            self._prove(self._line, to.secret.encode())
         except OSError as error:
             log.warning("the driver cannot be reached at %s:%d: %s; passes end to report", to.host, to.port, error)
             self.close()
+
+    def _prove(self, line: socket.socket, secret: bytes) -> None:
+        deadline, ours = time.monotonic() + CONNECT_SECONDS, secrets.token_bytes(NONCE_BYTES)
+        both = received(line, NONCE_BYTES, deadline) + ours
+        line.sendall(ours + mac(secret, TASK, both))
+        if not hmac.compare_digest(received(line, MAC_BYTES, deadline), mac(secret, DRIVER, both)):
+            raise ForgedError("who answers there is not the driver")
+        self._key = mac(secret, KEY, both)
 
     @property
     def connected(self) -> bool:
@@ -57,12 +111,16 @@ class ReportClient:
 
     def tell(self, report: TaskReport) -> None:
         """Send a report; its offset syncs are kept until the driver has them."""
+        if not self._untold:
+            self._answered_at = time.monotonic()
         self._untold.append(report.syncs)
         if self._line is None:
             return
+        text = to_text(report).encode()
         try:
             self._line.settimeout(SEND_SECONDS)
-            self._line.sendall(to_text(report).encode() + b"\n")
+            self._line.sendall(_HEAD.pack(len(text), numbered(self._key, TASK, self._told, text)) + text)
+            self._told += 1
         except OSError as error:
             self._lost(error)
 
@@ -71,17 +129,29 @@ class ReportClient:
         if self._line is not None:
             try:
                 self._line.setblocking(False)
-                said = self._line.recv(4096)
-                for _ in range(said.count(TAKEN)):
-                    self._untold.popleft()
-                self._told_to_end = self._told_to_end or END in said
-                if not said:
-                    self._lost("it has hung up")
+                self._hear(self._line.recv(4096))
             except BlockingIOError:
-                pass
+                if self._untold and time.monotonic() - self._answered_at > ANSWER_SECONDS:
+                    self._lost(f"no answer in {ANSWER_SECONDS:.0f} s")
             except OSError as error:
                 self._lost(error)
         return self._told_to_end
+
+    def _hear(self, said: bytes) -> None:
+        if not said:
+            self._lost("it has hung up")
+        self._said += said
+        size = 1 + MAC_BYTES
+        while len(self._said) >= size:
+            what, proof, self._said = self._said[:1], self._said[1:size], self._said[size:]
+            if not hmac.compare_digest(proof, numbered(self._key, DRIVER, self._heard, what)):
+                raise ForgedError("something was said on its behalf")
+            self._heard += 1
+            self._answered_at = time.monotonic()
+            if what == END:
+                self._told_to_end = True
+            elif self._untold:
+                self._untold.popleft()
 
     def crowded(self) -> bool:
         """Whether so much is told and not answered that the task must wait."""
@@ -103,17 +173,65 @@ class ReportClient:
         self.close()
 
 
+class _Task:
+    """The driver's end of one connection to a task that has proved itself."""
+
+    def __init__(self, line: socket.socket, key: bytes) -> None:
+        self.line = line
+        self.untaken = 0
+        self._key = key
+        self._heard = self._said = 0
+        self._lock = threading.Lock()
+
+    def hear(self) -> Optional[TaskReport]:
+        """The next report; `None` where the connection ended, also in the middle of one: it was not answered, so it
+        comes again. Raises `ForgedError`, and `ValueError` for a report that this release cannot read."""
+        head = self._read(_HEAD.size)
+        if head is None:
+            return None
+        size, proof = _HEAD.unpack(head)
+        if size > LARGEST_REPORT_BYTES:
+            raise ForgedError(f"a report says that it has {size} bytes")
+        text = self._read(size)
+        if text is None:
+            return None
+        if not hmac.compare_digest(proof, numbered(self._key, TASK, self._heard, text)):
+            raise ForgedError("a report was changed on its way, or is somebody else's")
+        self._heard += 1
+        try:
+            return from_text(text.decode())
+        except (ValueError, LookupError, TypeError) as error:
+            hint = "is the same release on driver and executors?"
+            raise ValueError(f"a report cannot be read ({error}); {hint}") from error
+
+    def say(self, what: bytes) -> None:
+        """From any thread. One that has hung up does not hear it."""
+        with self._lock, contextlib.suppress(OSError):
+            self.line.sendall(what + numbered(self._key, DRIVER, self._said, what))
+            self._said += 1
+
+    def _read(self, count: int) -> Optional[bytes]:
+        found = bytearray()
+        while len(found) < count:
+            more = self.line.recv(min(count - len(found), 1024 * 1024))
+            if not more:
+                return None
+            found += more
+        return bytes(found)
+
+
 class ReportServer:
     """The driver's end, for the tasks of one stage."""
 
     def __init__(self, bind_to: str, host: str, every: float, seconds: float, port: int = 0) -> None:
         self._server = _server(bind_to, port)
         self.address = ReportTo(host, self._server.getsockname()[1], secrets.token_hex(32), every, seconds)
-        self._reports: queue.Queue[Tuple[socket.socket, TaskReport]] = queue.Queue()
+        self._reports: queue.Queue[Tuple[_Task, TaskReport]] = queue.Queue()
         self._lock = threading.Lock()
-        self._lines: List[socket.socket] = []
-        self._untaken: Dict[socket.socket, int] = {}
-        self._ending = self._hung_up = self._closed = False
+        self._tasks: List[_Task] = []
+        self._strangers: Deque[socket.socket] = deque()
+        self._expected: Optional[Mapping[int, FrozenSet[TopicPartition]]] = None
+        self._ending = self._hung_up = self._closed = self._warned = False
         self._came, self._complete_by = 0, time.monotonic() + COMPLETE_SECONDS
         threading.Thread(target=self._accept, name="reports", daemon=True).start()
 
@@ -121,32 +239,36 @@ class ReportServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Closing alone would not wake the thread that accepts.
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
         with self._lock:
             self._closed = True
-            for line in self._lines:
-                with contextlib.suppress(OSError):
-                    line.shutdown(socket.SHUT_RDWR)
+            lines = [*(task.line for task in self._tasks), *self._strangers]
+        # Closing alone would not wake the thread that accepts, or those that read.
+        for line in [self._server, *lines]:
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+    def expect(self, plans: Sequence[TaskPlan]) -> None:
+        """Hear only of what these plans have tasks do. To be called before they run."""
+        self._expected = {plan.task: frozenset(task.source for task in plan.tasks) for plan in plans}
 
     def take(self) -> List[TaskReport]:
         """All reports that came since the last call, in each task's order. They are the caller's now."""
         reports: List[TaskReport] = []
         with self._lock:
-            self._untaken.clear()
+            for task in self._tasks:
+                task.untaken = 0
         with contextlib.suppress(queue.Empty):
             while True:
-                line, report = self._reports.get_nowait()
+                task, report = self._reports.get_nowait()
                 reports.append(report)
-                self._say(line, TAKEN)
+                task.say(TAKEN)
         return reports
 
     def crowded(self) -> bool:
         """Whether so much of one task waits to be taken that it may have to wait soon."""
         with self._lock:
-            return max(self._untaken.values(), default=0) >= UNTOLD_REPORTS // 2
+            return max((task.untaken for task in self._tasks), default=0) >= UNTOLD_REPORTS // 2
 
     def unheard(self, tasks: int) -> bool:
         """Whether one of so many tasks has not reached us in the time that it had."""
@@ -162,61 +284,110 @@ class ReportServer:
             if self._ending:
                 return
             self._ending = True
-            for line in self._lines:
-                self._say(line, END)
+            tasks = list(self._tasks)
+        for task in tasks:
+            task.say(END)
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed:
             try:
                 line, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._hear, args=(line,), name="reports", daemon=True).start()
+            except OSError as error:
+                # Also for a while where no file is left to be opened, or a connection was broken before it came.
+                if not self._closed:
+                    self._warn(f"a connection for reports could not be accepted: {error}; tried again")
+                    time.sleep(ACCEPT_AGAIN_SECONDS)
+                continue
+            with self._lock:
+                self._strangers.append(line)
+                crowd = self._strangers.popleft() if len(self._strangers) > STRANGERS else None
+            if crowd is not None:
+                with contextlib.suppress(OSError):
+                    crowd.shutdown(socket.SHUT_RDWR)
+            try:
+                threading.Thread(target=self._hear, args=(line,), name="reports", daemon=True).start()
+            except RuntimeError as error:  # no thread can be started now
+                self._warn(f"a connection for reports could not be heard: {error}")
+                line.close()
+
+    def _warn(self, sentence: str) -> None:
+        # Once: whoever can connect could fill the log otherwise.
+        if not self._warned:
+            self._warned = True
+            log.warning("%s", sentence)
 
     def _hear(self, line: socket.socket) -> None:
-        with line, line.makefile("rb") as text, contextlib.suppress(OSError):
-            if not self._known(line, text):
-                return
+        with line:
             try:
-                for report in text:
-                    # Cut off where the connection broke: it was not answered, so it comes again.
-                    if report.endswith(b"\n"):
-                        self._reports.put((line, from_text(report.decode())))
-                        with self._lock:
-                            self._untaken[line] = self._untaken.get(line, 0) + 1
+                task = self._proved(line)
+            except OSError as error:
+                task = None
+                if not self._closed:
+                    self._warn(f"somebody who is no task of ours asked for the port of reports: {error}")
             finally:
                 with self._lock:
-                    self._lines.remove(line)
-                    self._hung_up = True
+                    if line in self._strangers:
+                        self._strangers.remove(line)
+            if task is not None and self._joined(task):
+                self._listen(task)
 
-    def _known(self, line: socket.socket, text: BinaryIO) -> bool:
+    def _proved(self, line: socket.socket) -> _Task:
+        """Raises `OSError` where whoever is there does not know the secret, or takes too long to say so."""
+        deadline, ours = time.monotonic() + CONNECT_SECONDS, secrets.token_bytes(NONCE_BYTES)
+        secret = self.address.secret.encode()
         line.settimeout(CONNECT_SECONDS)
-        secret = text.readline(256).rstrip(b"\n")
-        if not hmac.compare_digest(secret, self.address.secret.encode()):
-            log.warning("somebody who is no task of ours asked for the port of reports")
-            return False
+        line.sendall(ours)
+        said = received(line, NONCE_BYTES + MAC_BYTES, deadline)
+        both = ours + said[:NONCE_BYTES]
+        if not hmac.compare_digest(said[NONCE_BYTES:], mac(secret, TASK, both)):
+            raise ForgedError("it does not know the secret")
+        line.sendall(mac(secret, DRIVER, both))
         line.settimeout(None)
+        return _Task(line, mac(secret, KEY, both))
+
+    def _joined(self, task: _Task) -> bool:
         with self._lock:
             if self._closed:
                 return False
-            self._lines.append(line)
+            self._tasks.append(task)
             self._came += 1
-            if self._ending:
-                self._say(line, END)
+            ending = self._ending
+        if ending:
+            task.say(END)
         return True
 
-    def _say(self, line: socket.socket, what: bytes) -> None:
-        with contextlib.suppress(OSError):
-            line.sendall(what)
+    def _listen(self, task: _Task) -> None:
+        try:
+            report = task.hear()
+            while report is not None:
+                self._check(report)
+                with self._lock:
+                    task.untaken += 1
+                self._reports.put((task, report))
+                report = task.hear()
+        except (OSError, ValueError) as error:
+            if not self._closed:
+                log.warning("a task is not heard any more: %s", error)
+        finally:
+            with self._lock:
+                self._tasks.remove(task)
+                self._hung_up = True
+
+    def _check(self, report: TaskReport) -> None:
+        if self._expected is not None:
+            told = {part.source for part in report.partitions} | {(each.topic, each.partition) for each in report.syncs}
+            if not told <= self._expected.get(report.task, frozenset()):
+                raise ForgedError("a report tells of what its task was not given")
 
 
 def _server(bind_to: str, port: int) -> socket.socket:
     """A server at `port`, or at one of those after it, as Spark's own; 0 is any. Raises `OSError`."""
+    family = socket.getaddrinfo(bind_to or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
     last = min(port + PORTS, 65536) - 1
     for number in range(port, last):
         try:
-            return socket.create_server((bind_to, number))
+            return socket.create_server((bind_to, number), family=family)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-    return socket.create_server((bind_to, last))
+    return socket.create_server((bind_to, last), family=family)

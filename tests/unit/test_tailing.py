@@ -20,7 +20,7 @@ from mirror_lib.replication.flow_state import FlowState, commit_of, judged_by_to
 from mirror_lib.replication.messages import NO_END, PartitionReport, ReportTo, TaskReport
 from mirror_lib.replication.positions import Positions
 from mirror_lib.replication.rejections import Rejections
-from mirror_lib.replication.report_channel import TAKEN, UNTOLD_REPORTS, ReportClient, ReportServer
+from mirror_lib.replication.report_channel import UNTOLD_REPORTS, ReportClient, ReportServer
 from mirror_lib.replication.tail import (
     BatchClock,
     Every,
@@ -238,30 +238,8 @@ def test_a_task_that_tells_much_is_heard_before_it_waits_and_many_that_tell_litt
             teller.close()
 
 
-def test_reports_that_nobody_answered_are_told_again() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        teller = ReportClient(ReportTo("127.0.0.1", deaf.getsockname()[1], "secret", 2.0, 600.0))
-        line, _ = deaf.accept()
-        teller.tell(report())
-        teller.tell(report())
-        line.sendall(TAKEN)
-        until(lambda: not teller.shall_end() and len(teller.untold()) == 1)
-        line.close()
-    until(teller.shall_end)
-    assert teller.untold() == [SYNCS] and not teller.connected
-
-
 def test_without_a_driver_to_be_reached_a_task_ends_to_report() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     teller = ReportClient(ReportTo("127.0.0.1", port, "secret", 2.0, 600.0))
     assert not teller.connected and not teller.shall_end()
-
-
-def test_who_does_not_know_the_secret_is_not_heard() -> None:
-    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        stranger = ReportClient(replace(listener.address, secret="a guess"))
-        stranger.tell(report())
-        until(stranger.shall_end)
-        assert listener.take() == [] and not stranger.connected
-        assert "secret" not in repr(replace(listener.address, secret="secret"))

@@ -40,8 +40,14 @@ def to_text(report: TaskReport) -> str:
 
 
 def from_text(text: str) -> TaskReport:
-    """The report of a line that `to_text` wrote."""
-    fields: Dict[str, Any] = json.loads(text)
+    """The report of a line that `to_text` of this release wrote. Raises `ValueError` for anything else."""
+    try:
+        return _report(json.loads(text))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no report of this release: {error}") from error
+
+
+def _report(fields: Dict[str, Any]) -> TaskReport:
     producers, fetching = fields.pop("producers"), fields.pop("fetching")
     partitions = fields.pop("partitions")
     return TaskReport(

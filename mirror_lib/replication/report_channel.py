@@ -200,7 +200,7 @@ class _Task:
         self._heard += 1
         try:
             return from_text(text.decode())
-        except (ValueError, LookupError, TypeError) as error:
+        except ValueError as error:
             hint = "is the same release on driver and executors?"
             raise ValueError(f"a report cannot be read ({error}); {hint}") from error
 

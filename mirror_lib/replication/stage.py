@@ -25,8 +25,9 @@ MANY = 2**31 - 1
 
 def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> ReportServer:
     """Where the tasks of a stage that tails can tell of their passes: a port of the driver. Raises `ClusterError`."""
-    host = str(spark.conf.get("spark.driver.host"))
-    bind_to = str(spark.conf.get("spark.driver.bindAddress", host))
+    # Spark writes an address of IPv6 in brackets.
+    host = str(spark.conf.get("spark.driver.host")).strip("[]")
+    bind_to = str(spark.conf.get("spark.driver.bindAddress", host)).strip("[]")
     try:
         return ReportServer(bind_to, host, tail.pass_seconds, tail.batch_seconds, port)
     except OSError as error:

@@ -110,6 +110,8 @@ class Lanes(Generic[Part]):
         ]
         # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
         for lane, those in _by_lane(fresh).items():
+            if all(each.stopped is not None for each in those):
+                continue  # nothing is to be appended, and a marker might take the place of what a log lost
             self.held[lane] = self.producers[lane] = self._fence(lane, those, deadline)
             for each in partitions:
                 if each.lane == lane:
@@ -119,12 +121,16 @@ class Lanes(Generic[Part]):
             each.fenced()
         self._recover(looking)
         for each in partitions:
-            each.start(self.producers[each.lane])
+            if each.lane in self.producers:
+                each.start(self.producers[each.lane])
 
     def _fence(self, lane: Hashable, partitions: Sequence[Part], deadline: float) -> Producer:
         """A new producer of the lane, after which no earlier one can append to these partitions."""
         name = partitions[0].transactional_id
         if name is None:
+            # One id serves all, as sequences are by partition; but not two lanes that append to one partition.
+            if any(len(self._by_remote[each.remote]) > 1 for each in partitions):
+                return idempotent_producer(self._target, deadline)
             self._idempotent = self._idempotent or idempotent_producer(self._target, deadline)
             return self._idempotent
         # Not the stopped ones: a marker would take the place of what a log has lost.

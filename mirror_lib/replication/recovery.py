@@ -189,4 +189,3 @@ def _expired(remote: LogEntries, copy: PartitionCopy) -> str:
         f"{name_of(copy.remote)}: retention has removed offsets {copy.downstream} to {remote.start - 1}, which an "
         "interrupted attempt may have written, before they were looked at"
     )
-

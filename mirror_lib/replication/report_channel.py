@@ -20,7 +20,7 @@ import struct
 import threading
 import time
 from collections import deque
-from typing import Deque, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Deque, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import OffsetSyncs
@@ -32,8 +32,13 @@ TAKEN, END = b".", b"!"
 CONNECT_SECONDS = 5.0
 SEND_SECONDS = 10.0
 COMPLETE_SECONDS = 20.0
-# A driver that has answered nothing for so long is taken for gone. It may write down slowly meanwhile.
+# A driver that has answered nothing for so long, or for as many passes as may be untold, is taken for gone.
 ANSWER_SECONDS = 120.0
+# A peer that has gone without a word is noticed within a minute.
+KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
+# How often a task tries to reach its driver where the connection is closed again, as in a crowd of strangers.
+ATTEMPTS = 3
+AGAIN_SECONDS = 0.5
 # A driver that writes down more slowly than is copied holds its tasks up, and its memory stays small.
 UNTOLD_REPORTS = 16
 # Spark's default for `spark.port.maxRetries` as well.
@@ -76,6 +81,15 @@ def received(line: socket.socket, count: int, deadline: float) -> bytes:
     return found
 
 
+def kept_alive(line: socket.socket) -> None:
+    """Small messages go at once, and a peer that is not there any more ends the connection."""
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class ReportClient:
     """A task's end. Without a driver to be reached `connected` is False, and the task ends early to report."""
 
@@ -88,13 +102,23 @@ class ReportClient:
         self._answered_at = time.monotonic()
         if to is None:
             return
-        try:
-            self._line = socket.create_connection((to.host, to.port), CONNECT_SECONDS)
-            self._line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._prove(self._line, to.secret.encode())
-        except OSError as error:
-            log.warning("the driver cannot be reached at %s:%d: %s; passes end to report", to.host, to.port, error)
-            self.close()
+        self._patience = max(ANSWER_SECONDS, UNTOLD_REPORTS * to.every)
+        for attempt in range(ATTEMPTS):
+            try:
+                self._connect(to)
+                return
+            except OSError as error:
+                self.close()
+                if attempt + 1 == ATTEMPTS or not isinstance(error, ConnectionError):
+                    where = f"{to.host}:{to.port}"
+                    log.warning("the driver cannot be reached at %s: %s; passes end to report", where, error)
+                    return
+            time.sleep(AGAIN_SECONDS)
+
+    def _connect(self, to: ReportTo) -> None:
+        self._line = socket.create_connection((to.host, to.port), CONNECT_SECONDS)
+        kept_alive(self._line)
+        self._prove(self._line, to.secret.encode())
 
     def _prove(self, line: socket.socket, secret: bytes) -> None:
         deadline, ours = time.monotonic() + CONNECT_SECONDS, secrets.token_bytes(NONCE_BYTES)
@@ -131,8 +155,8 @@ class ReportClient:
                 self._line.setblocking(False)
                 self._hear(self._line.recv(4096))
             except BlockingIOError:
-                if self._untold and time.monotonic() - self._answered_at > ANSWER_SECONDS:
-                    self._lost(f"no answer in {ANSWER_SECONDS:.0f} s")
+                if self._untold and time.monotonic() - self._answered_at > self._patience:
+                    self._lost(f"no answer in {self._patience:.0f} s")
             except OSError as error:
                 self._lost(error)
         return self._told_to_end
@@ -231,7 +255,8 @@ class ReportServer:
         self._tasks: List[_Task] = []
         self._strangers: Deque[socket.socket] = deque()
         self._expected: Optional[Mapping[int, FrozenSet[TopicPartition]]] = None
-        self._ending = self._hung_up = self._closed = self._warned = False
+        self._ending = self._hung_up = self._closed = False
+        self._warned: Set[str] = set()
         self._came, self._complete_by = 0, time.monotonic() + COMPLETE_SECONDS
         threading.Thread(target=self._accept, name="reports", daemon=True).start()
 
@@ -295,7 +320,7 @@ class ReportServer:
             except OSError as error:
                 # Also for a while where no file is left to be opened, or a connection was broken before it came.
                 if not self._closed:
-                    self._warn(f"a connection for reports could not be accepted: {error}; tried again")
+                    self._warn("a connection for reports could not be accepted; tried again", error)
                     time.sleep(ACCEPT_AGAIN_SECONDS)
                 continue
             with self._lock:
@@ -307,14 +332,14 @@ class ReportServer:
             try:
                 threading.Thread(target=self._hear, args=(line,), name="reports", daemon=True).start()
             except RuntimeError as error:  # no thread can be started now
-                self._warn(f"a connection for reports could not be heard: {error}")
+                self._warn("a connection for reports could not be heard", error)
                 line.close()
 
-    def _warn(self, sentence: str) -> None:
-        # Once: whoever can connect could fill the log otherwise.
-        if not self._warned:
-            self._warned = True
-            log.warning("%s", sentence)
+    def _warn(self, sentence: str, error: Exception) -> None:
+        # Once each: whoever can connect could fill the log otherwise.
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            log.warning("%s: %s", sentence, error)
 
     def _hear(self, line: socket.socket) -> None:
         with line:
@@ -323,11 +348,12 @@ class ReportServer:
             except OSError as error:
                 task = None
                 if not self._closed:
-                    self._warn(f"somebody who is no task of ours asked for the port of reports: {error}")
-            finally:
-                with self._lock:
-                    if line in self._strangers:
-                        self._strangers.remove(line)
+                    self._warn("somebody who is no task of ours asked for the port of reports", error)
+            with self._lock:
+                if line in self._strangers:
+                    self._strangers.remove(line)
+                else:
+                    task = None  # it was closed for others, who came later
             if task is not None and self._joined(task):
                 self._listen(task)
 
@@ -342,6 +368,7 @@ class ReportServer:
         if not hmac.compare_digest(said[NONCE_BYTES:], mac(secret, TASK, both)):
             raise ForgedError("it does not know the secret")
         line.sendall(mac(secret, DRIVER, both))
+        kept_alive(line)
         line.settimeout(None)
         return _Task(line, mac(secret, KEY, both))
 
@@ -382,7 +409,9 @@ class ReportServer:
 
 def _server(bind_to: str, port: int) -> socket.socket:
     """A server at `port`, or at one of those after it, as Spark's own; 0 is any. Raises `OSError`."""
-    family = socket.getaddrinfo(bind_to or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    found = socket.getaddrinfo(bind_to or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # As Java does: a name may have both, and executors one.
+    family = socket.AF_INET if socket.AF_INET in {each[0] for each in found} else socket.AF_INET6
     last = min(port + PORTS, 65536) - 1
     for number in range(port, last):
         try:

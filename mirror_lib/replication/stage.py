@@ -64,7 +64,7 @@ def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport
     secrets = (plans[0].source_options, plans[0].target_options, plans[0].report_to)  # the same in all
     bare = tuple(replace(plan, source_options={}, target_options={}, report_to=None) for plan in plans)
     try:
-        with shipped(spark, bare) as held:
+        with shipped(spark, bare, secrets) as held:
             copier = _copier(held, *secrets)
             rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(copier, f"{REPORT} string").collect()
     except Exception as error:

@@ -204,4 +204,3 @@ class KeptMirror(RowMirror):
 
 def _letter_place(key: PartitionKey, number: int) -> LetterPlace:
     return LetterPlace(key.source_topic_id, key.source_topic, key.partition, number)
-

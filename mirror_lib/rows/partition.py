@@ -324,6 +324,10 @@ class RowPartition(RemotePartition[Outgoing]):
             self.source = self._sources[0]
         super().stop(reason, from_offset, until_offset)
 
+    def doubt(self) -> None:
+        """Nobody knows what its fence came to: the next task has to look."""
+        self._known = False
+
     def lane_report(self, broken: bool, producer: Optional[Producer]) -> LaneReport:
         """Where it stands. `broken`: nobody knows what became of what was in flight. `producer`: the lane's latest."""
         whole = not broken and self.stopped is None

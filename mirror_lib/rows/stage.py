@@ -44,8 +44,9 @@ def append_rows(rows: DataFrame, plan: RowsPlan) -> List[RowsReport]:
     # A large plan travels as a broadcast, which lies on disks. What is secret goes with the function, which does not.
     bare = replace(plan, source_options={}, target_options={})
     try:
-        with shipped(rows.sparkSession, bare) as held:
-            appender = _appender(held, plan.source_options, plan.target_options)
+        secrets = plan.source_options, plan.target_options
+        with shipped(rows.sparkSession, bare, secrets) as held:
+            appender = _appender(held, *secrets)
             found = rows.mapInArrow(appender, REPORT_DDL).collect()
     except Exception as error:
         raise stage_error(plan.flow, rows.sparkSession, error) from error

@@ -65,6 +65,8 @@ class SourceTopics:
 
 QUEUE_BYTES = 8 * 1024 * 1024
 WAIT_MS = 100.0
+# While rows wait for a lane whose answer is about to come.
+BUSY_MS = 1.0
 # How long a lane that is opened fights for the target.
 PATIENCE_SECONDS = 30.0
 MOST_FAILED = 10
@@ -144,6 +146,7 @@ class RowSource:
         self._start = start
         # Rows that have come and are not given to a lane yet.
         self._coming: Deque[PartitionRows] = deque()
+        self._by_remote: Dict[TopicPartition, List[RowPartition]] = {}
         self._exhausted = False
 
     def poll(self) -> float:
@@ -166,7 +169,7 @@ class RowSource:
         self.other = min(self._topics.others(), default=None)
         while self._coming and self.other is None and self._take(self._coming[0]):
             self._coming.popleft()
-        return WAIT_MS if self._coming else 0
+        return BUSY_MS if self._coming else 0
 
     def ended(self, idle: bool) -> bool:
         """See `Source`."""
@@ -194,7 +197,7 @@ class RowSource:
         key = next((each for each in ((remote, source), (remote, None)) if each in plan.lanes), None)
         if key is not None and key[0] is not None:
             # Requests and answers name a partition alone, so one lane at a time has something under way to it.
-            if any(other.busy and other.remote == key[0] and of != key for of, other in self.lanes.items()):
+            if any(other.busy and other.lane != key for other in self._by_remote.get(key[0], ())):
                 return False
             self._lane((key[0], key[1])).take(source, rows.rows, rows.failures)
             return True
@@ -212,8 +215,9 @@ class RowSource:
     def _lane(self, key: LaneKey) -> RowPartition:
         if key not in self.lanes:
             # Known before it is fenced: whatever breaks then, its driver is told which producer it came to.
-            self.lanes[key] = RowPartition(self._plan.lanes[key], self._plan.ranges, self._plan.skips)
-            self._start(self.lanes[key])
+            self.lanes[key] = lane = RowPartition(self._plan.lanes[key], self._plan.ranges, self._plan.skips)
+            self._by_remote.setdefault(lane.remote, []).append(lane)
+            self._start(lane)
         return self.lanes[key]
 
 
@@ -245,7 +249,7 @@ class RowWriter:
             self._lanes.pump(source)
             if source.other is not None:  # what was appended of the old topic counts
                 raise Disconnected(f"{source.other} was deleted and created again meanwhile")
-            self._lanes.refence()
+            self._refence(source)
         except FencedError as error:
             log.warning("%s task %d: %s", self._plan.flow, self._number, error)
             fenced = True
@@ -266,6 +270,15 @@ class RowWriter:
             failed=tuple(source.failed[:MOST_FAILED]),
             incidents=tuple(source.incidents),
         )
+
+    def _refence(self, source: RowSource) -> None:
+        """All rows are on the remote logs: where it fails, the next task looks, and none is written again for it."""
+        try:
+            self._lanes.refence()
+        except Disconnected as error:
+            log.warning("%s task %d: %s; the next one looks", self._plan.flow, self._number, error)
+            for lane in source.lanes.values():
+                lane.doubt()
 
     def _start(self, lane: RowPartition) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -67,9 +67,12 @@ class _Along(Generic[T]):
 
 
 @contextmanager
-def shipped(spark: SparkSession, value: T) -> Iterator[Shipped[T]]:
-    """What the jobs that are run inside may refer to; nothing of it is left behind."""
-    if len(pickle.dumps(value)) <= SMALL_BYTES:
+def shipped(spark: SparkSession, value: T, beside: object = None) -> Iterator[Shipped[T]]:
+    """What the jobs that are run inside may refer to; nothing of it is left behind.
+
+    `beside` is what their function holds besides: where both are too large for it together, Spark would broadcast that.
+    """
+    if len(pickle.dumps(value)) + len(pickle.dumps(beside)) <= SMALL_BYTES:
         yield _Along(value)
         return
     held = spark.sparkContext.broadcast(value)

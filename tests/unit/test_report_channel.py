@@ -231,19 +231,26 @@ def test_reports_that_nobody_answered_are_told_again() -> None:
 def test_driver_that_answers_nothing_for_long_is_taken_for_gone(
     server: ReportServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = ReportClient(server.address)
-    client.tell(REPORT)
-    assert not client.shall_end()
     monkeypatch.setattr(report_channel, "ANSWER_SECONDS", 0.1)
+    client = ReportClient(replace(server.address, every=0.0))
+    client.tell(REPORT)
     until(client.shall_end)
     assert not client.connected and client.untold() == [SYNCS]
+
+
+def test_driver_that_is_to_answer_seldom_is_waited_for(server: ReportServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_channel, "ANSWER_SECONDS", 0.1)
+    client = ReportClient(replace(server.address, every=60.0))
+    client.tell(REPORT)
+    time.sleep(0.3)
+    assert not client.shall_end() and client.connected
 
 
 def test_silence_is_no_matter_where_nothing_is_to_be_answered(
     server: ReportServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_channel, "ANSWER_SECONDS", 0.1)
-    client = ReportClient(server.address)
+    client = ReportClient(replace(server.address, every=0.0))
     time.sleep(0.3)
     assert not client.shall_end()
     client.tell(REPORT)
@@ -317,6 +324,30 @@ def test_stage_listens_where_spark_does_also_by_ipv6() -> None:
         client = ReportClient(listener.address)
         client.tell(REPORT)
         assert heard(listener, 1) == [REPORT]
+
+
+@pytest.mark.parametrize("families", [[socket.AF_INET6, socket.AF_INET], [socket.AF_INET]])
+def test_stage_listens_by_ipv4_where_its_name_has_both(families: List[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **more: [(family,) for family in families])
+    server = report_channel._server("127.0.0.1", 0)
+    assert server.family is socket.AF_INET
+    server.close()
+
+
+def test_task_whose_connection_is_closed_at_once_tries_again(server: ReportServer) -> None:
+    closing = [True, True]
+
+    def proved(line: socket.socket) -> Any:
+        if closing:
+            closing.pop()
+            raise ConnectionError("a crowd")
+        return proof(line)
+
+    proof = server._proved
+    server._proved = proved  # type: ignore[method-assign]
+    client = ReportClient(server.address)
+    client.tell(REPORT)
+    assert client.connected and heard(server, 1) == [REPORT]
 
 
 def test_stage_that_is_over_leaves_no_thread_behind() -> None:

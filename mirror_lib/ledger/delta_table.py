@@ -27,7 +27,7 @@ from mirror_lib.errors import ConflictError, MirrorError, StateError, cause_of
 from mirror_lib.ledger.table_schema import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.spark.jobs import local_rows, named
-from mirror_lib.spark.session import cloned
+from mirror_lib.spark.session import active, cloned
 
 log = logging.getLogger(__name__)
 
@@ -397,7 +397,7 @@ class StateTable:
     def explained(self, action: str) -> Iterator[None]:
         """Turn whatever Spark or Delta raises inside into a StateError that names the table, or a SparkEndedError."""
         try:
-            with named(self._spark, f"{action} {self._schema.name}", again=False):
+            with active(self._spark), named(self._spark, f"{action} {self._schema.name}", again=False):
                 yield
         except MirrorError:
             raise

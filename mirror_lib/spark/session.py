@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
 from mirror_lib.config.client_options import on_databricks, spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError, cause_of
+from mirror_lib.spark.errors import spark_ended
 from mirror_lib.spark.java import java_settings, require_java
 
 if TYPE_CHECKING:
@@ -126,6 +127,30 @@ def cloned(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         made.conf.set(key, value)
     return made
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """Inside, this thread's active session in the JVM is `session`.
+
+    What Delta computes of a table's log goes by the settings of the active session, whichever session the table is read
+    by; a thread of Python's has the one that last ran something in it.
+    """
+    java: Any = session._jsparkSession
+    sessions: Any = session._jvm
+    for part in str(java.getClass().getName()).split("."):
+        sessions = getattr(sessions, part)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(java)
+    try:
+        yield
+    finally:
+        # A context that has ended has no sessions, and its end is for others to report.
+        if spark_ended("the session", session) is None:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
 
 
 def silence_traces() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import uuid
 from dataclasses import astuple, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import pytest
 from delta.tables import DeltaTable
@@ -22,6 +23,7 @@ from mirror_lib.ledger.delta_table import KEPT_COMMITS, StateTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, PartitionKey, Position, RangePositions, Stand, TopicPair
+from mirror_lib.spark.session import active, cloned
 from tests.lab.crash import driver
 from tests.lab.one_flow import until
 
@@ -237,14 +239,42 @@ def test_cleaning_takes_a_few_tasks_as_a_commit_that_comes_then_waits_for_them(
     for number in range(3):
         ledger.append(row(0, 10 * number, 10 * number, 10))
     ledger.merge()
+    table = StateTable(spark, str(Path(ledger.table.path).parent), OFFSET_SYNCS)
+    assert 0 < most_tasks(spark, table.drop_replaced_files) < 20
+    assert ledger.table.positions(FLOW)
+
+
+def most_tasks(spark: SparkSession, act: Callable[[], object]) -> int:
+    """Of a stage that `act` runs, in a thread of its own as the upkeep is."""
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup(None))
-    StateTable(spark, str(Path(ledger.table.path).parent), OFFSET_SYNCS).drop_replaced_files()
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
     jobs = [tracker.getJobInfo(number) for number in set(tracker.getJobIdsForGroup(None)) - before]
     stages = [tracker.getStageInfo(number) for job in jobs if job is not None for number in job.stageIds]
-    tasks = [stage.numTasks for stage in stages if stage is not None]
-    assert tasks and max(tasks) < 20
-    assert ledger.table.positions(FLOW)
+    return max((stage.numTasks for stage in stages if stage is not None), default=0)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_look_at_the_files_takes_a_few_tasks_in_whatever_thread(
+    ledger: Ledger, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    """Delta computes a table's files with 50 tasks by default, for which a commit waits on a machine of two slots; it
+    goes by the settings of the thread's active session. Not `ours` is the negative control."""
+    jvm: Any = spark._jvm
+    for number in range(3):
+        ledger.append(row(0, 10 * number, 10 * number, 10))
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    if not ours:
+        monkeypatch.setattr("mirror_lib.ledger.delta_table.active", lambda session: contextlib.nullcontext())
+    table = StateTable(spark, str(Path(ledger.table.path).parent), OFFSET_SYNCS)
+
+    def look() -> None:
+        with active(cloned(spark, {"spark.databricks.delta.snapshotPartitions": "50"})):
+            assert table.rows_in_files(2) is not None
+
+    assert (most_tasks(spark, look) < 20) == ours
 
 
 def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) -> None:

@@ -643,9 +643,11 @@ def filtered(lab: Lab) -> List[str]:
 @pytest.mark.parametrize(
     "bounds",
     [
-        pytest.param({"verify.run_frame.RUNS_IN_A_PLAN": 3 * MANY}, id="as text"),
-        pytest.param({"shipped.SMALL_BYTES": 0}, id="from a worker to every executor"),
-        pytest.param({"shipped.SMALL_BYTES": 0, "verify.screen.MOST_EVERYWHERE": 0}, id="from a worker in parts"),
+        pytest.param({"verify.comparison.RUNS_IN_A_PLAN": 3 * MANY}, id="as text"),
+        pytest.param({"spark.jobs.SMALL_BYTES": 0}, id="from a worker to every executor"),
+        pytest.param(
+            {"spark.jobs.SMALL_BYTES": 0, "verify.comparison.MOST_EVERYWHERE": 0}, id="from a worker in parts"
+        ),
     ],
 )
 def test_copy_with_a_run_for_each_record_is_compared_whatever_way_they_take_and_leaves_no_file(

@@ -123,6 +123,8 @@ class Lanes(Generic[Part]):
         for each in partitions:
             if each.lane in self.producers:
                 each.start(self.producers[each.lane])
+            else:
+                each.drop()  # it has stopped
 
     def _fence(self, lane: Hashable, partitions: Sequence[Part], deadline: float) -> Producer:
         """A new producer of the lane, after which no earlier one can append to these partitions."""

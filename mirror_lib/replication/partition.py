@@ -125,10 +125,14 @@ class RemotePartition(ABC, Generic[Queued]):
         if self.stopped is None:
             self.state = State.COPYING
         self._expected = self.downstream
+        self.drop()
+        self._proven, self._last_words = False, None
+
+    def drop(self) -> None:
+        """Forget what was queued or in flight: its connection is gone, and nobody will answer."""
         self._queue.clear()
         self._in_flight.clear()
         self.queued_bytes = 0
-        self._proven, self._last_words = False, None
 
     def put(self, outgoing: Queued) -> None:
         """Queue a batch behind those that are queued; its sequence goes on from theirs."""

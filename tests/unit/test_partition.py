@@ -247,3 +247,13 @@ def test_what_was_told_is_not_told_again_and_a_stop_is_news() -> None:
     copy.told()
     answer(copy, 40, error=10)
     assert copy.news()
+
+
+def test_partition_that_stopped_with_a_batch_in_flight_ends_once_its_connection_is_known_to_be_gone() -> None:
+    copy = started()
+    copy.take(0, False, three_batches())
+    send_all(copy)
+    copy.lose_tail("the log ends before what was acknowledged")
+    assert not copy.finished(True)
+    copy.drop()
+    assert copy.finished(True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from typing import Any, Collection, List, Match, Sequence
+from typing import Any, Callable, Collection, List, Match, Sequence
 
 HOUR, DAY = 3600, 86400
 
@@ -22,14 +22,7 @@ _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 def visible(text: str, keep: str = "\n\t") -> str:
     """`text` with each character that a terminal would obey or not show as its escape, such as `\\x1b`; those of `keep`
     stay."""
-
-    def shown(found: Match[str]) -> str:
-        char = found.group()
-        if char in keep or unicodedata.category(char) not in _HIDDEN:
-            return char
-        return char.encode("unicode_escape").decode("ascii")
-
-    return text if text.isprintable() else _BEYOND_ASCII.sub(shown, text)
+    return _escaped(text, lambda char: char if char in keep else char.encode("unicode_escape").decode("ascii"))
 
 
 def one_entry(text: str) -> str:
@@ -39,12 +32,17 @@ def one_entry(text: str) -> str:
 
 def as_json(document: Any) -> str:
     """One line of JSON that says the same to a parser and shows nothing hidden to a terminal."""
+    return _escaped(json.dumps(document, ensure_ascii=False), lambda char: json.dumps(char)[1:-1])
 
-    def escaped(found: Match[str]) -> str:
+
+def _escaped(text: str, escape: Callable[[str], str]) -> str:
+    """`text` with `escape` of each hidden character in its place."""
+
+    def shown(found: Match[str]) -> str:
         char = found.group()
-        return json.dumps(char)[1:-1] if unicodedata.category(char) in _HIDDEN else char
+        return escape(char) if unicodedata.category(char) in _HIDDEN else char
 
-    return _BEYOND_ASCII.sub(escaped, json.dumps(document, ensure_ascii=False))
+    return text if text.isprintable() else _BEYOND_ASCII.sub(shown, text)
 
 
 def grouped(number: int) -> str:

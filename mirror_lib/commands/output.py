@@ -145,12 +145,21 @@ def print_progress(line: str) -> None:
 
 def print_error(error: object) -> None:
     """One line on standard error."""
-    print(f"error: {one_entry(str(error))}", file=sys.stderr)
+    _say("error", error)
 
 
 def print_warning(warning: object) -> None:
     """One line on standard error."""
-    print(f"warning: {one_entry(str(warning))}", file=sys.stderr)
+    _say("warning", warning)
+
+
+def print_note(note: object) -> None:
+    """One line on standard error."""
+    _say("note", note)
+
+
+def _say(kind: str, what: object) -> None:
+    print(f"{kind}: {one_entry(str(what))}", file=sys.stderr)
 
 
 class EntryFormatter(logging.Formatter):

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_lines
+from mirror_lib.commands.output import chosen_flows, print_lines, print_note
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
-from mirror_lib.text import one_entry
 
 if TYPE_CHECKING:
     from mirror_lib.groups.position_formats import PositionInput
@@ -42,7 +41,7 @@ def translate_position_command(arguments: argparse.Namespace, config: MirrorConf
     with running_session("mirror translate-position") as spark:
         answers = translate_positions(spark, config, flows[0], given.positions, reverse=arguments.reverse)
     for note in given.notes():
-        print(f"note: {one_entry(note)}", file=sys.stderr)
+        print_note(note)
     print_lines([render(given, answers)])
     return EXIT_OK if all(answer.translated is not None for answer in answers) else EXIT_FAILED
 

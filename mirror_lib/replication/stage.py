@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.errors import ClusterError
 from mirror_lib.replication.copier import copy_lanes
-from mirror_lib.replication.messages import ReportTo, TaskPlan, TaskReport, from_text, to_text
+from mirror_lib.replication.messages import TaskPlan, TaskReport, from_text, to_text
 from mirror_lib.replication.report_channel import ReportServer
 from mirror_lib.replication.tail import Tail
 from mirror_lib.replication.warm_up import forget_archives
@@ -60,32 +60,24 @@ def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport
     if not plans:
         return []
     # Row i of the range is plan i: a plan travels with the task, so a driver's state is never needed on an executor.
-    # Many plans travel as a broadcast, which lies on disks. What is secret goes with the function, which does not.
-    secrets = (plans[0].source_options, plans[0].target_options, plans[0].report_to)  # the same in all
+    first = plans[0]  # these are the same in all
+    secret = {name: getattr(first, name) for name in ("source_options", "target_options", "report_to")}
     bare = tuple(replace(plan, source_options={}, target_options={}, report_to=None) for plan in plans)
     try:
-        with shipped(spark, bare, secrets) as held:
-            copier = _copier(held, *secrets)
-            rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(copier, f"{REPORT} string").collect()
+        with shipped(spark, bare, secret) as held:
+            rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(held), f"{REPORT} string").collect()
     except Exception as error:
         raise stage_error(plans[0].flow, spark, error) from error
     return [from_text(row[REPORT]) for row in rows]
 
 
-def _copier(
-    plans: Shipped[Tuple[TaskPlan, ...]],
-    source_options: Mapping[str, Any],
-    target_options: Mapping[str, Any],
-    report_to: Optional[ReportTo],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    given: Any = {"source_options": source_options, "target_options": target_options, "report_to": report_to}
-
+def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                report = to_text(copy_lanes(replace(plans.value[index], **given), attempt))
+                report = to_text(copy_lanes(replace(plans.value[index], **plans.secret), attempt))
                 yield pa.RecordBatch.from_arrays([pa.array([report], pa.string())], names=[REPORT])
         forget_archives()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from dataclasses import asdict, replace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping
+from typing import Any, Callable, Dict, Iterable, Iterator, List
 
 import pyarrow as pa
 import pyspark
@@ -41,26 +41,21 @@ def append_rows(rows: DataFrame, plan: RowsPlan) -> List[RowsReport]:
     settings = rows.sparkSession.conf
     settings.set(ROWS_KEY, str(MOST_ROWS if pyspark.__version__ >= "4" else MOST_ROWS_BEFORE_4))
     settings.set(BYTES_KEY, str(MOST_BYTES))
-    # A large plan travels as a broadcast, which lies on disks. What is secret goes with the function, which does not.
+    secret = {"source_options": plan.source_options, "target_options": plan.target_options}
     bare = replace(plan, source_options={}, target_options={})
     try:
-        secrets = plan.source_options, plan.target_options
-        with shipped(rows.sparkSession, bare, secrets) as held:
-            appender = _appender(held, *secrets)
-            found = rows.mapInArrow(appender, REPORT_DDL).collect()
+        with shipped(rows.sparkSession, bare, secret) as held:
+            found = rows.mapInArrow(_appender(held), REPORT_DDL).collect()
     except Exception as error:
         raise stage_error(plan.flow, rows.sparkSession, error) from error
     return [report_from(row["report"]) for row in found]
 
 
-def _appender(
-    plan: Shipped[RowsPlan], source_options: Mapping[str, Any], target_options: Mapping[str, Any]
-) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def _appender(plan: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def append(batches: Batches) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
-        given = replace(plan.value, source_options=source_options, target_options=target_options)
-        report = RowWriter(given, number, retried=attempt > 0).run(batches)
+        report = RowWriter(replace(plan.value, **plan.secret), number, retried=attempt > 0).run(batches)
         forget_archives()
         yield pa.RecordBatch.from_arrays([pa.array([report_text(report)], pa.string())], names=["report"])
 

@@ -12,7 +12,7 @@ import json
 import logging
 import pickle
 from contextlib import contextmanager
-from typing import Generic, Iterator, List, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Generic, Iterator, List, Protocol, Sequence, Tuple, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -60,24 +60,36 @@ class Shipped(Protocol[T_co]):
     def value(self) -> T_co:
         """The value, in the driver and in a worker."""
 
+    @property
+    def secret(self) -> Any:
+        """What travels with the function in any case."""
 
-class _Along(Generic[T]):
-    def __init__(self, value: T) -> None:
-        self.value = value
+
+class _Held(Generic[T]):
+    """A value, or the broadcast that has it."""
+
+    def __init__(self, held: Any, is_broadcast: bool, secret: Any) -> None:
+        self._held, self._is_broadcast, self.secret = held, is_broadcast, secret
+
+    @property
+    def value(self) -> T:
+        found: T = self._held.value if self._is_broadcast else self._held
+        return found
 
 
 @contextmanager
-def shipped(spark: SparkSession, value: T, beside: object = None) -> Iterator[Shipped[T]]:
+def shipped(spark: SparkSession, value: T, secret: object = None) -> Iterator[Shipped[T]]:
     """What the jobs that are run inside may refer to; nothing of it is left behind.
 
-    `beside` is what their function holds besides: where both are too large for it together, Spark would broadcast that.
+    A large `value` is broadcast, which disks hold. `secret` never is: it goes with the function, which is kept so small
+    that Spark does not broadcast it itself.
     """
-    if len(pickle.dumps(value)) + len(pickle.dumps(beside)) <= SMALL_BYTES:
-        yield _Along(value)
+    if len(pickle.dumps(value)) + len(pickle.dumps(secret)) <= SMALL_BYTES:
+        yield _Held(value, False, secret)
         return
     held = spark.sparkContext.broadcast(value)
     try:
-        yield held
+        yield _Held(held, True, secret)
     finally:
         try:
             held.destroy()

@@ -32,8 +32,8 @@ def shipped_by(run: Any, module: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
     seen: List[bytes] = []
 
     @contextmanager
-    def recorded(spark: object, value: object, beside: object) -> Iterator[None]:
-        assert CANARY.encode() in pickle.dumps(beside)  # what travels otherwise
+    def recorded(spark: object, value: object, secret: object) -> Iterator[None]:
+        assert CANARY.encode() in pickle.dumps(secret)  # what travels otherwise
         seen.append(pickle.dumps(value))
         raise Shipped
         yield

@@ -27,7 +27,7 @@ export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
 .PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
-.PHONY: compat compat-brokers compat-clusters compat-spark
+.PHONY: faults soak compat compat-brokers compat-clusters compat-spark
 
 help:
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/make \1	\2/p' Makefile
@@ -80,6 +80,12 @@ compat-clusters: setup ## YARN with HDFS, and a standalone Spark, over kills: TE
 
 compat-spark: setup ## the same tests on each Spark line: LINES="3.3 4.1", CHECKS="copy state", QUICK=1 (a table in .cache/compat)
 	@CHECKS="$(CHECKS)" QUICK="$(QUICK)" $(PY) -m tests.compat.spark_lines $(LINES)
+
+faults: setup ## a replicator between clusters of three brokers, under faults: CASES=, ENGINES=, SEED=, SHARD=1/3
+	@$(PY) -m pytest -q -s -m "" -p no:warnings tests/faults
+
+soak: setup ## random faults under load for HOURS=1 (SEED=), then the verdict over all that was copied
+	@$(PY) -m tests.faults.soak
 
 bench: setup ## records/s and MB/s on this machine, beside a Java loop
 	@ROUNDS=1 ENGINES="mirror loop" CASES="bytes100 bytes1000 json.zstd" RESULTS=.cache/bench/quick.json $(PY) -m tests.bench.mm2

@@ -264,7 +264,8 @@ class KafkaBroker:
         data.mkdir(parents=True, exist_ok=True)
         for name, content in _bootstrap.items():
             (data / name).write_bytes(content)
-        ids = {"version": "1", "node.id": "1", "cluster.id": self.cluster_id, "directory.id": _random_id()}
+        node = self.properties.get("node.id", DEFAULTS["node.id"])
+        ids = {"version": "1", "node.id": node, "cluster.id": self.cluster_id, "directory.id": _random_id()}
         (data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in ids.items()))
         return True
 
@@ -298,14 +299,19 @@ def start_clusters(
     java_options: Optional[Sequence[str]] = None,
 ) -> List[KafkaBroker]:
     """Start one cluster a name, side by side, and return when all answer. Their data goes to `directory/NAME`."""
-    if not any(JARS.glob("kafka_*.jar")):
-        raise LabError(f"no Kafka in {JARS}: run `make setup`")
     ports = iter(free_ports(2 * len(names)))
     options: Dict[str, Any] = {} if java_options is None else {"java_options": java_options}
     brokers = [
         KafkaBroker(name, directory / name, next(ports), next(ports), properties or {}, keep, **options)
         for name in names
     ]
+    return start_together(brokers)
+
+
+def start_together(brokers: List[KafkaBroker]) -> List[KafkaBroker]:
+    """Start them side by side and return them when all answer; if one does not, none is left."""
+    if not any(JARS.glob("kafka_*.jar")):
+        raise LabError(f"no Kafka in {JARS}: run `make setup`")
     try:
         for broker in brokers:
             broker.start(wait=False)

@@ -54,7 +54,8 @@ class _JavaProcess:
     def settings(self) -> Mapping[str, str]:
         raise NotImplementedError
 
-    def launch(self) -> None:
+    def command(self) -> Sequence[str]:
+        """What starts it, once its files are written."""
         if not CONNECT_JARS.is_dir():
             raise LabError(f"no Kafka Connect in {CONNECT_JARS}: run `make setup`")
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -63,10 +64,14 @@ class _JavaProcess:
         file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
         (self.directory / "log4j2.properties").write_text(LOGGING.format(log=self.log))
         logging = f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties"
-        command = [java_command(), *self.java_options, logging, "-cp", f"{CONNECT_JARS}/*"]
+        java = [java_command(), *self.java_options, logging, "-cp", f"{CONNECT_JARS}/*"]
+        return [*java, self.main_class, str(file)]
+
+    def launch(self) -> None:
+        command = self.command()
         with (self.directory / "console.log").open("ab") as console:
             self.process = subprocess.Popen(
-                [*command, self.main_class, str(file)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import time
 from itertools import zip_longest
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
-from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
 
 PATIENCE_SECONDS = 60.0
@@ -30,12 +29,22 @@ class LogRecord(NamedTuple):
     timestamp: int
 
 
+class Readable(Protocol):
+    """A broker, or a cluster."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
 # One partition's records by offset, in log order.
 Log = Dict[int, LogRecord]
 
 
 def read_topic(
-    broker: KafkaBroker, topic: str, isolation: str = "read_uncommitted", login: Optional[Mapping[str, str]] = None
+    broker: Readable, topic: str, isolation: str = "read_uncommitted", login: Optional[Mapping[str, str]] = None
 ) -> Dict[int, Log]:
     """Every record of every partition of `topic`, from the first to the end that the log had when it was read.
 

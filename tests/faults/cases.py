@@ -1,0 +1,527 @@
+"""The faults: each a function that acts on a scene while records flow. A new case is one function here, and its row in
+`docs/guarantees.md` comes from the next run of `make faults`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from tests.faults.cluster import Cluster, wait_for
+from tests.faults.engines import Mirror
+from tests.faults.proxy import HEALTHY, Trouble
+from tests.faults.scene import Scene
+from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
+from tests.lab.standalone import SMALL
+
+CLOCK_SITE = ROOT / "tests" / "faults" / "clock_site"
+Act = Callable[[Scene], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault by name.
+
+    `title` is its row in the table. `mm2`: MirrorMaker 2 can meet it too. `quick`: `make test` runs it.
+    `transactional`, `group` and `cleaned` say what else goes on; `flow`, `topic`, `spark_options`, `small_disk` and
+    `environment` how it is set up.
+    """
+
+    name: str
+    title: str
+    act: Act
+    mm2: bool = True
+    quick: bool = False
+    transactional: bool = False
+    group: bool = False
+    cleaned: bool = False
+    flow: str = ""
+    topic: Mapping[str, str] = field(default_factory=dict)
+    spark_options: Sequence[str] = ()
+    small_disk: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+CASES: Dict[str, Case] = {}
+
+
+def case(title: str, **facts: Any) -> Callable[[Act], Act]:
+    """Put the function on the list under its own name."""
+
+    def put(act: Act) -> Act:
+        name = act.__name__.replace("_", "-")
+        CASES[name] = Case(name, title, act, **facts)
+        return act
+
+    return put
+
+
+# Processes of the replicator.
+
+
+@case("nothing, for comparison")
+def no_fault(scene: Scene) -> None:
+    for _ in range(3):
+        scene.strike("nothing")
+
+
+@case("the process killed three times (`kill -9`)", quick=True)
+def process_killed(scene: Scene) -> None:
+    killed_again_and_again(scene)
+
+
+def killed_again_and_again(scene: Scene) -> None:
+    for _ in range(3):
+        scene.strike("kill -9 of the leading process")
+        scene.sleep(0, 2)
+        scene.engine.kill()
+        scene.engine.start()
+    scene.healed()
+
+
+@case("its whole machine lost three times (every process killed at once)")
+def machine_lost(scene: Scene) -> None:
+    for _ in range(3):
+        scene.strike("kill -9 of every process")
+        scene.sleep(0, 2)
+        scene.engine.kill_all()
+        scene.engine.start()
+    scene.healed()
+
+
+@case("ended by SIGTERM to every process three times, as systemd does")
+def terminated(scene: Scene) -> None:
+    for _ in range(3):
+        scene.strike("SIGTERM to every process")
+        scene.sleep(0, 2)
+        scene.engine.kill_all(signal.SIGTERM)
+        wait_for(lambda: not scene.engine.running, "its end after SIGTERM", 90)
+        scene.engine.start()
+    scene.healed()
+
+
+@case("Python workers killed while they copy", mm2=False)
+def workers_killed(scene: Scene) -> None:
+    for _ in range(3):
+        scene.strike("kill -9 of the Python workers")
+        scene.sleep(0, 2)
+        for pid in scene.engine.workers():
+            os.kill(pid, signal.SIGKILL)
+    scene.healed()
+
+
+@case(
+    "an executor killed, with a driver and two executors",
+    mm2=False,
+    spark_options=("--master", "local-cluster[2,1,1024]", *SMALL),
+)
+def executors_killed(scene: Scene) -> None:
+    for _ in range(2):
+        scene.strike("kill -9 of an executor")
+        scene.sleep(0, 2)
+        os.kill(scene.random.choice(replicator(scene).executors()), signal.SIGKILL)
+        scene.flowing()
+    scene.healed()
+
+
+@case("frozen for 20 s while a successor copies, then it goes on (a zombie)")
+def zombie(scene: Scene) -> None:
+    frozen_and_thawed(scene)
+
+
+def frozen_and_thawed(scene: Scene) -> None:
+    for _ in range(2):
+        scene.strike("SIGSTOP of every process; a successor")
+        scene.sleep(0, 2)
+        scene.engine.freeze()
+        scene.engine.start()
+        scene.flowing()
+        time.sleep(10)
+        scene.engine.thaw(-2)
+        scene.flowing()
+    scene.healed()
+
+
+@case("Python workers frozen for 20 s, then they go on", mm2=False)
+def workers_frozen(scene: Scene) -> None:
+    for _ in range(2):
+        scene.strike("SIGSTOP of the Python workers")
+        workers = scene.engine.workers()
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(20)
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+    scene.healed()
+
+
+@case("started twice in the same second, and again")
+def started_twice(scene: Scene) -> None:
+    scene.engine.start()
+    scene.strike("two at once")
+    for _ in range(2):
+        scene.engine.start()
+        scene.engine.start()
+        scene.strike("two more at once")
+        time.sleep(10)
+    scene.healed()
+
+
+# Brokers.
+
+
+def back_in(cluster: Cluster, broker: KafkaBroker, *topics: str) -> None:
+    """The broker runs again and all replicas are in sync."""
+    broker.restart()
+    wait_for(lambda: cluster.whole(*topics), f"replicas of {broker.name} in sync", 90)
+
+
+def killed_in_turn(scene: Scene, cluster: Cluster, topic: str, clean: bool = False) -> None:
+    for broker in cluster.brokers:
+        scene.strike(f"{'SIGTERM' if clean else 'kill -9'} of {broker.name}")
+        scene.sleep(0, 2)
+        if clean:
+            broker.stop()
+        else:
+            broker.kill()
+        scene.sleep(1, 4)
+        back_in(cluster, broker, topic)
+    scene.healed()
+
+
+@case("each target broker killed in turn (`kill -9`, three replicas)")
+def target_brokers_killed(scene: Scene) -> None:
+    killed_in_turn(scene, scene.target, scene.engine.remote_topic)
+
+
+@case("each target broker restarted in turn")
+def target_brokers_restarted(scene: Scene) -> None:
+    killed_in_turn(scene, scene.target, scene.engine.remote_topic, clean=True)
+
+
+@case("each source broker killed in turn (`kill -9`, three replicas)")
+def source_brokers_killed(scene: Scene) -> None:
+    killed_in_turn(scene, scene.source, scene.load.topic)
+
+
+@case("the active controller of the target killed, then that of the source")
+def controllers_killed(scene: Scene) -> None:
+    for cluster, topic in ((scene.target, scene.engine.remote_topic), (scene.source, scene.load.topic)):
+        broker = cluster.controller()
+        scene.strike(f"kill -9 of {broker.name}, the controller")
+        broker.kill()
+        scene.sleep(1, 4)
+        back_in(cluster, broker, topic)
+    scene.healed()
+
+
+@case("a target broker frozen for 15 s, a leader of partitions and of transactions")
+def target_broker_frozen(scene: Scene) -> None:
+    for broker in scene.target.brokers[:2]:
+        scene.strike(f"SIGSTOP of {broker.name}")
+        broker.pause()
+        time.sleep(15)
+        broker.resume()
+        wait_for(lambda: scene.target.whole(scene.engine.remote_topic), "all replicas in sync", 90)
+    scene.healed()
+
+
+@case("two of three target brokers frozen for 12 s: too few replicas in sync")
+def too_few_in_sync(scene: Scene) -> None:
+    scene.strike("SIGSTOP of two target brokers")
+    for broker in scene.target.brokers[1:]:
+        broker.pause()
+    time.sleep(12)
+    for broker in scene.target.brokers[1:]:
+        broker.resume()
+    scene.healed()
+
+
+# Lines.
+
+
+@contextmanager
+def trouble(cluster: Cluster, wanted: Trouble) -> Iterator[None]:
+    cluster.trouble(wanted)
+    try:
+        yield
+    finally:
+        cluster.trouble(HEALTHY)
+
+
+def on_both_lines(scene: Scene, what: str, wanted: Trouble, seconds: float) -> None:
+    scene.strike(what)
+    with trouble(scene.source, wanted), trouble(scene.target, wanted):
+        time.sleep(seconds)
+    scene.healed()
+
+
+@case("connections cut at random bytes for 30 s, on both sides")
+def lines_cut(scene: Scene) -> None:
+    on_both_lines(scene, "2 frames of 100 cut", Trouble(cut=0.02), 30)
+
+
+@case("answers of the target lost for 30 s: written, and its writer is not told")
+def answers_lost(scene: Scene) -> None:
+    scene.strike("5 answers of 100 lost")
+    with trouble(scene.target, Trouble(lose_answer=0.05)):
+        time.sleep(30)
+    scene.healed()
+
+
+@case("requests to the target delivered 8 s late, when their sender has given them up", quick=True)
+def requests_late(scene: Scene) -> None:
+    scene.strike("5 requests of 100 late")
+    with trouble(scene.target, Trouble(hold_request=0.05, hold_seconds=8)):
+        time.sleep(30)
+    time.sleep(8)
+    scene.healed()
+
+
+@case("requests to the target delivered late, and the process killed meanwhile")
+def requests_late_of_the_dead(scene: Scene) -> None:
+    with trouble(scene.target, Trouble(hold_request=0.03, hold_seconds=20)):
+        for _ in range(2):
+            scene.strike("3 requests of 100 late; kill -9")
+            scene.sleep(2, 4)
+            scene.engine.kill_all()
+            scene.engine.start()
+            scene.flowing()
+    time.sleep(20)
+    scene.healed()
+
+
+@case("a black hole of 30 s before the source: lines stay open, nothing passes")
+def black_hole_source(scene: Scene) -> None:
+    scene.strike("black hole, both directions")
+    with trouble(scene.source, Trouble(hole_to_broker=True, hole_to_client=True)):
+        time.sleep(30)
+    scene.healed()
+
+
+@case("a black hole of 30 s before the target")
+def black_hole_target(scene: Scene) -> None:
+    scene.strike("black hole, both directions")
+    with trouble(scene.target, Trouble(hole_to_broker=True, hole_to_client=True)):
+        time.sleep(30)
+    scene.healed()
+
+
+@case("no answers of the target for 30 s while requests pass")
+def one_way_hole(scene: Scene) -> None:
+    scene.strike("black hole towards the client")
+    with trouble(scene.target, Trouble(hole_to_client=True)):
+        time.sleep(30)
+    scene.healed()
+
+
+@case("each frame 100 ms late for 30 s, on both sides")
+def slow_lines(scene: Scene) -> None:
+    on_both_lines(scene, "100 ms each way", Trouble(delay_seconds=0.1), 30)
+
+
+# Transactions on the source.
+
+
+@case("a transactional source, one transaction in four aborted; the process killed three times", transactional=True)
+def transactions(scene: Scene) -> None:
+    killed_again_and_again(scene)
+
+
+@case("a transaction that stays open for 20 s beside those that are committed", transactional=True)
+def transaction_left_open(scene: Scene) -> None:
+    scene.strike("a transaction is left open")
+    settings = {"bootstrap.servers": scene.source.near, "transactional.id": f"open {scene.load.topic}", "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for partition in range(scene.load.partitions):
+        producer.produce(scene.load.topic, value=b"of an open transaction", partition=partition)
+    producer.flush(60)
+    time.sleep(20)
+    producer.abort_transaction(60)
+    scene.flowing()
+    scene.healed()
+
+
+# Topics.
+
+
+@case("records deleted on the source after they were copied (DeleteRecords); the process killed", cleaned=True)
+def records_deleted(scene: Scene) -> None:
+    topic = scene.load.topic
+    for _ in range(2):
+        scene.strike("DeleteRecords behind the copy")
+        # What a reader of the target has seen of each partition; all before it was seen too.
+        copied = Counter(partition for partition, _ in set(scene.follower.seen))
+        before = [TopicPartition(topic, partition, count // 2) for partition, count in copied.items()]
+        for future in scene.source.admin().delete_records(before).values():
+            future.result(30)
+        scene.engine.kill()
+        scene.engine.start()
+    scene.flowing()
+    scene.healed()
+
+
+@case(
+    "a compacted source topic whose cleaner never rests; the process killed three times",
+    cleaned=True,
+    topic={
+        "cleanup.policy": "compact",
+        "segment.ms": "3000",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "3000",
+    },
+)
+def compacted(scene: Scene) -> None:
+    killed_again_and_again(scene)
+
+
+@case("partitions added to the source topic under load; the process killed")
+def partitions_added(scene: Scene) -> None:
+    scene.strike("three partitions more")
+    topic, more = scene.load.topic, scene.load.partitions + 3
+    scene.source.admin().create_partitions([NewPartitions(topic, more)])[topic].result(30)
+    wait_for(lambda: all(at > 0 for at in scene.source.leaders(topic).values()), "leaders of the new partitions")
+    scene.load.partitions = more
+    scene.sleep(0, 3)
+    scene.engine.kill()
+    scene.engine.start()
+    scene.flowing()
+    scene.healed()
+
+
+# Flows that change records.
+
+
+@case("a flow with `where`: the process killed three times", mm2=False, flow="where")
+def where_killed(scene: Scene) -> None:
+    killed_again_and_again(scene)
+
+
+@case("a flow with `where`: frozen while a successor copies, then it goes on", mm2=False, flow="where")
+def where_zombie(scene: Scene) -> None:
+    frozen_and_thawed(scene)
+
+
+@case("a flow that spreads records anew by key: the process killed three times", mm2=False, flow="keyed")
+def keyed_killed(scene: Scene) -> None:
+    killed_again_and_again(scene)
+
+
+@case("a flow that spreads records anew by key: frozen while a successor copies", mm2=False, flow="keyed")
+def keyed_zombie(scene: Scene) -> None:
+    frozen_and_thawed(scene)
+
+
+# State.
+
+
+@case("the state folder on a full disk for 20 s", mm2=False, small_disk=True)
+def state_disk_full(scene: Scene) -> None:
+    disk = replicator(scene).disk
+    assert disk is not None
+    scene.strike("the disk is full")
+    disk.fill()
+    time.sleep(20)
+    disk.make_room()
+    if not scene.engine.running:
+        scene.engine.start()
+    scene.flowing()
+    scene.healed()
+
+
+@case("the state folder removed while it runs; then the process killed", mm2=False)
+def state_removed(scene: Scene) -> None:
+    scene.strike("the state folder is removed")
+    shutil.rmtree(replicator(scene).state_folder)
+    scene.sleep(3, 6)
+    scene.engine.kill_all()
+    shutil.rmtree(replicator(scene).state_folder, ignore_errors=True)
+    scene.engine.start()
+    scene.flowing()
+    scene.healed()
+
+
+@case(
+    "the clock of the Python processes an hour ahead and an hour behind in turn; the process killed three times",
+    mm2=False,
+    environment={"PYTHONPATH": f"{CLOCK_SITE}{os.pathsep}{ROOT}", "LAB_CLOCK": "3600 jumps"},
+)
+def clock_jumps(scene: Scene) -> None:
+    killed_again_and_again(scene)
+
+
+# Consumer groups.
+
+
+@case("a group's offsets while the copy is killed", group=True)
+def groups_copy_killed(scene: Scene) -> None:
+    followed(scene)
+    killed_again_and_again(scene)
+    followed(scene)
+
+
+@case("a group's offsets while the translation of offsets is killed", mm2=False, group=True)
+def groups_translation_killed(scene: Scene) -> None:
+    for _ in range(3):
+        followed(scene)
+        scene.strike("kill -9 of the second job")
+        scene.sleep(0, 2)
+        translation = replicator(scene).started[-1]
+        translation.kill()
+        replicator(scene).start_translation()
+    followed(scene)
+    scene.healed()
+
+
+@case("a group's offsets while each target broker is killed in turn", group=True)
+def groups_target_brokers_killed(scene: Scene) -> None:
+    followed(scene)
+    killed_in_turn(scene, scene.target, scene.engine.remote_topic)
+    followed(scene)
+
+
+def followed(scene: Scene) -> None:
+    """Return when the group's offsets on the target move."""
+    group, engine = scene.group, scene.engine
+    assert group is not None
+    if isinstance(engine, Mirror) and len(engine.started) == len(engine.processes):
+        engine.start_translation()
+
+    def furthest() -> int:
+        return sum({each.partition: each.remote_offset for each in group.samples}.values())
+
+    before = furthest()
+    wait_for(lambda: furthest() > before, "a group's offset on the target", 120)
+
+
+# The reach of a run.
+
+
+def replicator(scene: Scene) -> Mirror:
+    """Of a case that is this mirror's alone."""
+    assert isinstance(scene.engine, Mirror)
+    return scene.engine
+
+
+def chosen(names: List[str]) -> Mapping[str, Case]:
+    """Those of the names, in the order of this file; all without any. ValueError for a name that is none."""
+    unknown = sorted(set(names) - set(CASES))
+    if unknown:
+        raise ValueError(f"there is no case {unknown[0]}: choose from {', '.join(CASES)}")
+    return {name: each for name, each in CASES.items() if not names or name in names}
+
+
+def seed_of(text: Optional[str]) -> int:
+    """The seed that was asked for, or a new one."""
+    return int(text) if text else int.from_bytes(os.urandom(3), "big")

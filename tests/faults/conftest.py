@@ -1,0 +1,36 @@
+"""Two clusters of three brokers for each test file, and the file into which every outcome goes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Iterator, List
+
+import pytest
+
+from tests.faults.cases import seed_of
+from tests.faults.cluster import Cluster, three_brokers
+from tests.lab.checkout import CACHE
+
+SEED = seed_of(os.environ.get("SEED"))
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[Cluster]]:
+    """The source and the target. Every case leaves them whole."""
+    with three_brokers(["source", "target"], tmp_path_factory.mktemp("brokers"), SEED) as clusters:
+        yield clusters
+
+
+def outcomes_file() -> Path:
+    """Where outcomes are kept, a line of JSON each: FAULTS_FILE, or `.cache/faults/outcomes.jsonl`."""
+    file = Path(os.environ.get("FAULTS_FILE") or CACHE / "faults" / "outcomes.jsonl")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def keep(file: Path, outcome: object) -> None:
+    """Append one."""
+    with file.open("a") as out:
+        out.write(json.dumps(outcome, sort_keys=True) + "\n")

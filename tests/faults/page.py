@@ -1,0 +1,112 @@
+"""`python -m tests.faults.page OUTCOMES.jsonl > docs/guarantees.md`: what `make faults` found, as a page of the manual.
+
+The last outcome of each case and engine counts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from tests.bench.results import this_machine
+from tests.faults.cases import CASES, Case
+from tests.faults.engines import Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce
+
+Found = Mapping[Tuple[str, str], Mapping[str, Any]]
+
+ENGINES = (Mirror.name, MirrorMaker2.name, MirrorMaker2ExactlyOnce.name)
+WRONG = ("lost", "unseen", "doubled", "reordered", "foreign", "changed")
+
+HEAD = """\
+# Guarantees
+
+What is promised, and what was found when it was tried. Each line of the tables is a case of `make faults`: a real
+replicator between two clusters of three brokers, {rate} records a second written all the while, and faults that fall
+while records flow. A case whose fault fell before the first record fails.
+
+```
+make faults                                       # this mirror
+make faults ENGINES="mirror mm2 mm2-exactly-once" # and MirrorMaker 2, where it can meet the fault
+make faults CASES="zombie lines-cut" SEED=7       # some cases, with the seed that a failure printed
+make soak HOURS=1                                 # random faults in turn, one replicator all the while
+```
+
+## What is promised
+
+- **Each record once**, in the order of its source partition, with its key, value, headers and timestamp, whatever dies,
+  freezes, or is cut off: for readers of the target at `read_uncommitted` too, since the copy takes no transactions that
+  a reader would have to wait for.
+- **No group is led past a record that it has not read.** A translated offset may lie too early, never too late.
+- What cannot be kept is said: exit code 3, and an entry in the table `incidents` with topic, partition and offsets
+  ([operate.md](operate.md)).
+
+Not promised: that all records of one source transaction become visible at once; that a record has the same offset on
+both sides (the table `offset_syncs` has the exact map); that records which the source acknowledged and then lost are
+known to it.
+
+## How a case is judged
+
+A checker that shares no code with the product reads both sides. Every record names itself in its value. In Jepsen's
+words: **lost**, a later record of its partition was copied and it was not; **unseen**, nothing after it was copied by
+the end either; **doubled**; **reordered**; **foreign**, not committed on the source; **changed**. Two readers judge, at
+`read_committed` and at `read_uncommitted`; where they agree, one figure stands for both. A group's figure is the number
+of records that it would have missed by moving to the target at the worst moment. **Whole after**: seconds from the end
+of the last fault until a reader has everything that was acknowledged by then; starting Spark is in it.
+"""
+
+
+def page(found: Found, machine: Mapping[str, str]) -> str:
+    """The whole page."""
+    from tests.faults.load import PER_SECOND
+
+    lines = [HEAD.format(rate=PER_SECOND)]
+    beside = [each for each in CASES.values() if each.mm2 and (each.name, Mirror.name) in found]
+    alone = [each for each in CASES.values() if not each.mm2 and (each.name, Mirror.name) in found]
+    lines += ["## Beside MirrorMaker 2", ""]
+    lines += table(("fault", "this mirror", "MirrorMaker 2", "MirrorMaker 2, exactly-once"), beside, ENGINES, found)
+    lines += ["", "## Faults that this mirror alone can meet", ""]
+    lines += table(("fault", "this mirror"), alone, ENGINES[:1], found)
+    lines += ["", "## The machine", "", *(f"- {name}: {value}" for name, value in machine.items()), ""]
+    return "\n".join(lines)
+
+
+def table(head: Sequence[str], cases: Sequence[Case], engines: Sequence[str], found: Found) -> List[str]:
+    """Rows in the order of the cases."""
+    rows = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    for each in cases:
+        cells = [cell(found.get((each.name, engine))) for engine in engines]
+        rows.append(f"| {each.title} | {' | '.join(cells)} |")
+    return rows
+
+
+def cell(outcome: Any) -> str:
+    """What one replicator did under one fault."""
+    if outcome is None:
+        return ""
+    committed, uncommitted = (wrong_of(outcome[each]) for each in ("committed", "uncommitted"))
+    told = [committed] if committed == uncommitted else [f"{committed}; at `read_uncommitted` {uncommitted}"]
+    if outcome["passed_unread"] is not None:
+        told.append(f"group: {outcome['passed_unread'] or 'none'} missed")
+    seconds = outcome["whole_seconds"]
+    told.append("never whole" if seconds is None else f"{seconds:.0f} s")
+    return " · ".join(told)
+
+
+def wrong_of(verdict: Mapping[str, int]) -> str:
+    """In words, worst first."""
+    return ", ".join(f"{verdict[name]} {name}" for name in WRONG if verdict[name]) or "exact"
+
+
+def loaded(file: Path) -> Found:
+    """The outcomes of a file."""
+    found: Dict[Tuple[str, str], Mapping[str, Any]] = {}
+    for line in file.read_text().splitlines():
+        outcome = json.loads(line)
+        found[outcome["case"], outcome["engine"]] = outcome
+    return found
+
+
+if __name__ == "__main__":
+    print(page(loaded(Path(sys.argv[1])), this_machine()), end="")

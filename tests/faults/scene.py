@@ -1,0 +1,220 @@
+"""One case at work: load on the source, a replicator, readers, and faults that fall where records flow."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import AbstractSet, Any, Callable, Dict, List, Mapping, Optional
+
+from tests.faults.checker import Id, Verdict, id_of, ids_on, judge, passed_unread
+from tests.faults.cluster import Cluster
+from tests.faults.engines import Engine
+from tests.faults.load import Follower, Group, Load
+from tests.lab.readers import read_topic
+
+PARTITIONS = 6
+# So many records must have reached a reader of the target since the last fault before the next one falls.
+BETWEEN_FAULTS = 300
+START_SECONDS = 120.0
+WHOLE_SECONDS = 180.0
+# The load goes on so long after the last fault, so that a copy that has stopped for good is seen.
+AFTERWARDS_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One fault: what was done when so many records were acknowledged on the source, and seen on the target."""
+
+    what: str
+    written: int
+    copied: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case found. `whole_seconds`: from the end of the last fault until a reader of the target had all that was
+    acknowledged by then; `None` if that did not come in three minutes. `passed_unread` is `None` without a group."""
+
+    case: str
+    engine: str
+    seed: int
+    strikes: List[Strike]
+    happened: Mapping[str, int]
+    committed: Verdict
+    uncommitted: Verdict
+    whole_seconds: Optional[float]
+    passed_unread: Optional[int]
+    group_samples: int
+    written: int
+    starts: int
+    exit_code: Optional[int]
+    seconds: float
+
+    @property
+    def exact(self) -> bool:
+        """Both readers have everything once, and no group would miss anything."""
+        return self.committed.exact and self.uncommitted.exact and not self.passed_unread
+
+    def __str__(self) -> str:
+        happened = ", ".join(f"{what} {count} times" for what, count in sorted(self.happened.items()))
+        parts = [
+            f"{self.case}, {self.engine}, seed {self.seed}: read_committed {self.committed}",
+            f"read_uncommitted {self.uncommitted}",
+            *([f"{self.passed_unread} records passed unread"] if self.passed_unread is not None else []),
+            f"whole after {self.whole_seconds} s, {len(self.strikes)} faults, {self.starts} starts, {self.seconds} s",
+            *([happened] if happened else []),
+        ]
+        return "; ".join(parts)
+
+    def document(self) -> Dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+@dataclass
+class Scene:
+    """What a case acts on.
+
+    `wanted` says which records a flow copies that leaves some out. `cleaned`: the source deletes records meanwhile, so
+    only those that are there in the end must be on the target.
+    """
+
+    case: str
+    source: Cluster
+    target: Cluster
+    engine: Engine
+    load: Load
+    folder: Path
+    seed: int
+    group: Optional[Group] = None
+    partitions_kept: bool = True
+    wanted: Optional[Callable[[Id, int], bool]] = None
+    cleaned: bool = False
+    strikes: List[Strike] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.follower = Follower(self.target, self.engine.remote_topic)
+        self._healed: Optional[float] = None
+        self._owed: AbstractSet[Id] = frozenset()
+        self._before: Dict[str, int] = self._happened()
+
+    def flowing(self) -> None:
+        """Return when records arrive on the target, more of them than before the last fault."""
+        wanted, deadline = len(self.follower.seen) + BETWEEN_FAULTS, time.monotonic() + START_SECONDS
+        while len(self.follower.seen) < wanted:
+            if not any(each.poll() is None for each in self.engine.processes):
+                raise AssertionError(f"{self.engine.name} has ended by itself:\n{self.tail_of_log()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no records reach the target:\n{self.tail_of_log()}")
+            time.sleep(0.1)
+
+    def strike(self, what: str) -> None:
+        """Wait until records flow, and note that the fault which follows falls now."""
+        self.flowing()
+        self.strikes.append(Strike(what, len(self.load.acked), len(self.follower.seen)))
+
+    def sleep(self, least: float, most: float) -> None:
+        """A time between the two, drawn from the seed."""
+        time.sleep(self.random.uniform(least, most))
+
+    def healed(self) -> None:
+        """The last fault has ended: what is acknowledged by now is waited for."""
+        self._healed, self._owed = time.monotonic(), self.owed()
+
+    def tail_of_log(self) -> str:
+        """The end of what the replicator printed."""
+        return "" if not self.engine.log.exists() else self.engine.log.read_text(errors="replace")[-1500:]
+
+    def play(self, act: Callable[[Scene], None]) -> Outcome:
+        """From the first record to the verdict."""
+        began = time.monotonic()
+        self.load.start()
+        self.follower.start()
+        if self.group is not None:
+            self.group.start()
+        self.engine.start()
+        try:
+            act(self)
+            for cluster in (self.source, self.target):
+                cluster.heal()
+            if not self.engine.running:
+                self.engine.start()
+            if self._healed is None:
+                self.healed()
+            whole = self._wait_until_whole()
+            time.sleep(AFTERWARDS_SECONDS)
+            self.load.stop()
+            self._wait_for_all()
+            if self.group is not None:
+                self.group.stop()
+            code = self.engine.stop()
+        finally:
+            self.engine.end()
+            self.follower.stop()
+        return self._judged(whole, code, time.monotonic() - began)
+
+    def _wait_until_whole(self) -> Optional[float]:
+        assert self._healed is not None
+        while not self._owed <= self.follower.seen:
+            if time.monotonic() > self._healed + WHOLE_SECONDS:
+                return None
+            time.sleep(0.1)
+        return time.monotonic() - self._healed
+
+    def _wait_for_all(self) -> None:
+        owed, deadline = self.owed(), time.monotonic() + WHOLE_SECONDS
+        while not owed <= self.follower.seen and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def owed(self) -> AbstractSet[Id]:
+        """What is acknowledged by now and must be on the target in the end."""
+        acked = frozenset(self.load.acked)
+        if self.wanted is None and not self.cleaned:
+            return acked
+        wanted = self.wanted
+        return acked & {
+            each
+            for log in read_topic(self.source, self.load.topic, "read_committed").values()
+            for offset, record in log.items()
+            if (each := id_of(record)) is not None and (wanted is None or wanted(each, offset))
+        }
+
+    def _judged(self, whole: Optional[float], code: Optional[int], seconds: float) -> Outcome:
+        source = read_topic(self.source, self.load.topic, "read_committed")
+        gone = self.load.acked - ids_on(source)
+        assert self.cleaned or not gone, f"the source lost {len(gone)} records that it had acknowledged"
+        found: Dict[str, Verdict] = {}
+        for isolation in ("read_committed", "read_uncommitted"):
+            remote = read_topic(self.target, self.engine.remote_topic, isolation)
+            found[isolation] = judge(source, remote, self.partitions_kept, self.wanted, gone)
+        samples = self.group.samples if self.group is not None else []
+        return Outcome(
+            case=self.case,
+            engine=self.engine.name,
+            seed=self.seed,
+            strikes=self.strikes,
+            happened={
+                what: count - self._before.get(what, 0)
+                for what, count in self._happened().items()
+                if count > self._before.get(what, 0)
+            },
+            committed=found["read_committed"],
+            uncommitted=found["read_uncommitted"],
+            whole_seconds=None if whole is None else round(whole, 1),
+            passed_unread=None if self.group is None else passed_unread(source, remote, samples),
+            group_samples=len(samples),
+            written=len(self.load.acked),
+            starts=self.engine.starts,
+            exit_code=code,
+            seconds=round(seconds, 1),
+        )
+
+    def _happened(self) -> Dict[str, int]:
+        here, there = self.source.happened(), self.target.happened()
+        return {
+            **{f"source: {what}": count for what, count in here.items()},
+            **{f"target: {what}": count for what, count in there.items()},
+        }

@@ -1,0 +1,71 @@
+"""`make soak`: one replicator for HOURS, random faults in turn under load, then the verdict over all that was copied.
+
+HOURS=1, SEED=7. Each fault is a case of `tests/faults/cases.py` that needs nothing set up for it; the seed decides
+which, in which order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import List
+
+from tests.faults.cases import CASES, Case, seed_of
+from tests.faults.cluster import three_brokers
+from tests.faults.conftest import keep, outcomes_file
+from tests.faults.engines import Mirror
+from tests.faults.load import Load
+from tests.faults.scene import PARTITIONS, Scene
+from tests.lab.checkout import CACHE
+
+# Over hours the judge holds every record in memory.
+PER_SECOND = 400
+REST_SECONDS = 5.0
+
+
+def plain_cases() -> List[Case]:
+    """Those that can follow one another on one topic."""
+    usual = Case("", "", lambda scene: None)
+    kinds = ("flow", "topic", "transactional", "group", "cleaned", "spark_options", "small_disk", "environment")
+    return [each for each in CASES.values() if all(getattr(each, kind) == getattr(usual, kind) for kind in kinds)]
+
+
+def soak(hours: float, seed: int) -> int:
+    """0 where every record is there once for both readers."""
+    cases, end = plain_cases(), time.monotonic() + hours * 3600
+    folder = Path(tempfile.mkdtemp(prefix="soak-", dir=CACHE))
+    print(f"{hours} hours, seed {seed}, {len(cases)} kinds of faults; what runs writes to {folder}", flush=True)
+
+    def act(scene: Scene) -> None:
+        while time.monotonic() < end:
+            case = scene.random.choice(cases)
+            print(
+                f"{time.strftime('%H:%M:%S')} {case.name} · {len(scene.load.acked)} written, "
+                f"{len(scene.follower.seen)} seen",
+                flush=True,
+            )
+            case.act(scene)
+            for cluster in (scene.source, scene.target):
+                cluster.heal()
+            if not scene.engine.running:
+                scene.engine.start()
+            time.sleep(REST_SECONDS)
+
+    with three_brokers(["source", "target"], folder / "brokers", seed) as (source, target):
+        topic = source.create_topic("soak", PARTITIONS, {})
+        replicator = Mirror(source, target, topic, folder)
+        load = Load(source, topic, PARTITIONS, PER_SECOND)
+        outcome = Scene("soak", source, target, replicator, load, folder, seed).play(act)
+    keep(outcomes_file(), outcome.document())
+    print(outcome)
+    if outcome.exact:
+        shutil.rmtree(folder)
+    return 0 if outcome.exact else 1
+
+
+if __name__ == "__main__":
+    sys.exit(soak(float(os.environ.get("HOURS") or 1), seed_of(os.environ.get("SEED"))))

@@ -1,0 +1,114 @@
+"""`make faults`: every case of `tests/faults/cases.py`, and what stands on the target afterwards.
+
+CASES="zombie lines-cut", ENGINES="mirror mm2 mm2-exactly-once", SEED=7. What this mirror leaves must be exact for every
+reader. What MirrorMaker 2 leaves is only noted, but its case must have met its faults too.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+import pytest
+
+from tests.faults.cases import CASES, Case, chosen
+from tests.faults.checker import Id
+from tests.faults.cluster import Cluster
+from tests.faults.conftest import SEED, keep, outcomes_file
+from tests.faults.engines import ENGINES, Engine, Mirror
+from tests.faults.load import Group, Load
+from tests.faults.scene import PARTITIONS, Outcome, Scene
+from tests.lab.shards import shard_of
+from tests.lab.small_disk import SmallDisk
+
+FLOWS: Dict[str, Dict[str, Any]] = {
+    "": {},
+    "where": {"where": "partition % 2 = 0 or offset % 3 <> 0"},
+    "keyed": {"partitioner": 4},
+}
+WANTED: Dict[str, Callable[[Id, int], bool]] = {"where": lambda each, offset: each[0] % 2 == 0 or offset % 3 != 0}
+GROUPS = {
+    "sync.group.offsets.enabled": "true",
+    "sync.group.offsets.interval.seconds": 1,
+    "emit.checkpoints.interval.seconds": 1,
+    "refresh.groups.interval.seconds": 2,
+}
+
+
+def parameters() -> List[Any]:
+    """Each case with each engine that was asked for and can meet it."""
+    engines = (os.environ.get("ENGINES") or Mirror.name).split()
+    number, count = shard_of(os.environ.get("SHARD") or "1/1")
+    found = [
+        pytest.param(engine, each, id=f"{name}-{engine}", marks=() if each.quick else pytest.mark.faults)
+        for name, each in chosen((os.environ.get("CASES") or "").split()).items()
+        for engine in engines
+        if each.mm2 or engine == Mirror.name
+    ]
+    return found[number - 1 :: count]
+
+
+@pytest.mark.parametrize(("engine", "case"), parameters())
+def test_copy_after_faults(
+    both: List[Cluster],
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    engine: str,
+    case: Case,
+) -> None:
+    outcome = played(both, topic_name(case.name), tmp_path, engine, case)
+    keep(outcomes_file(), outcome.document())
+    print(f"\n{outcome}")
+    assert outcome.strikes and all(each.copied for each in outcome.strikes), "a fault fell before the first record"
+    if engine == Mirror.name:
+        assert outcome.exact, f"SEED={SEED} CASES={case.name} make faults: {outcome}"
+        assert outcome.whole_seconds is not None
+
+
+def played(both: List[Cluster], topic: str, folder: Path, engine: str, case: Case) -> Outcome:
+    source, target = both
+    source.create_topic(topic, PARTITIONS, case.topic)
+    disk = SmallDisk(folder / "disk", 96) if case.small_disk else None
+    replicator = engine_of(engine, source, target, topic, folder, case, disk)
+    load = Load(source, topic, PARTITIONS, transactional=case.transactional)
+    group = Group(source, target, topic, replicator.remote_topic, f"group of {topic}") if case.group else None
+    scene = Scene(
+        case.name,
+        source,
+        target,
+        replicator,
+        load,
+        folder,
+        SEED,
+        group,
+        partitions_kept=case.flow != "keyed",
+        wanted=WANTED.get(case.flow),
+        cleaned=case.cleaned,
+    )
+    try:
+        return scene.play(case.act)
+    finally:
+        if disk is not None:
+            disk.close()
+
+
+def engine_of(
+    name: str, source: Cluster, target: Cluster, topic: str, folder: Path, case: Case, disk: Optional[SmallDisk]
+) -> Engine:
+    """The replicator that the case asks for."""
+    groups = {**GROUPS, "groups": f"group of {topic}"} if case.group else {}
+    if name == Mirror.name:
+        settings = {**FLOWS[case.flow], **groups}
+        return Mirror(
+            *(source, target, topic, folder, settings),
+            spark_options=case.spark_options,
+            disk=disk,
+            more_environment=case.environment,
+        )
+    theirs = {f"source->target.{key}": str(each) for key, each in groups.items()}
+    return ENGINES[name](source, target, topic, folder, theirs)
+
+
+def test_every_case_has_a_title_of_its_own() -> None:
+    assert len({each.title for each in CASES.values()}) == len(CASES)

@@ -1,0 +1,96 @@
+"""The judge of `make faults`: each kind of damage is planted and must be found, under its own name."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Sequence
+
+import pytest
+
+from tests.faults.checker import Id, Sample, Verdict, judge, passed_unread
+from tests.lab.readers import Log, LogRecord
+
+
+def record(partition: int, number: int, value: str = "x", headers: Sequence[str] = ()) -> LogRecord:
+    return LogRecord(b"k", f"{partition}:{number}:{value}".encode(), tuple((each, b"h") for each in headers), 1000)
+
+
+def logs(*partitions: Sequence[Optional[LogRecord]]) -> Dict[int, Log]:
+    """Records at their places; `None` for an offset that has none."""
+    return {
+        at: {offset: each for offset, each in enumerate(log) if each is not None} for at, log in enumerate(partitions)
+    }
+
+
+SOURCE = logs([record(0, n) for n in range(4)], [record(1, n) for n in range(4)])
+WHOLE = [record(1, n) for n in range(4)]
+
+
+def verdict(**found: int) -> Verdict:
+    none = {"lost": 0, "unseen": 0, "doubled": 0, "reordered": 0, "foreign": 0, "changed": 0}
+    return Verdict(**{"records": 8, **none, **found})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        ([0, 1, 2, 3], {}),
+        ([0, 1, 3], {"records": 7, "lost": 1}),
+        ([0, 1], {"records": 6, "unseen": 2}),
+        ([0, 3], {"records": 6, "lost": 2}),
+        ([0, 1, 1, 2, 3], {"records": 9, "doubled": 1}),
+        ([0, 1, 0, 1, 2, 3], {"records": 10, "doubled": 2}),
+        ([0, 2, 1, 3], {"reordered": 1}),
+        ([0, 1, 2, 3, 4], {"records": 9, "foreign": 1}),
+        ([], {"records": 4, "unseen": 4}),
+    ],
+)
+def test_what_is_wrong_is_counted(numbers: List[int], found: Dict[str, int]) -> None:
+    assert judge(SOURCE, logs([record(0, n) for n in numbers], WHOLE)) == verdict(**found)
+
+
+def test_a_changed_record_is_neither_lost_nor_foreign() -> None:
+    for changed in (record(0, 2, "y"), record(0, 2, headers=["more"]), record(0, 2)._replace(timestamp=1001)):
+        remote = [record(0, 0), record(0, 1), changed, record(0, 3)]
+        assert judge(SOURCE, logs(remote, WHOLE)) == verdict(changed=1)
+
+
+def test_the_header_of_origins_is_no_change() -> None:
+    told = [record(0, n)._replace(headers=(("mirror.origin", b"anything"),)) for n in range(4)]
+    assert judge(SOURCE, logs(told, WHOLE)).exact
+
+
+def test_a_record_in_another_partition_is_foreign_unless_the_flow_places_records() -> None:
+    swapped = logs(WHOLE, [record(0, n) for n in range(4)])
+    assert judge(SOURCE, swapped).foreign == 8
+    assert judge(SOURCE, swapped, partitions_kept=False).exact
+
+
+def test_a_flow_that_leaves_records_out_owes_the_others_alone() -> None:
+    def even(_: Id, offset: int) -> bool:
+        return offset % 2 == 0
+
+    kept = logs([record(0, 0), None, record(0, 2)], [record(1, 0), None, record(1, 2)])
+    assert judge(SOURCE, kept, wanted=even).exact
+    first = logs([record(0, n) for n in range(3)], [])
+    assert judge(SOURCE, first, wanted=even) == verdict(records=3, foreign=1, unseen=2)
+
+
+def test_what_the_source_deleted_since_may_be_there_and_need_not() -> None:
+    left = logs([None, None, record(0, 2), record(0, 3)], WHOLE)
+    gone = {(0, 0), (0, 1)}
+    assert judge(left, SOURCE, gone=gone).exact
+    assert judge(left, left, gone=gone).exact
+    assert judge(left, SOURCE).foreign == 2
+
+
+@pytest.mark.parametrize(
+    ("remote_offset", "read", "missed"),
+    [(4, 4, 0), (3, 4, 0), (4, 3, 1), (4, 0, 4), (0, 0, 0)],
+)
+def test_a_group_that_is_led_too_far_misses_what_lies_between(remote_offset: int, read: int, missed: int) -> None:
+    assert passed_unread(SOURCE, SOURCE, [Sample(0, remote_offset, read)]) == missed
+
+
+def test_a_group_is_judged_at_its_worst_moment() -> None:
+    samples = [Sample(0, 1, 1), Sample(0, 4, 2), Sample(0, 4, 4)]
+    assert passed_unread(SOURCE, SOURCE, samples) == 2

@@ -96,7 +96,8 @@ class StorageTrust:
 @dataclass(frozen=True)
 class FlowOutcome:
     """How a flow ended. `error` is None where everything that was to be copied is copied, or its window closed first
-    (`outside_window`). `note` says of names and patterns, where nothing was copied, that they match no topic."""
+    (`outside_window`). `note` says of names and patterns, where nothing was copied, that they match no topic.
+    `recovered`: records that an interrupted run had copied and this one found."""
 
     flow: str
     records: int
@@ -105,6 +106,7 @@ class FlowOutcome:
     error: Optional[MirrorError]
     outside_window: bool = False
     note: str = ""
+    recovered: int = 0
 
 
 class FlowRun(FlowLife):
@@ -154,7 +156,7 @@ class FlowRun(FlowLife):
     def _over(self, error: Optional[MirrorError]) -> None:
         totals, ended = self._totals, self._ends_when_caught_up() and self._hours.over()
         copied = (totals.records, totals.bytes, totals.topics())
-        self.outcome = FlowOutcome(self._flow.name, *copied, error, ended, self._note)
+        self.outcome = FlowOutcome(self._flow.name, *copied, error, ended, self._note, totals.recovered)
 
     def _ends_when_caught_up(self) -> bool:
         return self._config.trigger == AVAILABLE_NOW and self._until is None
@@ -212,7 +214,8 @@ class FlowRun(FlowLife):
             if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
                 drop_folder(self._spark, self._folder(checkpoint))
         journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
-        if error is None and not (self._totals.records or self._stop.is_set()):
+        totals = self._totals
+        if error is None and not (totals.records or totals.recovered or self._stop.is_set()):
             self._note = _note(flow, source)
         return error
 

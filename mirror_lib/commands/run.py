@@ -16,7 +16,7 @@ from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice, until
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ConfigError, MirrorError
 from mirror_lib.metrics import FlowMetrics, is_news, metrics_json, status_line
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
-from mirror_lib.text import duration
+from mirror_lib.text import counted, duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         unlike = refuse_changes(spark, copied)
         refused = check_executors(spark, copied, config.state, print_progress) if copied else ()
         if refused:
-            _show((), refused, arguments.json)
+            _show((), refused, arguments.json, False)
             return EXIT_REFUSED
         for flow in flows:
             chosen = terms(flow, task_slots(spark), flow.name not in unlike) if flow.copied else COPIES_NOTHING
@@ -93,7 +93,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         with ControlBeside(config, flows, *tables, watch, stop), translation:
             outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
-    _show(outcomes, errors, arguments.json)
+    _show(outcomes, errors, arguments.json, stop.is_set())
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK
@@ -150,7 +150,9 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
-def _show(outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_json: bool) -> None:
+def _show(
+    outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_json: bool, stopped: bool
+) -> None:
     from mirror_lib.replication.totals import total_json, total_lines
 
     for error in errors:
@@ -163,5 +165,14 @@ def _show(outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_jso
         elif outcome.topics:
             print_lines(total_lines(outcome.flow, outcome.topics))
         elif outcome.error is None:
-            note = f"{outcome.note}; " if outcome.note else ""
-            print_progress(f"{outcome.flow}: nothing was copied; {note}mirror plan shows which topics it copies")
+            print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped)}")
+
+
+def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:
+    """Why a run without an error copied nothing."""
+    if outcome.recovered:
+        return f"nothing was left to copy; {counted(outcome.recovered, 'record')} found from an interrupted attempt"
+    if stopped:
+        return "stopped before it had copied anything"
+    note = f"{outcome.note}; " if outcome.note else ""
+    return f"nothing was copied; {note}mirror plan shows which topics it copies"

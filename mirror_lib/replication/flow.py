@@ -356,7 +356,8 @@ class FlowMirror:
         self._journal.append(commit.rows, batch, commit.runs, beside=beside)
         self._state.take(commit)
         self._progress.moved(partitions, commit.moves)
-        self._totals.add(part for report in commit.reports for part in report.partitions)
+        parts = (part for report in commit.reports for part in report.partitions)
+        self._totals.add(parts, sum(report.recovered for report in commit.reports))
 
     def _watch(
         self, reports: Sequence[TaskReport], left: Mapping[TopicPartition, int], batch: BatchRef, seconds: float

@@ -11,7 +11,7 @@ from typing import Callable, FrozenSet, Iterator, Mapping, Optional, Sequence, T
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.errors import MirrorError
+from mirror_lib.errors import MirrorError, SparkEndedError
 from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
 from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.lane_producers import LaneProducerTable
@@ -232,6 +232,8 @@ class Journal:
         """The same for who has an error of its own to tell: this one is logged."""
         try:
             self.written()
+        except SparkEndedError:
+            log.warning("%s: Spark ended first; the next run finds on the target what was copied last", self._flow)
         except MirrorError as error:
             log.error("%s: what was copied last is not in the ledger: %s", self._flow, error)
 

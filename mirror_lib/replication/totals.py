@@ -23,15 +23,17 @@ class TopicTotal:
 
 
 class Totals:
-    """Adds up passes. `records` and `bytes` are those of the whole run."""
+    """Adds up passes. `records` and `bytes` are those of the whole run; `recovered` records were found on the target."""
 
     def __init__(self) -> None:
         self._parts: Dict[Tuple[str, str, int], List[float]] = defaultdict(lambda: [0, 0, 0.0])
         self.records = 0
         self.bytes = 0
+        self.recovered = 0
 
-    def add(self, parts: Iterable[PartitionReport]) -> None:
+    def add(self, parts: Iterable[PartitionReport], recovered: int) -> None:
         """Count one pass."""
+        self.recovered += recovered
         for part in parts:
             self.records += part.records
             self.bytes += part.bytes

@@ -153,7 +153,8 @@ class KeptMirror(RowMirror):
             if lane.source is not None:
                 place = _letter_place(self._going[lane.source].key, lane.remote[1])
                 self._letters_at[place] = lane.part.downstream_offset
-        self._totals.add(part for report in reports for part in report.partitions)
+        parts = (part for report in reports for part in report.partitions)
+        self._totals.add(parts, sum(report.recovered for report in reports))
         self._watch(reports, batch, seconds)
         end_if_lost(self.flow.name, commit)
 

@@ -269,7 +269,7 @@ class PlacedMirror(RowMirror):
         for topic, partition, at in (each for lane in lanes for each in lane.newest):
             newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
         parts = [self._part(lane.remote, lane.part.records, lane.part.bytes, seconds) for lane in lanes]
-        self._totals.add(parts)
+        self._totals.add(parts, sum(lane.recovered for lane in lanes))
         self._show(found, newest, batch, seconds)
 
     def _range_rows(

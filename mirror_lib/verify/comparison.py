@@ -43,7 +43,11 @@ def kinds(
     digests = {record.digest for records in (upstream, downstream) for record in records.values()}
     places = _places(source, remote, [r for r in ranges if r.topic in topics], digests)
     return {
-        n: classify(ranges[n].partition, upstream.get(n), downstream.get(n), places[ranges[n].topic]) for n in firsts
+        n: classify(
+            *(ranges[n].partition, upstream.get(n), downstream.get(n), places[ranges[n].topic]),
+            after_the_copy=(first.downstream or 0) >= ranges[n].remote.end > 0,
+        )
+        for n, first in firsts.items()
     }
 
 

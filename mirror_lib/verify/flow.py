@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
-from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.facts import Cluster, TopicDescription, TopicPartition
 from mirror_lib.ledger.intervals import BEFORE, INSIDE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LeftOut, PartitionKey, RangePositions, Stand
@@ -53,6 +53,7 @@ from mirror_lib.verify.verdicts import (
     VerifyReport,
     lost_at_the_head,
     partition_verdict,
+    with_none_compared,
 )
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ def topic_verdicts(
         # Once one of its partitions is copied anew, the others have had no records since.
         begun = any(syncs.get(key_of(topic, number)) for number in numbers)
         further = (PartitionVerdict(n, 0, 0, NOT_COMPARED, None, (EXTRA,)) for n in extra.get(topic.remote_topic, ()))
-        own = (of(topic, n, begun) for n in numbers)
+        own = with_none_compared([of(topic, n, begun) for n in numbers])
         return TopicVerdict(topic.source.name, topic.remote_topic, (*own, *further))
 
     return tuple(whole(topic) for topic in topics)
@@ -133,7 +134,7 @@ def what_was_placed(
     begun = found.counts()
     return replace(
         found,
-        unknown=_unknown(flow, [each for each in copied if each.remote_topic not in begun], source, target),
+        unknown=_fed(flow, [each for each in copied if each.remote_topic not in begun], source),
         compacted=compacted(target, [each.remote_topic for each in copied]),
         thinned={each.remote_topic for each in copied if each.source.name in cleaned},
     )
@@ -143,19 +144,12 @@ def _present(stands: Mapping[TopicPartition, Stand], topics: Collection[Tuple[st
     return sorted(place for place, stand in stands.items() if (place[0], stand.topic_id) in topics)
 
 
-def _unknown(
-    flow: ReplicationFlow, waiting: Sequence[CopiedTopic], source: Cluster, target: Cluster
-) -> FrozenSet[str]:
-    """Remote topics that hold records, as does a source of theirs."""
-    there = {(each.remote_topic, number) for each in waiting for number in range(each.remote_partitions)}
-    here = {(each.source.name, number) for each in waiting for number in range(each.partitions)}
-    filled = _filled(target.offsets(sorted(there), "read_uncommitted")) if there else ()
-    fed = _filled(source.offsets(sorted(here), flow.isolation_level)) if here else ()
-    return frozenset(each.remote_topic for each in waiting if each.remote_topic in filled and each.source.name in fed)
-
-
-def _filled(logs: Mapping[TopicPartition, OffsetRange]) -> FrozenSet[str]:
-    return frozenset(topic for (topic, _), log in logs.items() if log.end > log.log_start)
+def _fed(flow: ReplicationFlow, waiting: Sequence[CopiedTopic], source: Cluster) -> FrozenSet[str]:
+    """The remote topics a source of which holds records."""
+    theirs = [(each.source.name, number) for each in waiting for number in range(each.partitions)]
+    here = source.offsets(theirs, flow.isolation_level) if theirs else {}
+    filled = {topic for (topic, _), log in here.items() if log.end > log.log_start}
+    return frozenset(each.remote_topic for each in waiting if each.source.name in filled)
 
 
 def extra_partitions(

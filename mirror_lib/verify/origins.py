@@ -211,9 +211,8 @@ def _counts(row: Row) -> OriginCounts:
     return OriginCounts(**values, **firsts)
 
 
-NOT_BEGUN = "nothing of it was copied yet: not compared"
+NOT_BEGUN = "the ledger knows of no record in it: not compared"
 ANOTHER_TOPIC = "what was copied went to another topic that had this name: not compared"
-UNKNOWN = "the ledger knows of no record in it, and it holds some: not compared"
 NO_ORIGINS = "provenance is off, so nothing says which record of the source a copy is of: not compared"
 
 
@@ -245,8 +244,8 @@ class Source:
 class OriginCopy:
     """Remote partitions by slot and source partitions by number. `grown`: remote topics whose keys have moved.
     `compacted`: remote topics that are; `thinned`: those that have a source that is. `others`: remote topics by whose
-    name the ledger knows another topic. `unknown`: those of which it knows nothing, while they and a source of theirs
-    hold records."""
+    name the ledger knows another topic. `unknown`: those of which it knows nothing, while a source of theirs holds
+    records."""
 
     remotes: Tuple[Remote, ...] = ()
     sources: Tuple[Source, ...] = ()
@@ -406,8 +405,7 @@ class _Judge:
     def _of_none(self, name: str) -> Tuple[str, str]:
         if name in self._copy.others:
             return NOT_COMPARED, ANOTHER_TOPIC
-        # In a shared topic they may be another writer's.
-        return (NOT_COMPARED, UNKNOWN) if name in self._copy.unknown and not self._by.shared else (EQUAL, NOT_BEGUN)
+        return NOT_COMPARED if name in self._copy.unknown else EQUAL, NOT_BEGUN
 
     def _verdict(self, remote: Remote, found: OriginCounts, gone: int) -> PartitionVerdict:
         difference = self._difference(remote, self._judged(remote, found))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.ledger.records import LeftOut
 from mirror_lib.text import aligned, grouped, size
@@ -43,7 +43,7 @@ class Difference:
 @dataclass(frozen=True)
 class PartitionVerdict:
     """One partition: `records` pairs compared, `bytes` of keys, values and headers in them. `unknown` in sentences;
-    `left_out` is what the flow says it skipped."""
+    `left_out` is what the flow says it skipped. `waiting`: the source holds records that the ledger has not reached."""
 
     partition: int
     records: int
@@ -52,6 +52,7 @@ class PartitionVerdict:
     difference: Optional[Difference] = None
     unknown: Tuple[str, ...] = ()
     left_out: Optional[LeftOut] = None
+    waiting: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,11 +137,13 @@ def classify(
     upstream: Optional[SeenRecord],
     downstream: Optional[SeenRecord],
     places: Mapping[bytes, Places],
+    after_the_copy: bool = False,
 ) -> Tuple[str, str]:
     """Name the difference between the records that face each other, as (kind, one sentence).
 
     It is told by counting: whether the source's record is missing in the remote partition, and whether the remote
-    record is there once too often. If neither, both records are there and only their order is wrong.
+    record is there once too often. If neither, both records are there and only their order is wrong. `after_the_copy`:
+    the ledger does not reach so far, so the source's record is only the next to be copied.
     """
     there = places.get(upstream.digest, NOWHERE) if upstream else NOWHERE
     here = places.get(downstream.digest, NOWHERE) if downstream else NOWHERE
@@ -152,7 +155,7 @@ def classify(
         return DOUBLED, "the remote log holds the record more often than the source"
     if extra and here.upstream:
         return WRONG_PARTITION, f"the record belongs to partition {min(here.upstream)}"
-    if missing and extra and upstream and downstream:
+    if missing and extra and upstream and downstream and not after_the_copy:
         return _changed(upstream, downstream)
     if extra:
         return FOREIGN, "the source holds no such record"
@@ -309,7 +312,26 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
-    return PartitionVerdict(copied.partition, records, size, verdict, difference, left)
+    waiting = copied.source.log_end > copied.source.end
+    return PartitionVerdict(copied.partition, records, size, verdict, difference, left, waiting=waiting)
+
+
+NONE_COMPARED = "the ledger knows of no record of the topic, and the source holds some: not compared"
+
+
+def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[PartitionVerdict, ...]:
+    """The partitions of a topic; where no record of all of them was compared, though the source holds some, none of
+    those is called equal."""
+    waiting = [each.partition for each in partitions if each.waiting and each.verdict == EQUAL]
+    if not waiting or any(each.records for each in partitions):
+        return tuple(partitions)
+    told = {waiting[0]: (NONE_COMPARED,)}
+    return tuple(
+        replace(each, verdict=NOT_COMPARED, unknown=(*each.unknown, *told.get(each.partition, ())))
+        if each.partition in waiting
+        else each
+        for each in partitions
+    )
 
 
 def _surplus(copied: CopiedRange, finding: Finding) -> bool:

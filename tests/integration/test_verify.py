@@ -89,7 +89,7 @@ CASES: Mapping[str, Case] = {
     "equal-in-runs": Case(TEN, TEN, [(4, 4, 6), (0, 0, 4)]),
     "equal-partitions": Case(TEN, TEN, other_source=LONG, other_remote=LONG),
     "equal-empty": Case([], [], []),
-    "behind": Case(TEN, TEN[:6], [(0, 0, 6)]),
+    "partly-copied": Case(TEN, TEN[:6], [(0, 0, 6)]),
     "ahead-of-ledger": Case(TEN, TEN[:8], [(0, 0, 6)]),
     "never-in-ledger": Case(TEN, TEN[:3], []),
     "lost": Case(TEN, [*TEN[:4], *TEN[5:]], expected=("lost", 4, 4)),
@@ -134,6 +134,7 @@ CASES: Mapping[str, Case] = {
         TEN, [*TEN[:5], Rec(b"stranger"), *TEN[5:]], [(0, 0, 5), (5, 6, 5)], ("not on the source", None, 5)
     ),
     "foreign-behind": Case(TEN, [*TEN, Rec(b"stranger")], expected=("not on the source", None, 10)),
+    "foreign-before-more": Case(TEN, [*TEN[:6], Rec(b"stranger")], [(0, 0, 6)], ("not on the source", 6, 6)),
     "not-in-ledger": Case(TEN, TEN, [(0, 0, 4), (6, 6, 4)], ("ledger is wrong", 4, 4)),
     "contradiction": Case(TEN, TEN, [(0, 0, 10), (3, 7, 1)], ("ledger is wrong", None, None)),
 }
@@ -279,7 +280,7 @@ def test_records_and_bytes_are_counted_once(planted: VerifyReport) -> None:
     # Each record: key k0, value v0, header h=1.
     assert (equal.records, equal.bytes) == (10, 10 * 6)
     assert both.records == 22
-    assert verdict_of(planted, "behind").records == 6
+    assert verdict_of(planted, "partly-copied").records == 6
     assert verdict_of(planted, "equal-empty").records == 0
 
 
@@ -409,7 +410,8 @@ def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> 
     without_ledger = lab.verify([name])
     lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 10)]})
 
-    assert before.equal and not without_ledger.equal
+    assert [topic.verdict for topic in before.topics] == ["not compared"]  # nothing is copied yet
+    assert not without_ledger.equal
     assert without_ledger.topics[0].verdict == "not compared"
     assert unknown(without_ledger.topics[0]) == [
         "10 records lie in the remote log behind the ledger's last row: not compared"
@@ -867,9 +869,8 @@ def test_placed_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: L
     enter_ranges(lab, names[1:], {(names[1], n): 0 for n in (0, 1)})
     lacking = verify(lab.spark, flow, lab.ledger, copied, lab.source, lab.target)
 
-    # Of a remote log that is empty yet, and of one that others write, nothing is known either way.
-    assert [topic.verdict for topic in alone.topics] == ["not compared", "equal"]
-    assert [topic.verdict for topic in shared.topics] == ["equal", "equal"]
+    assert [topic.verdict for topic in alone.topics] == ["not compared", "not compared"]
+    assert [topic.verdict for topic in shared.topics] == ["not compared", "not compared"]
     assert [topic.verdict for topic in lacking.topics] == ["not compared", "not compared"]
 
 

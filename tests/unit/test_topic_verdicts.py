@@ -15,6 +15,7 @@ from mirror_lib.verify.ranges import Bounds, CopiedRange
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
+    NONE_COMPARED,
     NOT_COMPARED,
     Difference,
     PartitionVerdict,
@@ -103,3 +104,22 @@ def test_remote_partition_beyond_those_of_the_source_is_not_passed_over() -> Non
     (topic,) = topic_verdicts([ORDERS], ranges, verdicts, ledger(0, 1), {"there": [3]})
     assert [(each.partition, each.unknown) for each in topic.partitions] == [(0, ()), (1, ()), (3, (EXTRA,))]
     assert topic.verdict == NOT_COMPARED
+
+
+def of_nothing(*waiting: bool, records: int = 0) -> TopicVerdict:
+    partitions = [PartitionVerdict(n, records, 0, EQUAL, waiting=each) for n, each in enumerate(waiting)]
+    whole = Bounds(0, 0, 0, 0, 5)
+    ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in range(len(waiting))]
+    (topic,) = topic_verdicts([ORDERS], ranges, partitions, {})
+    return topic
+
+
+def test_topic_of_which_nothing_was_compared_is_not_equal_where_the_source_holds_records() -> None:
+    topic = of_nothing(False, True)
+    assert topic.verdict == NOT_COMPARED
+    assert [each.unknown for each in topic.partitions] == [(), (NONE_COMPARED,)]
+
+
+def test_topic_without_records_is_equal_and_so_is_one_that_the_flow_has_not_copied_to_the_end() -> None:
+    assert of_nothing(False, False).verdict == EQUAL
+    assert of_nothing(False, True, records=3).verdict == EQUAL

@@ -23,7 +23,7 @@ class TopicTotal:
 
 
 class Totals:
-    """Adds up passes. `records` and `bytes` are those of the whole run; `recovered` records were found on the target."""
+    """Adds up passes. `records` and `bytes` are those of the whole run, `recovered` records it found on the target."""
 
     def __init__(self) -> None:
         self._parts: Dict[Tuple[str, str, int], List[float]] = defaultdict(lambda: [0, 0, 0.0])

@@ -15,10 +15,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
+from mirror_lib.errors import EXIT_REFUSED
 from tests.faults.cluster import Cluster, wait_for
 from tests.faults.engines import Mirror
 from tests.faults.proxy import HEALTHY, Trouble
-from tests.faults.scene import Scene
+from tests.faults.scene import Scene, Strike
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.standalone import SMALL
@@ -32,8 +33,7 @@ class Case:
     """A fault by name.
 
     `title` is its row in the table. `mm2`: MirrorMaker 2 can meet it too. `quick`: `make test` runs it.
-    `transactional`, `group` and `cleaned` say what else goes on; `flow`, `topic`, `spark_options`, `small_disk` and
-    `environment` how it is set up.
+    `transactional`, `group` and `cleaned` say what else goes on, the others how it is set up.
     """
 
     name: str
@@ -49,6 +49,9 @@ class Case:
     spark_options: Sequence[str] = ()
     small_disk: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    # The nodes that the source topic lies on: by default all three.
+    replicas: Sequence[int] = ()
+    acks: str = "all"
 
 
 CASES: Dict[str, Case] = {}
@@ -397,6 +400,36 @@ def partitions_added(scene: Scene) -> None:
     scene.engine.kill()
     scene.engine.start()
     scene.flowing()
+    scene.healed()
+
+
+@case(
+    "the source loses acknowledged records that were copied (unclean election), and writes others in their places",
+    topic={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
+    replicas=(1, 2),
+    acks="1",
+)
+def source_truncated(scene: Scene) -> None:
+    first, second = scene.source.brokers[:2]
+    scene.strike(f"kill -9 of {second.name}, a follower")
+    second.kill()
+    wait_for(lambda: set(scene.source.leaders(scene.load.topic).values()) == {1}, "one leader", 90)
+    scene.flowing()
+    scene.load.stop()
+    wait_for(lambda: scene.load.acked <= scene.follower.seen, "all of it on the target", 90)
+    scene.strikes.append(Strike(f"kill -9 of {first.name}", len(scene.load.acked), len(scene.follower.seen)))
+    first.kill()
+    second.start(wait=False)
+    wait_for(lambda: set(scene.source.leaders(scene.load.topic).values()) == {2}, "the follower as leader", 90)
+    first.restart()
+    scene.load = scene.load.more()
+    scene.load.start()
+    if isinstance(scene.engine, Mirror):
+        time.sleep(20)
+        code = scene.engine.stop()
+        assert code == EXIT_REFUSED, f"exit code {code}"
+        scene.told = f"stops, exit {code}, and names the partitions"
+    scene.cleaned = True
     scene.healed()
 
 

@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -67,10 +67,15 @@ class Cluster:
         """A client of the brokers themselves."""
         return AdminClient({"bootstrap.servers": self.near, "log_level": 0})
 
-    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> str:
-        """A topic of three replicas whose partitions all have leaders."""
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str], replicas: Sequence[int] = ()
+    ) -> str:
+        """A topic on all three, or on the nodes `replicas`, whose partitions all have leaders."""
+        where: Dict[str, Any] = {"replication_factor": NODES}
+        if replicas:
+            where = {"replica_assignment": [list(replicas)] * partitions}
         admin = self.admin()
-        admin.create_topics([NewTopic(name, partitions, NODES, config=dict(configs))])[name].result(30)
+        admin.create_topics([NewTopic(name, num_partitions=partitions, config=dict(configs), **where)])[name].result(30)
         wait_for(lambda: len([at for at in self.leaders(name).values() if at > 0]) == partitions, f"leaders of {name}")
         return name
 

@@ -27,8 +27,15 @@ class Load:
     """
 
     def __init__(
-        self, source: Cluster, topic: str, partitions: int, per_second: int = PER_SECOND, transactional: bool = False
+        self,
+        source: Cluster,
+        topic: str,
+        partitions: int,
+        per_second: int = PER_SECOND,
+        transactional: bool = False,
+        acks: str = "all",
     ) -> None:
+        self._acks = acks
         self.acked: Set[Id] = set()
         self.topic, self.partitions, self.per_second = topic, partitions, per_second
         self._transactional = transactional
@@ -42,6 +49,12 @@ class Load:
         self._thread.start()
         return self
 
+    def more(self) -> Load:
+        """Another one that goes on with the next numbers, not started yet. What this one wrote counts as its own."""
+        other = Load(self._source, self.topic, self.partitions, self.per_second, self._transactional, self._acks)
+        other._numbers, other.acked = self._numbers, self.acked
+        return other
+
     def stop(self) -> None:
         """Return when the source has answered for each record that was written."""
         self._stop.set()
@@ -51,7 +64,8 @@ class Load:
     def _run(self) -> None:
         settings: Dict[str, Any] = {
             "bootstrap.servers": self._source.near,
-            "enable.idempotence": True,
+            "acks": self._acks,
+            "enable.idempotence": self._acks == "all",
             "linger.ms": 10,
             "batch.num.messages": 200,
             "log_level": 0,

@@ -85,6 +85,8 @@ def cell(outcome: Any) -> str:
     """What one replicator did under one fault."""
     if outcome is None:
         return ""
+    if outcome["told"]:
+        return str(outcome["told"])
     committed, uncommitted = (wrong_of(outcome[each]) for each in ("committed", "uncommitted"))
     told = [committed] if committed == uncommitted else [f"{committed}; at `read_uncommitted` {uncommitted}"]
     if outcome["passed_unread"] is not None:

@@ -62,16 +62,16 @@ def test_copy_after_faults(
     print(f"\n{outcome}")
     assert outcome.strikes and all(each.copied for each in outcome.strikes), "a fault fell before the first record"
     if engine == Mirror.name:
-        assert outcome.exact, f"SEED={SEED} CASES={case.name} make faults: {outcome}"
-        assert outcome.whole_seconds is not None
+        assert outcome.exact or outcome.told, f"SEED={SEED} CASES={case.name} make faults: {outcome}"
+        assert outcome.whole_seconds is not None or outcome.told
 
 
 def played(both: List[Cluster], topic: str, folder: Path, engine: str, case: Case) -> Outcome:
     source, target = both
-    source.create_topic(topic, PARTITIONS, case.topic)
+    source.create_topic(topic, PARTITIONS, case.topic, case.replicas)
     disk = SmallDisk(folder / "disk", 96) if case.small_disk else None
     replicator = engine_of(engine, source, target, topic, folder, case, disk)
-    load = Load(source, topic, PARTITIONS, transactional=case.transactional)
+    load = Load(source, topic, PARTITIONS, transactional=case.transactional, acks=case.acks)
     group = Group(source, target, topic, replicator.remote_topic, f"group of {topic}") if case.group else None
     scene = Scene(
         case.name,

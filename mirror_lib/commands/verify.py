@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NamedTuple
+import random
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK
+from mirror_lib.config.values import moment, share
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,12 +20,31 @@ if TYPE_CHECKING:
     from mirror_lib.facts import Cluster
     from mirror_lib.topics.plan import TopicPlan
     from mirror_lib.verify.flow import Unlisted
+    from mirror_lib.verify.ranges import Scope
     from mirror_lib.verify.verdicts import VerifyReport
 
 
 def add(commands: Commands) -> None:
-    """`mirror verify`."""
-    add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
+    """`mirror verify` and its options."""
+    parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
+    parser.add_argument("--since", metavar="TIME", help="only records of that time or later (2026-01-01T00:00:00Z)")
+    parser.add_argument("--sample", metavar="SHARE", help="only a share of them, in stretches drawn at random (5%%)")
+    parser.add_argument("--seed", type=int, metavar="N", help="draw the sample that was drawn by this seed")
+
+
+def scope_of(arguments: argparse.Namespace) -> Scope:
+    """What is to be compared. Raises `ConfigError`."""
+    from mirror_lib.verify.ranges import Scope
+
+    found: Dict[str, Any] = {}
+    for option, name, read in (("since", "since", moment), ("sample", "share", share)):
+        given = getattr(arguments, option)
+        try:
+            found.update({name: read(given)} if given is not None else {})
+        except ValueError as error:
+            raise ConfigError(f"--{option} {error}") from None
+    seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
+    return Scope(seed=seed, **found)
 
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -29,12 +52,39 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     no flow has anything to compare."""
     from mirror_lib.spark.session import running_session
 
-    flows = chosen_flows(arguments, config)
-    with running_session("mirror verify") as spark:
-        done = [_verify(flow, config, spark, arguments.json) for flow in flows]
+    flows, scope = chosen_flows(arguments, config), scope_of(arguments)
+    if scope.share < 1:
+        print_progress(f"a sample of {scope.share:.4g} of the records; --seed {scope.seed} draws the same again")
+    with running_session("mirror verify") as spark, progress_shown(spark):
+        done = [_verify(flow, config, spark, arguments.json, scope) for flow in flows]
     # One of two directions may have nothing to copy yet. All of them is more likely a filter that names nothing.
     failed = any(each.failed for each in done) or not any(each.compared for each in done)
     return EXIT_FAILED if failed else EXIT_OK
+
+
+PROGRESS_SECONDS = 10.0
+
+
+@contextmanager
+def progress_shown(spark: SparkSession) -> Iterator[None]:
+    """While the block runs, a line each ten seconds on how much of Spark's present work is done."""
+    from mirror_lib.spark.jobs import work_done
+
+    over = threading.Event()
+
+    def show() -> None:
+        while not over.wait(PROGRESS_SECONDS):
+            done = work_done(spark)
+            if done is not None:
+                print_progress(f"comparing: {done.tasks_done / done.tasks:.0%} of {done.tasks} tasks")
+
+    thread = threading.Thread(target=show, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class _Done(NamedTuple):
@@ -44,7 +94,9 @@ class _Done(NamedTuple):
     failed: bool
 
 
-def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool) -> _Done:
+def _verify(
+    flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool, scope: Scope
+) -> _Done:
     from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.kafka.admin_client import some
     from mirror_lib.ledger.incidents import IncidentTable
@@ -52,7 +104,7 @@ def _verify(flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as
     from mirror_lib.verify.verdicts import report_json, report_lines
 
     with clusters_of(flow) as clusters:
-        plan, report, unlisted = _compared(flow, config, spark, *clusters)
+        plan, report, unlisted = _compared(flow, config, spark, *clusters, scope)
     if unlisted.filtered and report.topics:
         print_progress(f"{flow.name}: left out by the flow now, and not compared: {some(list(unlisted.filtered))}")
     if unlisted.deleted and report.topics:
@@ -83,7 +135,7 @@ class _Compared(NamedTuple):
 
 
 def _compared(
-    flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, source: Cluster, target: Cluster
+    flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, source: Cluster, target: Cluster, scope: Scope
 ) -> _Compared:
     """The flow's topics, and how the copies of those that were copied compare."""
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
@@ -98,5 +150,5 @@ def _compared(
     missed = unlisted(flow, plan, known, source.topics(), target.topics())
     copied = [topic for topic in plan.copied if topic.create is None]
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
-    report = verify(spark, flow, ledger, copied, source, target, incomplete, config.name)
+    report = verify(spark, flow, ledger, copied, source, target, incomplete, config.name, scope)
     return _Compared(plan, report, missed)

@@ -308,6 +308,23 @@ def until(text: str) -> OffsetChoice:
     return choice
 
 
+def moment(text: str) -> int:
+    """A time, in milliseconds since 1970. Raises `ValueError` with the end of a sentence."""
+    return _time_of(text.strip())
+
+
+def share(text: str) -> float:
+    """`5%` or `0.05`, more than nothing and at most all. Raises `ValueError` with the end of a sentence."""
+    percent = text.strip().endswith("%")
+    try:
+        found = float(text.strip().rstrip("%")) / (100 if percent else 1)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 1:
+        raise ValueError("must be a share of the records, such as 5%")
+    return found
+
+
 def _choice(value: Value, words: Tuple[str, ...]) -> Optional[OffsetChoice]:
     parts = items(value)
     # As it stands where it is a text: a group's name may have commas.

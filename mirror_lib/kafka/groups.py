@@ -123,7 +123,7 @@ def classic_group(group: Any) -> Optional[ConsumerGroup]:
             each.member_id,
             each.client_id,
             each.client_host,
-            _classic_assignment(each.member_assignment) if is_consumers else frozenset(),
+            classic_assignment(each.member_assignment) if is_consumers else frozenset(),
             b"" if is_consumers else bytes(each.member_assignment or b""),
         )
         for each in group.members
@@ -187,7 +187,7 @@ def _assigned(assignment: Any) -> FrozenSet[TopicPartition]:
     return frozenset((each.topic_name, number) for each in assignment.topic_partitions for number in each.partitions)
 
 
-def _classic_assignment(written: Optional[bytes]) -> FrozenSet[TopicPartition]:
+def classic_assignment(written: Optional[bytes]) -> FrozenSet[TopicPartition]:
     """The group's leader wrote it, so it can be anything. Empty outside the state Stable."""
     try:
         decoded = ConsumerProtocolAssignment.decode(written) if written else None

@@ -12,7 +12,7 @@ import json
 import logging
 import pickle
 from contextlib import contextmanager
-from typing import Any, Generic, Iterator, List, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Generic, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -44,6 +44,27 @@ def named(spark: SparkSession, name: str, *, again: bool = True) -> Iterator[Non
         if spark_ended(name, spark) is None:
             for each, value in before:
                 context.setLocalProperty(each, value)  # type: ignore[arg-type]  # null removes it
+
+
+class WorkDone(NamedTuple):
+    """Of the stages that run now."""
+
+    tasks_done: int
+    tasks: int
+
+
+def work_done(spark: SparkSession) -> Optional[WorkDone]:
+    """How far Spark is with what it does now; `None` where it does nothing, or has ended."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+    except Exception:
+        if spark_ended("progress", spark) is None:
+            raise
+        return None
+    known = [each for each in stages if each is not None and each.numTasks]
+    found = WorkDone(sum(each.numCompletedTasks for each in known), sum(each.numTasks for each in known))
+    return found if known else None
 
 
 # What is smaller travels with the function, which costs less than a broadcast.

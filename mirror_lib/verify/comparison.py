@@ -95,10 +95,10 @@ def _digest_counts(
     reader: DigestReader, slices: List[Slice], ranges: Sequence[CopiedRange], digests: set[bytes]
 ) -> Dict[Tuple[str, bytes], Dict[int, int]]:
     wanted = reader.digests(slices).where(F.col("digest").isin([F.lit(digest) for digest in sorted(digests)]))
-    counts: Dict[Tuple[str, bytes], Dict[int, int]] = defaultdict(dict)
+    counts: Dict[Tuple[str, bytes], Dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in wanted.groupBy("slot", "digest").count().collect():
         copied = ranges[row["slot"]]
-        counts[copied.topic, bytes(row["digest"])][copied.partition] = row["count"]
+        counts[copied.topic, bytes(row["digest"])][copied.partition] += row["count"]
     return counts
 
 

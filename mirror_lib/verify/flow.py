@@ -7,9 +7,11 @@ in the plan any more are listed.
 from __future__ import annotations
 
 import logging
+import random
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Sized, Tuple
 
 from pyspark.sql import SparkSession
@@ -38,7 +40,7 @@ from mirror_lib.verify.origins import (
     origin_copy,
     verdicts,
 )
-from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range
+from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, copied_range, sample
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -53,6 +55,7 @@ from mirror_lib.verify.verdicts import (
     VerifyReport,
     lost_at_the_head,
     partition_verdict,
+    sampled_verdict,
     with_none_compared,
 )
 
@@ -208,27 +211,38 @@ def verify(
     target: Cluster,
     incomplete: Collection[PartitionKey] = frozenset(),
     mirror: str = DEFAULT_NAME,
+    scope: Scope = EVERYTHING,
 ) -> VerifyReport:
     """Compare every copied topic record for record over what was copied (`verify.comparison` says why that proves).
 
     `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
-    `mirror` is the file's name for itself. May run beside the flow. StateError if the ledger, ClusterError if a cluster
-    cannot be read to the end, RefusedError where the flow would make other records the next time, and without origins.
+    `mirror` is the file's name for itself; what is out of `scope` is not read. May run beside the flow. StateError if
+    the ledger, ClusterError if a cluster cannot be read to the end, RefusedError where the flow would make other
+    records the next time, and without origins.
     """
     remote = DigestReader(spark, flow.target, "read_uncommitted")
     change = flow.change
     has_origins = change is not None and change.provenance
     if flow.places_anew or (has_origins and not check_change(spark, flow)[0]):
+        if scope != EVERYTHING:
+            why = "--since and --sample go by places in the remote log, which this flow's records have not got"
+            raise RefusedError(f"{flow.name}: {why}", "verify it without them")
         return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
     # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
     # what the remote logs hold below the ends of the sources.
     syncs = ledger.triples(flow.name)
-    ranges = _ranges(flow, syncs, copied, source, target, incomplete)
+    ranges = _ranges(flow, syncs, copied, source, target, incomplete, scope.since)
+    draw = random.Random(scope.seed)
+    parts = [sample(each, scope.share, draw) if scope.share < 1 else [each] for each in ranges]
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with read_to_the_end(flow.name, spark):
-        findings = _findings(spark, readers, ranges)
-    partitions = [partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
+        read = [each for one in parts for each in one]
+        judged = iter([partition_verdict(*each) for each in zip(read, _findings(spark, readers, read))])
+    partitions = [
+        next(judged) if of == [one] else sampled_verdict(one, list(islice(judged, len(of))))
+        for one, of in zip(ranges, parts)
+    ]
     extra = {} if flow.shared_remote_topics else extra_partitions(source, target, copied)
     return VerifyReport(flow.name, topic_verdicts(copied, ranges, partitions, syncs, extra))
 
@@ -304,12 +318,15 @@ def _ranges(
     source: Cluster,
     target: Cluster,
     incomplete: Collection[PartitionKey],
+    since: Optional[int],
 ) -> List[CopiedRange]:
     """One range for each partition that both clusters have."""
     at_target = [(topic.remote_topic, partition) for topic in copied for partition in range(topic.partitions)]
     remote_offsets = target.offsets(at_target, "read_uncommitted")
     at_source = [(topic.source.name, partition) for topic in copied for partition in range(topic.partitions)]
     source_offsets = source.offsets(at_source, flow.isolation_level)
+    later = {} if since is None else source.offsets_at(at_source, since, flow.isolation_level)
+    begin = {each: source_offsets[each].end if at < 0 else at for each, at in later.items() if each in source_offsets}
     source_compacted = compacted(source, [topic.source.name for topic in copied])
     remote_compacted = compacted(target, [topic.remote_topic for topic in copied])
     return [
@@ -327,6 +344,7 @@ def _ranges(
                 flow.shared_remote_topics,
                 _may_lose_sight(flow),
                 key_of(topic, partition) in incomplete,
+                begin.get((topic.source.name, partition), 0),
             )
         )
         for topic in copied

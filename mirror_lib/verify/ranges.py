@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Optional, Tuple
+import math
+import random
+from dataclasses import dataclass, replace
+from typing import List, Optional, Tuple
 
 from mirror_lib.errors import StateError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import NO_RUNS, Numbers, PartitionMap, Run
+
+# A sample is taken in stretches of so many records, since a log is read in order.
+STRETCH = 50_000
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much of a copy is compared: records from the first one of the time `since` on (ms since 1970), and of those a
+    `share`, drawn by `seed`."""
+
+    since: Optional[int] = None
+    share: float = 1.0
+    seed: int = 0
+
+
+EVERYTHING = Scope()
 
 
 @dataclass(frozen=True)
@@ -29,7 +47,8 @@ class CopiedRange:
     """One partition: `runs` map its source to its remote log, both still held. Expired: records no longer comparable.
 
     `contradiction` says in a sentence why the ledger's rows are no map at all; then there are no runs. `changed`,
-    `older`: as in `CopiedPartition`. `cut_behind`: a log begins behind what the ledger speaks of.
+    `older`: as in `CopiedPartition`. `cut_behind`: a log begins behind what the ledger speaks of. `not_asked`: copied
+    records that are out of scope.
     """
 
     topic: str
@@ -47,6 +66,7 @@ class CopiedRange:
     changed: bool = False
     older: bool = False
     cut_behind: bool = False
+    not_asked: int = 0
 
     @property
     def compacted(self) -> bool:
@@ -58,7 +78,8 @@ class CopiedRange:
 class CopiedPartition:
     """What is known of a partition before the comparison. `syncs` are the ledger's rows, flat as in
     `mirror_lib.ledger.intervals`. `from_the_start`: the flow copies from the log's start. `changed`: it makes other
-    records of the source's; `older`: the remote log has some that were not compared when it was taken over."""
+    records of the source's; `older`: the remote log has some that were not compared when it was taken over.
+    `since`: the source offset to begin at."""
 
     topic: str
     remote_topic: str
@@ -72,6 +93,7 @@ class CopiedPartition:
     shared: bool
     changed: bool = False
     older: bool = False
+    since: int = 0
 
 
 def copied_range(known: CopiedPartition) -> CopiedRange:
@@ -88,11 +110,18 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     except StateError as error:
         contradiction = error.message
     runs, expired_upstream, expired_downstream = merged.cut(known.source.log_start, known.remote.log_start)
+    not_asked = 0
+    if known.since > known.source.log_start:
+        known = replace(known, source=replace(known.source, log_start=known.since))
+        before = runs.records
+        runs, _, _ = merged.cut(known.source.log_start, known.remote.log_start)
+        not_asked = before - runs.records
     upstream, downstream = _ends(merged, known)
     first = runs[0] if runs else Run(upstream, downstream, 0)
     source_first, remote_first = _firsts(merged, runs, first, known)
     expired = expired_upstream + expired_downstream
-    heads = bool(merged) and known.from_the_start and not expired and known.remote.log_start == 0 and not known.shared
+    whole = not expired and not not_asked and known.remote.log_start == 0
+    heads = bool(merged) and known.from_the_start and whole and not known.shared
     # Compaction may have taken a copied record for the sake of a later one that is not copied yet.
     source_until = known.source.end if known.source_compacted else upstream
     return CopiedRange(
@@ -111,6 +140,39 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         known.changed,
         known.older,
         bool(merged) and (merged.upstream_end, merged.downstream_end) != (upstream, downstream),
+        not_asked,
+    )
+
+
+def sample(copied: CopiedRange, share: float, draw: random.Random) -> List[CopiedRange]:
+    """Stretches of the copied records that are about `share` of them, at least one. The range itself where it is small,
+    or compacted, since then the records that come later must be read too."""
+    pieces = math.ceil(copied.runs.records / STRETCH)
+    if pieces < 2 or copied.compacted or copied.contradiction:
+        return [copied]
+    return [_piece(copied, each) for each in sorted(draw.sample(range(pieces), max(1, round(pieces * share))))]
+
+
+def _piece(copied: CopiedRange, number: int) -> CopiedRange:
+    """The stretch of that number, from behind the record before it to its last one: nothing is looked for beyond."""
+    left, end, passed = number * STRETCH, (number + 1) * STRETCH, 0
+    source_first, remote_first = copied.source.first, copied.remote.first
+    runs: List[Tuple[int, int, int]] = []
+    for upstream, downstream, count in copied.runs:
+        if passed < left <= passed + count:
+            source_first, remote_first = upstream + left - passed, downstream + left - passed
+        first, last = max(left - passed, 0), min(end - passed, count)
+        if first < last:
+            runs.append((upstream + first, downstream + first, last - first))
+        passed += count
+    of_piece = PartitionMap.of(runs, f"{copied.topic}-{copied.partition}")
+    source_end, remote_end = of_piece.upstream_end, of_piece.downstream_end
+    return replace(
+        copied,
+        runs=of_piece,
+        source=Bounds(source_first, source_first, source_end, source_end, source_end),
+        remote=Bounds(remote_first, remote_first, remote_end, remote_end, remote_end),
+        not_asked=0,
     )
 
 

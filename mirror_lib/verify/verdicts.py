@@ -312,11 +312,27 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
-    waiting = copied.source.log_end > copied.source.end
+    waiting = copied.source.log_end > copied.source.end or copied.not_asked > 0
     return PartitionVerdict(copied.partition, records, size, verdict, difference, left, waiting=waiting)
 
 
-NONE_COMPARED = "the ledger knows of no record of the topic, and the source holds some: not compared"
+def sampled_verdict(copied: CopiedRange, parts: Sequence[PartitionVerdict]) -> PartitionVerdict:
+    """The verdict on a partition by those on its stretches."""
+    records = sum(each.records for each in parts)
+    first = next((each.difference for each in parts if each.difference), None)
+    differing = sum(each.difference.records for each in parts if each.difference)
+    told = f"{grouped(records)} of {grouped(copied.runs.records)} copied records were compared, a sample"
+    return PartitionVerdict(
+        copied.partition,
+        records,
+        sum(each.bytes for each in parts),
+        DIFFERS if first else EQUAL if records else NOT_COMPARED,
+        replace(first, records=differing) if first else None,
+        (*dict.fromkeys(sentence for each in parts for sentence in each.unknown), told),
+    )
+
+
+NONE_COMPARED = "no record of the topic was compared, and the source holds some"
 
 
 def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[PartitionVerdict, ...]:
@@ -375,6 +391,7 @@ def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCou
         "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
         "{} records lie on the source before the ledger's first row: not compared": head,
         "{} records lie in the remote log before the ledger's first row: not compared": counts.head_downstream,
+        "{} copied records are older than --since: not compared": copied.not_asked,
         "what the remote log held when it was taken over was not all compared, and is not now": copied.older,
         f"{{}} records lie in the remote log behind the ledger's last row: {behind}": counts.tail,
     }

@@ -25,7 +25,9 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.verify import ranges
 from mirror_lib.verify.flow import verify
+from mirror_lib.verify.ranges import Scope
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
 from tests.lab.brokers import KafkaBroker
 from tests.lab.murmur2 import placed
@@ -395,6 +397,31 @@ def test_records_lost_between_what_expired_and_what_is_left_are_red_and_markers_
     assert [(d.kind, d.upstream_offset) for d in lost.differences] == [("lost", 5)]
     assert [(d.kind, d.downstream_offset) for d in added.differences] == [("not on the source", 4)]
     assert (markers.verdict, markers.records) == ("equal", 2)
+
+
+def test_what_is_out_of_scope_is_not_compared_and_what_is_in_it_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record is lost early in the log. Records are a millisecond apart."""
+    name = "verify.scope"
+    lab.create(lab.flow.source.bootstrap_servers, [name])
+    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"])
+    many = numbered(40)
+    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): many})
+    lab.write(lab.flow.target.bootstrap_servers, {(f"primary.{name}", 0): [*many[:3], *many[4:]]})
+    lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 3), (4, 3, 36)]})
+    monkeypatch.setattr(ranges, "STRETCH", 4)
+
+    def verdict(**scope: Any) -> Tuple[str, int]:
+        copied, found = lab.copied([name]), Scope(**scope)
+        (topic,) = verify(lab.spark, lab.flow, lab.ledger, copied, lab.source, lab.target, scope=found).topics
+        return topic.verdict, topic.records
+
+    assert verdict() == ("differs", 39)
+    assert verdict(since=many[20].timestamp) == ("equal", 20)
+    assert verdict(since=many[2].timestamp) == ("differs", 37)
+    assert verdict(since=many[-1].timestamp + 1) == ("not compared", 0)
+    sampled = [verdict(share=0.3, seed=seed) for seed in range(6)]
+    assert {records for _, records in sampled} <= {11, 12}
+    assert {found for found, _ in sampled} == {"differs", "equal"}, "one stretch in ten has the lost record"
 
 
 def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> None:

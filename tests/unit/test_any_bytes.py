@@ -9,6 +9,7 @@ import contextlib
 import os
 import struct
 import tempfile
+from array import array
 from pathlib import Path
 from typing import Any, Callable, List, Tuple, Type
 
@@ -38,8 +39,10 @@ from mirror_lib.groups.position_formats import read_positions
 from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 from mirror_lib.kafka.fetch_answer import read_answer
 from mirror_lib.kafka.fetcher import Fetched
+from mirror_lib.kafka.groups import classic_assignment
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.kafka.reencoder import RecordTooLarge, last_offset, read_messages
+from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.replication.encoder import Encoder, Outgoing
 from mirror_lib.replication.messages import from_text, to_text
 from mirror_lib.rows.origin import headers_of, origin_of
@@ -245,3 +248,29 @@ def test_pem_text(text: str) -> None:
 @given(texts('{"orders": {"0": 17, "1": -2}}', "topic,partition,offset\norders,0,17\n"))
 def test_positions_of_a_user(text: str) -> None:
     tried(lambda: read_positions(text, "positions"), (MirrorError,))
+
+
+ASSIGNMENT = b"\0\0" + struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iii", 2, 0, 1) + struct.pack(">i", -1)
+NUMBERS = st.one_of(st.integers(-3, 40), st.integers(-(2**63) - 1, 2**63), st.none(), st.text(max_size=2))
+
+
+@many
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=8), st.lists(st.integers(-5, 60), max_size=9))
+def test_rows_of_the_ledger(rows: List[Any], more: List[int]) -> None:
+    """Rows make a map in which every record has one place, or they are damaged."""
+    with contextlib.suppress(StateError):
+        found = PartitionMap.of(rows, "orders-0").extended(array("q", more), "orders-0")
+        assert all(run.record_count >= 0 <= run.upstream_offset for run in found)
+        ends = [run.upstream_end for run in found]
+        assert ends == sorted(ends)
+
+
+@many
+@given(damaged(ASSIGNMENT))
+def test_assignment_of_a_group_member(data: bytes) -> None:
+    found = classic_assignment(data)
+    assert all(isinstance(topic, str) and isinstance(number, int) for topic, number in found)
+
+
+def test_assignment_that_is_whole_is_read() -> None:
+    assert classic_assignment(ASSIGNMENT) == {("orders", 0), ("orders", 1)}

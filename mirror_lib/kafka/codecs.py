@@ -58,14 +58,19 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED) -> bytes
         ) from error
 
 
-def decompress_all(codec: int, payloads: Sequence[bytes]) -> bytes:
-    """What all `payloads` were before `codec`, one behind the other. Raises as `decompress` does.
+def decompress_all(codec: int, payloads: Sequence[bytes], limit: int = MAX_DECOMPRESSED) -> bytes:
+    """What all `payloads` were before `codec`, one after the other; `limit` is for all of them together. Raises as
+    `decompress` does.
 
     Payloads of a codec whose frames may follow each other take one call: to set up zstd takes longer than 100 of them.
     """
     if codec in _JOINABLE and payloads:
-        return decompress(codec, b"".join(payloads))
-    return b"".join([decompress(codec, payload) for payload in payloads])
+        return decompress(codec, b"".join(payloads), limit)
+    parts: List[bytes] = []
+    for payload in payloads:
+        parts.append(decompress(codec, payload, limit))
+        limit -= len(parts[-1])
+    return b"".join(parts)
 
 
 def mend_lz4_header(data: Buffer) -> bytes:

@@ -33,7 +33,7 @@ class Case:
     """A fault by name.
 
     `title` is its row in the table. `mm2`: MirrorMaker 2 can meet it too. `quick`: `make test` runs it.
-    `transactional`, `group` and `cleaned` say what else goes on, the others how it is set up.
+    `transactional`, `group` and `cleaned` describe the load, the other fields the setup.
     """
 
     name: str
@@ -136,7 +136,7 @@ def executors_killed(scene: Scene) -> None:
     scene.healed()
 
 
-@case("frozen for 20 s while a successor copies, then it goes on (a zombie)")
+@case("frozen for 20 s while a successor copies, then resumed (a zombie)")
 def zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
@@ -154,7 +154,7 @@ def frozen_and_thawed(scene: Scene) -> None:
     scene.healed()
 
 
-@case("Python workers frozen for 20 s, then they go on", mm2=False)
+@case("Python workers frozen for 20 s, then resumed", mm2=False)
 def workers_frozen(scene: Scene) -> None:
     for _ in range(2):
         scene.strike("SIGSTOP of the Python workers")
@@ -273,7 +273,7 @@ def lines_cut(scene: Scene) -> None:
     on_both_lines(scene, "2 frames of 100 cut", Trouble(cut=0.02), 30)
 
 
-@case("answers of the target lost for 30 s: written, and its writer is not told")
+@case("answers of the target lost for 30 s: written, but not acknowledged")
 def answers_lost(scene: Scene) -> None:
     scene.strike("5 answers of 100 lost")
     with trouble(scene.target, Trouble(lose_answer=0.05)):
@@ -340,7 +340,7 @@ def transactions(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("a transaction that stays open for 20 s beside those that are committed", transactional=True)
+@case("a transaction that stays open for 20 s while others are committed", transactional=True)
 def transaction_left_open(scene: Scene) -> None:
     scene.strike("a transaction is left open")
     settings = {"bootstrap.servers": scene.source.near, "transactional.id": f"open {scene.load.topic}", "log_level": 0}
@@ -428,7 +428,7 @@ def source_truncated(scene: Scene) -> None:
         time.sleep(20)
         code = scene.engine.stop()
         assert code == EXIT_REFUSED, f"exit code {code}"
-        scene.told = f"stops, exit {code}, and names the partitions"
+        scene.refusal = f"stops, exit {code}, and names the partitions"
     scene.cleaned = True
     scene.healed()
 
@@ -441,17 +441,17 @@ def where_killed(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("a flow with `where`: frozen while a successor copies, then it goes on", mm2=False, flow="where")
+@case("a flow with `where`: frozen while a successor copies, then resumed", mm2=False, flow="where")
 def where_zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
 
-@case("a flow that spreads records anew by key: the process killed three times", mm2=False, flow="keyed")
+@case("a flow that repartitions by key: the process killed three times", mm2=False, flow="keyed")
 def keyed_killed(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("a flow that spreads records anew by key: frozen while a successor copies", mm2=False, flow="keyed")
+@case("a flow that repartitions by key: frozen while a successor copies", mm2=False, flow="keyed")
 def keyed_zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
@@ -467,6 +467,20 @@ def state_disk_full(scene: Scene) -> None:
     disk.fill()
     time.sleep(20)
     disk.make_room()
+    if not scene.engine.running:
+        scene.engine.start()
+    scene.flowing()
+    scene.healed()
+
+
+@case("the state folder read-only for 20 s", mm2=False, small_disk=True)
+def state_read_only(scene: Scene) -> None:
+    disk = replicator(scene).disk
+    assert disk is not None
+    scene.strike("the disk is read-only")
+    disk.read_only(True)
+    time.sleep(20)
+    disk.read_only(False)
     if not scene.engine.running:
         scene.engine.start()
     scene.flowing()
@@ -548,7 +562,7 @@ def replicator(scene: Scene) -> Mirror:
 
 
 def chosen(names: List[str]) -> Mapping[str, Case]:
-    """Those of the names, in the order of this file; all without any. ValueError for a name that is none."""
+    """The named cases in the order of this file, or all. ValueError for an unknown name."""
     unknown = sorted(set(names) - set(CASES))
     if unknown:
         raise ValueError(f"there is no case {unknown[0]}: choose from {', '.join(CASES)}")

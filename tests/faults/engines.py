@@ -25,7 +25,7 @@ from tests.lab.submitted import JOB, SCRIPT, environment
 @dataclass
 class Engine:
     """One replicator of `topic` from source to target. It may be started again after it was killed or has ended, and a
-    second one may be started beside it."""
+    second one may be started alongside it."""
 
     source: Cluster
     target: Cluster
@@ -62,7 +62,7 @@ class Engine:
         return bool(self.processes) and self.processes[-1].poll() is None
 
     def start(self) -> subprocess.Popen[bytes]:
-        """One more; those before it are left as they are."""
+        """Start one more process; earlier ones are left as they are."""
         self.starts += 1
         process = self.launch(self.command(), self.name)
         self.processes.append(process)
@@ -99,7 +99,7 @@ class Engine:
         os.killpg(self.processes[which].pid, signal.SIGSTOP)
 
     def thaw(self, which: int = -1) -> None:
-        """They go on where they stood."""
+        """They resume where they stopped."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.processes[which].pid, signal.SIGCONT)
 
@@ -146,7 +146,7 @@ class Mirror(Engine):
 
     @property
     def config(self) -> Path:
-        """The configuration file, written anew from the settings."""
+        """The configuration file, written again from the settings."""
         settings = {
             "tasks.max": 2,
             "replication.factor": 3,

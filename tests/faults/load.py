@@ -46,12 +46,12 @@ class Load:
         self._thread = threading.Thread(target=self._run, daemon=True, name="load")
 
     def start(self) -> Load:
-        """Go on in a thread of its own."""
+        """Run in a background thread."""
         self._thread.start()
         return self
 
     def more(self) -> Load:
-        """Another one that goes on with the next numbers, not started yet. What this one wrote counts as its own."""
+        """A load that continues with the next numbers, not started yet. Its `acked` includes what this one wrote."""
         other = Load(self._source, self.topic, self.partitions, self.per_second, self._transactional, self._acks)
         other._numbers, other.acked = self._numbers, self.acked
         return other
@@ -134,7 +134,7 @@ class Follower:
         self._thread = threading.Thread(target=self._run, daemon=True, name="follower")
 
     def start(self) -> Follower:
-        """Go on in a thread of its own."""
+        """Run in a background thread."""
         self._thread.start()
         return self
 
@@ -195,7 +195,7 @@ class Group:
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._consume, self._watch)]
 
     def start(self) -> Group:
-        """Go on in threads of its own."""
+        """Run in background threads."""
         for thread in self._threads:
             thread.start()
         return self

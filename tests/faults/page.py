@@ -85,15 +85,15 @@ def cell(outcome: Any) -> str:
     """What one replicator did under one fault."""
     if outcome is None:
         return ""
-    if outcome["told"]:
-        return str(outcome["told"])
+    if outcome["refusal"]:
+        return str(outcome["refusal"])
     committed, uncommitted = (wrong_of(outcome[each]) for each in ("committed", "uncommitted"))
-    told = [committed] if committed == uncommitted else [f"{committed}; at `read_uncommitted` {uncommitted}"]
+    found = [committed] if committed == uncommitted else [f"{committed}; at `read_uncommitted` {uncommitted}"]
     if outcome["passed_unread"] is not None:
-        told.append(f"group: {outcome['passed_unread'] or 'none'} missed")
+        found.append(f"group: {outcome['passed_unread'] or 'none'} missed")
     seconds = outcome["whole_seconds"]
-    told.append("never whole" if seconds is None else f"{seconds:.0f} s")
-    return " · ".join(told)
+    found.append("never whole" if seconds is None else f"{seconds:.0f} s")
+    return " · ".join(found)
 
 
 def wrong_of(verdict: Mapping[str, int]) -> str:

@@ -19,7 +19,7 @@ PARTITIONS = 6
 BETWEEN_FAULTS = 300
 START_SECONDS = 240.0
 WHOLE_SECONDS = 240.0
-# The load goes on so long after the last fault, so that a copy that has stopped for good is seen.
+# The load continues for so long after the last fault, so that a copy that stopped for good is found.
 AFTERWARDS_SECONDS = 5.0
 
 
@@ -51,7 +51,7 @@ class Outcome:
     starts: int
     exit_code: Optional[int]
     seconds: float
-    told: str
+    refusal: str
 
     @property
     def exact(self) -> bool:
@@ -94,7 +94,7 @@ class Scene:
     wanted: Optional[Callable[[Id, int], bool]] = None
     cleaned: bool = False
     # What the replicator said and did, where that is right and no exact copy.
-    told: str = ""
+    refusal: str = ""
     strikes: List[Strike] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class Scene:
             finally:  # the clusters are the next case's too
                 for cluster in (self.source, self.target):
                     cluster.heal()
-            if not self.engine.running and not self.told:
+            if not self.engine.running and not self.refusal:
                 self.engine.start()
             if self._healed is None:
                 self.healed()
@@ -164,14 +164,14 @@ class Scene:
     def _wait_until_whole(self) -> Optional[float]:
         assert self._healed is not None
         while not self._owed <= self.follower.seen:
-            if self.told or time.monotonic() > self._healed + WHOLE_SECONDS:
+            if self.refusal or time.monotonic() > self._healed + WHOLE_SECONDS:
                 return None
             time.sleep(0.1)
         return time.monotonic() - self._healed
 
     def _wait_for_all(self) -> None:
         owed, deadline = self.owed(), time.monotonic() + WHOLE_SECONDS
-        while not (self.told or owed <= self.follower.seen) and time.monotonic() < deadline:
+        while not (self.refusal or owed <= self.follower.seen) and time.monotonic() < deadline:
             time.sleep(0.2)
 
     def owed(self) -> AbstractSet[Id]:
@@ -215,7 +215,7 @@ class Scene:
             starts=self.engine.starts,
             exit_code=code,
             seconds=round(seconds, 1),
-            told=self.told,
+            refusal=self.refusal,
         )
 
     def _happened(self) -> Dict[str, int]:

@@ -62,8 +62,8 @@ def test_copy_after_faults(
     print(f"\n{outcome}")
     assert outcome.strikes and all(each.copied for each in outcome.strikes), "a fault fell before the first record"
     if engine == Mirror.name:
-        assert outcome.exact or outcome.told, f"SEED={SEED} CASES={case.name} make faults: {outcome}"
-        assert outcome.whole_seconds is not None or outcome.told
+        assert outcome.exact or outcome.refusal, f"SEED={SEED} CASES={case.name} make faults: {outcome}"
+        assert outcome.whole_seconds is not None or outcome.refusal
 
 
 def played(both: List[Cluster], topic: str, folder: Path, engine: str, case: Case) -> Outcome:

@@ -53,10 +53,17 @@ class SmallDisk:
         """Take back what `fill` used."""
         (self.path / "ballast").unlink()
 
+    def read_only(self, wanted: bool) -> None:
+        """Whether the disk takes no writes, as a volume does that its system has remounted after an error."""
+        options = f"remount,{'ro' if wanted else 'rw'}"
+        subprocess.run([*self._enter(), "mount", "-o", options, str(self.directory)], check=True)
+
     def python(self, arguments: Sequence[str]) -> List[str]:
         """Arguments for a Python that becomes one with `arguments` which has the disk at `directory`."""
-        enter = ["nsenter", "-t", str(self._holder.pid), "--user", "--mount", "--preserve-credentials"]
-        return ["-c", f"import os; os.execvp('nsenter', {[*enter, sys.executable, *arguments]!r})"]
+        return ["-c", f"import os; os.execvp('nsenter', {[*self._enter(), sys.executable, *arguments]!r})"]
+
+    def _enter(self) -> List[str]:
+        return ["nsenter", "-t", str(self._holder.pid), "--user", "--mount", "--preserve-credentials"]
 
     def close(self) -> None:
         self._holder.communicate()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
 from mirror_lib.errors import BatchError
-from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, mend_lz4_header
+from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, decompress_all, mend_lz4_header
 
 READERS: Dict[int, Callable[[bytes], Any]] = {
     GZIP: gzip.decompress,
@@ -115,6 +115,14 @@ def test_payloads_that_would_fill_a_workers_memory_are_refused(codec: int) -> No
     assert len(decompress(codec, packed, limit=2 << 20)) == 2 << 20
     with pytest.raises(BatchError, match="at most 1 MB"):
         decompress(codec, packed, limit=1 << 20)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_joined_payloads_are_bounded_together(codec: int) -> None:
+    payloads = [compress(codec, bytes(1000))] * 3
+    assert decompress_all(codec, payloads, 3000) == bytes(3000)
+    with pytest.raises(BatchError):
+        decompress_all(codec, payloads, 2999)
 
 
 def test_unknown_codecs_are_named() -> None:

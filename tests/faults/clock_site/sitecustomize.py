@@ -1,5 +1,5 @@
 """Python imports this first when its folder is on PYTHONPATH: its clock is wrong by LAB_CLOCK seconds; with `jumps`, by
-as many seconds ahead and behind in turn, anew each ten seconds. Waits are not touched: those go by another clock."""
+as many seconds ahead and behind in turn, changing every ten seconds. Waits are not affected: they use another clock."""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""`mirror groups plan --execute` and `rollback` killed with `kill -9` at each step: the same command again finishes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Callable, Dict, Optional, Tuple
+
+import pytest
+
+from tests.integration.conftest import Ground
+from tests.lab.crash import CrashPoint, driver
+from tests.lab.flow_lab import values
+from tests.lab.group_lab import commit, commit_with_note
+from tests.lab.job_lab import JobLab
+
+pytestmark = pytest.mark.long
+
+AUDIT = "mirror_lib.ledger.group_offsets:GroupOffsetTable.append"
+COMMIT = "mirror_lib.kafka.groups:ClusterGroups.commit_offsets"
+READ = {"a": 10, "b": 33, "c": 50}
+# Group `c` had an offset on the target before.
+BEFORE: Dict[str, Optional[int]] = {"a": None, "b": None, "c": 5}
+POINTS = [
+    pytest.param(AUDIT, "before", 1, id="before-the-audit-rows"),
+    pytest.param(AUDIT, "after", 1, id="between-rows-and-commits"),
+    pytest.param(COMMIT, "after", 2, id="between-two-groups"),
+    pytest.param(COMMIT, "after", 3, id="after-the-commits"),
+]
+
+
+@pytest.fixture
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> JobLab:
+    lab = JobLab(*ground, topic_name("moves"))
+    lab.settings["groups.simple"] = "include"
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.copy()
+    for group, offset in READ.items():
+        commit(lab.source, f"{lab.name}-{group}", lab.topic("orders"), offset)
+    commit_with_note(lab.target, f"{lab.name}-c", lab.remote("orders"), 5, "")
+    return lab
+
+
+def run(lab: JobLab, *command: str, crash: Optional[CrashPoint] = None) -> Tuple[int, str]:
+    """The exit code, and the id of the run that the command named."""
+    with driver(["-m", "mirror_lib.cli", "groups", *command, "--execute"], crash) as running:
+        code = running.wait(300)
+    named = re.findall(r"--run (\w+)", running.output)
+    return code, named[-1] if named else ""
+
+
+def on_target(lab: JobLab) -> Dict[str, Optional[int]]:
+    return {group: lab.at_target(f"{lab.name}-{group}", "orders").get(0, (None, ""))[0] for group in READ}
+
+
+@pytest.mark.parametrize(("function", "when", "call"), POINTS)
+def test_plan_that_was_killed_is_executed_again(
+    lab: JobLab, tmp_path: Path, function: str, when: str, call: int
+) -> None:
+    config = str(lab.config)
+    crash = CrashPoint(function, when, call, tmp_path / "died")
+    assert run(lab, "plan", config, crash=crash)[0] == -9
+    assert crash.reached
+    code, second = run(lab, "plan", config)
+    assert code == 0
+    assert on_target(lab) == READ
+    assert second or call == 3, "the second run moved what the first had not"
+
+
+@pytest.mark.parametrize(("function", "when", "call"), POINTS)
+def test_rollback_that_was_killed_is_executed_again(
+    lab: JobLab, tmp_path: Path, function: str, when: str, call: int
+) -> None:
+    config = str(lab.config)
+    code, moved = run(lab, "plan", config)
+    assert (code, on_target(lab)) == (0, READ)
+    crash = CrashPoint(function, when, call, tmp_path / "died")
+    assert run(lab, "rollback", config, "--run", moved, crash=crash)[0] == -9
+    assert crash.reached
+    assert run(lab, "rollback", config, "--run", moved)[0] == 0
+    assert on_target(lab) == BEFORE
+
+
+def test_plan_that_was_killed_between_two_groups_is_undone_by_the_run_that_it_named(
+    lab: JobLab, tmp_path: Path
+) -> None:
+    config = str(lab.config)
+    code, named = run(lab, "plan", config, crash=CrashPoint(COMMIT, "after", 2, tmp_path / "died"))
+    assert code == -9 and named
+    assert on_target(lab) != BEFORE
+    assert run(lab, "rollback", config, "--run", named)[0] == 0
+    assert on_target(lab) == BEFORE

@@ -54,7 +54,7 @@ BROKERS := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --duratio
 
 # `check` runs on the first Spark line alone. On another line this target runs the unit tests too.
 test: $(if $(or $(TESTS),$(filter-out 4.0,$(SPARK))),setup,check) ## check, then the tests of what the README promises, against real brokers
-	@$(BROKERS) $(if $(TESTS),-m "" $(TESTS),$(if $(filter 4.0,$(SPARK)),tests/integration tests/compat))
+	@$(BROKERS) $(if $(TESTS),-m "" $(TESTS),$(if $(filter 4.0,$(SPARK)),tests/integration tests/compat tests/faults))
 
 test-long: setup ## the tests marked long: crash matrices, cases that few users meet, mutants of the tests (SHARD=1/2)
 	@LONG_SHARD=$(SHARD) $(BROKERS) -m long

@@ -170,9 +170,9 @@ def _show(
 
 def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:
     """Why a run without an error copied nothing."""
+    if stopped:
+        return "stopped before it had copied anything new"
     if outcome.recovered:
         return f"nothing was left to copy; {counted(outcome.recovered, 'record')} found from an interrupted attempt"
-    if stopped:
-        return "stopped before it had copied anything"
     note = f"{outcome.note}; " if outcome.note else ""
     return f"nothing was copied; {note}mirror plan shows which topics it copies"

@@ -28,8 +28,8 @@ def add(commands: Commands) -> None:
     """`mirror verify` and its options."""
     parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
     parser.add_argument("--since", metavar="TIME", help="only records of that time or later (2026-01-01T00:00:00Z)")
-    parser.add_argument("--sample", metavar="SHARE", help="only a share of them, in stretches drawn at random (5%%)")
-    parser.add_argument("--seed", type=int, metavar="N", help="draw the sample that was drawn by this seed")
+    parser.add_argument("--sample", metavar="SHARE", help="only a share of them, a stretch of each partition (5%%)")
+    parser.add_argument("--seed", type=int, metavar="N", help="take the stretches where this seed puts them")
 
 
 def scope_of(arguments: argparse.Namespace) -> Scope:
@@ -54,7 +54,7 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
     flows, scope = chosen_flows(arguments, config), scope_of(arguments)
     if scope.share < 1:
-        print_progress(f"a sample of {scope.share:.4g} of the records; --seed {scope.seed} draws the same again")
+        print_progress(f"comparing a sample, {scope.share:.4g} of the records (--seed {scope.seed})")
     with running_session("mirror verify") as spark, progress_shown(spark):
         done = [_verify(flow, config, spark, arguments.json, scope) for flow in flows]
     # One of two directions may have nothing to copy yet. All of them is more likely a filter that names nothing.

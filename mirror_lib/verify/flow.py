@@ -7,11 +7,9 @@ in the plan any more are listed.
 from __future__ import annotations
 
 import logging
-import random
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Sized, Tuple
 
 from pyspark.sql import SparkSession
@@ -55,8 +53,8 @@ from mirror_lib.verify.verdicts import (
     VerifyReport,
     lost_at_the_head,
     partition_verdict,
-    sampled_verdict,
     with_none_compared,
+    with_none_in_scope,
 )
 
 log = logging.getLogger(__name__)
@@ -224,7 +222,7 @@ def verify(
     change = flow.change
     has_origins = change is not None and change.provenance
     if flow.places_anew or (has_origins and not check_change(spark, flow)[0]):
-        if scope != EVERYTHING:
+        if scope.narrowed:
             why = "--since and --sample go by places in the remote log, which this flow's records have not got"
             raise RefusedError(f"{flow.name}: {why}", "verify it without them")
         return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
@@ -233,18 +231,15 @@ def verify(
     # what the remote logs hold below the ends of the sources.
     syncs = ledger.triples(flow.name)
     ranges = _ranges(flow, syncs, copied, source, target, incomplete, scope.since)
-    draw = random.Random(scope.seed)
-    parts = [sample(each, scope.share, draw) if scope.share < 1 else [each] for each in ranges]
+    if scope.share < 1:
+        ranges = [sample(each, scope.share, scope.seed) for each in ranges]
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with read_to_the_end(flow.name, spark):
-        read = [each for one in parts for each in one]
-        judged = iter([partition_verdict(*each) for each in zip(read, _findings(spark, readers, read))])
-    partitions = [
-        next(judged) if of == [one] else sampled_verdict(one, list(islice(judged, len(of))))
-        for one, of in zip(ranges, parts)
-    ]
+        findings = _findings(spark, readers, ranges)
+    partitions = [partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
     extra = {} if flow.shared_remote_topics else extra_partitions(source, target, copied)
-    return VerifyReport(flow.name, topic_verdicts(copied, ranges, partitions, syncs, extra))
+    topics = topic_verdicts(copied, ranges, partitions, syncs, extra)
+    return VerifyReport(flow.name, with_none_in_scope(topics) if scope.narrowed else topics)
 
 
 def _by_origin(

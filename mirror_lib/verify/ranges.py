@@ -11,18 +11,23 @@ from mirror_lib.errors import StateError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import NO_RUNS, Numbers, PartitionMap, Run
 
-# A sample is taken in stretches of so many records, since a log is read in order.
-STRETCH = 50_000
+# A sample of a partition has at least so many records.
+LEAST_SAMPLE = 10_000
 
 
 @dataclass(frozen=True)
 class Scope:
     """How much of a copy is compared: records from the first one of the time `since` on (ms since 1970), and of those a
-    `share`, drawn by `seed`."""
+    `share`, at places that `seed` decides."""
 
     since: Optional[int] = None
     share: float = 1.0
     seed: int = 0
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether a part of the copy is not compared."""
+        return self.since is not None or self.share < 1
 
 
 EVERYTHING = Scope()
@@ -110,7 +115,7 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     except StateError as error:
         contradiction = error.message
     runs, expired_upstream, expired_downstream = merged.cut(known.source.log_start, known.remote.log_start)
-    not_asked = 0
+    not_asked, begun = 0, known.source.log_start
     if known.since > known.source.log_start:
         known = replace(known, source=replace(known.source, log_start=known.since))
         before = runs.records
@@ -139,40 +144,36 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         contradiction,
         known.changed,
         known.older,
-        bool(merged) and (merged.upstream_end, merged.downstream_end) != (upstream, downstream),
+        known.since > begun if not merged else (merged.upstream_end, merged.downstream_end) != (upstream, downstream),
         not_asked,
     )
 
 
-def sample(copied: CopiedRange, share: float, draw: random.Random) -> List[CopiedRange]:
-    """Stretches of the copied records that are about `share` of them, at least one. The range itself where it is small,
-    or compacted, since then the records that come later must be read too."""
-    pieces = math.ceil(copied.runs.records / STRETCH)
-    if pieces < 2 or copied.compacted or copied.contradiction:
-        return [copied]
-    return [_piece(copied, each) for each in sorted(draw.sample(range(pieces), max(1, round(pieces * share))))]
-
-
-def _piece(copied: CopiedRange, number: int) -> CopiedRange:
-    """The stretch of that number, from behind the record before it to its last one: nothing is looked for beyond."""
-    left, end, passed = number * STRETCH, (number + 1) * STRETCH, 0
-    source_first, remote_first = copied.source.first, copied.remote.first
+def sample(copied: CopiedRange, share: float, seed: int) -> CopiedRange:
+    """One stretch of the copied records that is a `share` of them, at a place that `seed` decides for each partition.
+    The range itself where that is small, or compacted, since then later records must be read too."""
+    records = copied.runs.records
+    wanted = max(math.ceil(records * share), LEAST_SAMPLE)
+    if wanted >= records or copied.compacted or copied.contradiction:
+        return copied
+    left = random.Random(f"{seed} {copied.topic} {copied.partition}").randrange(records - wanted + 1)
+    source_first, remote_first, passed = copied.source.first, copied.remote.first, 0
     runs: List[Tuple[int, int, int]] = []
     for upstream, downstream, count in copied.runs:
         if passed < left <= passed + count:
+            # From the record before it on, so that what lies between the two is seen.
             source_first, remote_first = upstream + left - passed, downstream + left - passed
-        first, last = max(left - passed, 0), min(end - passed, count)
+        first, last = max(left - passed, 0), min(left + wanted - passed, count)
         if first < last:
             runs.append((upstream + first, downstream + first, last - first))
         passed += count
-    of_piece = PartitionMap.of(runs, f"{copied.topic}-{copied.partition}")
-    source_end, remote_end = of_piece.upstream_end, of_piece.downstream_end
+    part = PartitionMap.of(runs, f"{copied.topic}-{copied.partition}")
     return replace(
         copied,
-        runs=of_piece,
-        source=Bounds(source_first, source_first, source_end, source_end, source_end),
-        remote=Bounds(remote_first, remote_first, remote_end, remote_end, remote_end),
-        not_asked=0,
+        runs=part,
+        source=Bounds(source_first, source_first, part.upstream_end, part.upstream_end, part.upstream_end),
+        remote=Bounds(remote_first, remote_first, part.downstream_end, part.downstream_end, part.downstream_end),
+        not_asked=copied.not_asked + records - wanted,
     )
 
 

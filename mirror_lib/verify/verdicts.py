@@ -312,24 +312,24 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
-    waiting = copied.source.log_end > copied.source.end or copied.not_asked > 0
+    waiting = copied.source.log_end > copied.source.end
     return PartitionVerdict(copied.partition, records, size, verdict, difference, left, waiting=waiting)
 
 
-def sampled_verdict(copied: CopiedRange, parts: Sequence[PartitionVerdict]) -> PartitionVerdict:
-    """The verdict on a partition by those on its stretches."""
-    records = sum(each.records for each in parts)
-    first = next((each.difference for each in parts if each.difference), None)
-    differing = sum(each.difference.records for each in parts if each.difference)
-    told = f"{grouped(records)} of {grouped(copied.runs.records)} copied records were compared, a sample"
-    return PartitionVerdict(
-        copied.partition,
-        records,
-        sum(each.bytes for each in parts),
-        DIFFERS if first else EQUAL if records else NOT_COMPARED,
-        replace(first, records=differing) if first else None,
-        (*dict.fromkeys(sentence for each in parts for sentence in each.unknown), told),
-    )
+NONE_IN_SCOPE = "no copied record of the flow is in scope (--since, --sample): nothing was compared"
+
+
+def with_none_in_scope(topics: Sequence[TopicVerdict]) -> Tuple[TopicVerdict, ...]:
+    """The topics of a flow of which a part was to be compared; where that was nothing at all, none of them is equal."""
+    if any(topic.records for topic in topics):
+        return tuple(topics)
+
+    def unseen(partition: PartitionVerdict) -> PartitionVerdict:
+        if partition.verdict != EQUAL:
+            return partition
+        return replace(partition, verdict=NOT_COMPARED, unknown=(*partition.unknown, NONE_IN_SCOPE))
+
+    return tuple(replace(topic, partitions=tuple(map(unseen, topic.partitions))) for topic in topics)
 
 
 NONE_COMPARED = "no record of the topic was compared, and the source holds some"
@@ -360,6 +360,8 @@ def _surplus(copied: CopiedRange, finding: Finding) -> bool:
 def _of_no_pair(copied: CopiedRange, counts: Counts) -> str:
     """Of a partition of which no two records were compared: nothing is known of those that both logs hold all the same.
     What others wrote into a shared topic, or what lay there before a take-over, is nothing that should be known."""
+    if copied.not_asked:
+        return EQUAL
     if copied.expired_upstream or copied.expired_downstream:
         return EXPIRED
     before = counts.head_upstream and counts.head_downstream
@@ -391,7 +393,7 @@ def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCou
         "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
         "{} records lie on the source before the ledger's first row: not compared": head,
         "{} records lie in the remote log before the ledger's first row: not compared": counts.head_downstream,
-        "{} copied records are older than --since: not compared": copied.not_asked,
+        "{} copied records are out of scope (--since, --sample) and were not compared": copied.not_asked,
         "what the remote log held when it was taken over was not all compared, and is not now": copied.older,
         f"{{}} records lie in the remote log behind the ledger's last row: {behind}": counts.tail,
     }

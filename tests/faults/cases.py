@@ -15,9 +15,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from mirror_lib.errors import EXIT_REFUSED
 from tests.faults.cluster import Cluster, wait_for
-from tests.faults.engines import Mirror
+from tests.faults.engines import Mirror, send
 from tests.faults.proxy import HEALTHY, Trouble
 from tests.faults.scene import Scene, Strike
 from tests.lab.brokers import KafkaBroker
@@ -52,6 +51,8 @@ class Case:
     # The nodes that the source topic lies on: by default all three.
     replicas: Sequence[int] = ()
     acks: str = "all"
+    # It leaves the topic in a state that no other case can follow.
+    alone: bool = False
 
 
 CASES: Dict[str, Case] = {}
@@ -117,8 +118,7 @@ def workers_killed(scene: Scene) -> None:
     for _ in range(3):
         scene.strike("kill -9 of the Python workers")
         scene.sleep(0, 2)
-        for pid in scene.engine.workers():
-            os.kill(pid, signal.SIGKILL)
+        send(replicator(scene).workers(), signal.SIGKILL)
     scene.healed()
 
 
@@ -131,7 +131,7 @@ def executors_killed(scene: Scene) -> None:
     for _ in range(2):
         scene.strike("kill -9 of an executor")
         scene.sleep(0, 2)
-        os.kill(scene.random.choice(replicator(scene).executors()), signal.SIGKILL)
+        send([scene.random.choice(replicator(scene).executors())], signal.SIGKILL)
         scene.flowing()
     scene.healed()
 
@@ -146,10 +146,11 @@ def frozen_and_thawed(scene: Scene) -> None:
         scene.strike("SIGSTOP of every process; a successor")
         scene.sleep(0, 2)
         scene.engine.freeze()
+        scene.still()
         scene.engine.start()
         scene.flowing()
-        time.sleep(10)
         scene.engine.thaw(-2)
+        time.sleep(10)
         scene.flowing()
     scene.healed()
 
@@ -158,12 +159,10 @@ def frozen_and_thawed(scene: Scene) -> None:
 def workers_frozen(scene: Scene) -> None:
     for _ in range(2):
         scene.strike("SIGSTOP of the Python workers")
-        workers = scene.engine.workers()
-        for pid in workers:
-            os.kill(pid, signal.SIGSTOP)
+        workers = replicator(scene).workers()
+        send(workers, signal.SIGSTOP)
         time.sleep(20)
-        for pid in workers:
-            os.kill(pid, signal.SIGCONT)
+        send(workers, signal.SIGCONT)
     scene.healed()
 
 
@@ -254,11 +253,13 @@ def too_few_in_sync(scene: Scene) -> None:
 
 @contextmanager
 def trouble(cluster: Cluster, wanted: Trouble) -> Iterator[None]:
+    before = sum(cluster.happened().values())
     cluster.trouble(wanted)
     try:
         yield
     finally:
         cluster.trouble(HEALTHY)
+    assert sum(cluster.happened().values()) > before, f"the lines to {cluster.name} met no trouble"
 
 
 def on_both_lines(scene: Scene, what: str, wanted: Trouble, seconds: float) -> None:
@@ -396,6 +397,7 @@ def partitions_added(scene: Scene) -> None:
     scene.source.admin().create_partitions([NewPartitions(topic, more)])[topic].result(30)
     wait_for(lambda: all(at > 0 for at in scene.source.leaders(topic).values()), "leaders of the new partitions")
     scene.load.partitions = more
+    wait_for(lambda: len(scene.load.next_numbers()) == more, "records in the new partitions")
     scene.sleep(0, 3)
     scene.engine.kill()
     scene.engine.start()
@@ -423,14 +425,41 @@ def source_truncated(scene: Scene) -> None:
     wait_for(lambda: set(scene.source.leaders(scene.load.topic).values()) == {2}, "the follower as leader", 90)
     first.restart()
     scene.load = scene.load.more()
-    scene.load.start()
-    if isinstance(scene.engine, Mirror):
-        time.sleep(20)
-        code = scene.engine.stop()
-        assert code == EXIT_REFUSED, f"exit code {code}"
-        scene.refusal = f"stops, exit {code}, and names the partitions"
+    scene.load.begin()
+    stopped_instead(scene)
     scene.cleaned = True
     scene.healed()
+
+
+@case("the source topic deleted and created again while the copy runs", alone=True)
+def topic_recreated(scene: Scene) -> None:
+    scene.strike("deleted, and created again")
+    scene.load.stop()
+    wait_for(lambda: scene.load.acked <= scene.follower.seen, "all of it on the target", 90)
+    topic, admin = scene.load.topic, scene.source.admin()
+    admin.delete_topics([topic])[topic].result(30)
+    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic's end")
+    scene.source.create_topic(topic, scene.load.partitions, {})
+    scene.load = scene.load.more()
+    scene.load.begin()
+    stopped_instead(scene)
+    scene.cleaned = True
+    scene.healed()
+
+
+def stopped_instead(scene: Scene) -> None:
+    """This mirror must copy nothing more: its exit code says so, and its log names every partition."""
+    if not isinstance(scene.engine, Mirror):
+        return
+    seen = len(scene.follower.seen)
+    time.sleep(20)
+    code = scene.engine.stop()
+    log = scene.engine.log.read_text(errors="replace")
+    assert code not in (0, None), scene.tail_of_log()
+    for partition in range(scene.load.partitions):
+        assert f"{scene.load.topic}-{partition}" in log, f"partition {partition} is not named: {scene.tail_of_log()}"
+    assert len(scene.follower.seen) == seen
+    scene.refusal = f"stops and names each partition, exit code {code}"
 
 
 # Flows that change records.
@@ -490,7 +519,7 @@ def state_read_only(scene: Scene) -> None:
 @case("the state folder removed while it runs; then the process killed", mm2=False)
 def state_removed(scene: Scene) -> None:
     scene.strike("the state folder is removed")
-    shutil.rmtree(replicator(scene).state_folder)
+    shutil.rmtree(replicator(scene).state_folder, ignore_errors=True)
     scene.sleep(3, 6)
     scene.engine.kill_all()
     shutil.rmtree(replicator(scene).state_folder, ignore_errors=True)

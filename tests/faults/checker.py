@@ -60,8 +60,9 @@ def judge(
 ) -> Verdict:
     """Compare what is committed on the source with what one reader found.
 
-    `wanted` says which records a flow copies that leaves some out, by record and source offset. `gone` were committed
-    on the source, and have been deleted there since: their copies are right, and need not be there.
+    A copy keeps its partition, or without `partitions_kept` all records of a key are in one. `wanted` says which
+    records a flow copies that leaves some out, by record and source offset. `gone` were committed on the source, and
+    have been deleted there since: their copies are right, and need not be there.
     """
     originals: Dict[Id, LogRecord] = {}
     for log in source.values():
@@ -72,12 +73,14 @@ def judge(
     times: Counter[Id] = Counter()
     furthest: Dict[int, int] = {}
     foreign = changed = reordered = 0
+    home: Dict[Optional[bytes], int] = {}
     for number, log in remote.items():
         last: Dict[int, int] = {}
         for record in log.values():
             which = id_of(record)
             known = which in originals or which in gone
-            if which is None or not known or (partitions_kept and which[0] != number):
+            place = (which[0] if which else number) if partitions_kept else home.setdefault(record.key, number)
+            if which is None or not known or place != number:
                 foreign += 1
                 continue
             times[which] += 1

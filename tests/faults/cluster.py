@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
@@ -108,7 +109,7 @@ class Cluster:
         """What the proxies really did, over all three."""
         counts: Dict[str, int] = {}
         for proxy in self.proxies:
-            for what, count in proxy.happened.items():
+            for what, count in proxy.counts().items():
                 counts[what] = counts.get(what, 0) + count
         return counts
 
@@ -129,12 +130,17 @@ def three_brokers(
     names: Sequence[str], directory: Path, seed: int, properties: Optional[Mapping[str, str]] = None
 ) -> Iterator[List[Cluster]]:
     """A cluster a name, started side by side; gone when the block is left."""
-    made = [_planned(name, directory / name, properties or {}) for name in names]
+    # One draw for all of them: two draws may give the same port.
+    ports = free_ports(4 * NODES * len(names))
+    made = [
+        _planned(name, directory / name, ports[4 * NODES * at : 4 * NODES * (at + 1)], properties or {})
+        for at, name in enumerate(names)
+    ]
     start_together([broker for brokers, _ in made for broker in brokers])
     found: List[Cluster] = []
     try:
-        for number, (name, (brokers, ports)) in enumerate(zip(names, made)):
-            lines = [FaultProxy(port, far, seed + NODES * number + at) for at, (port, far) in enumerate(ports)]
+        for number, (name, (brokers, pairs)) in enumerate(zip(names, made)):
+            lines = [FaultProxy(port, far, seed + NODES * number + at) for at, (port, far) in enumerate(pairs)]
             found.append(Cluster(name, brokers, lines))
         yield found
     finally:
@@ -147,10 +153,10 @@ def three_brokers(
 
 
 def _planned(
-    name: str, directory: Path, properties: Mapping[str, str]
+    name: str, directory: Path, ports: Sequence[int], properties: Mapping[str, str]
 ) -> Tuple[List[KafkaBroker], List[Tuple[int, int]]]:
     """The three, not started yet, and of each the port of its proxy with the port that lies behind it."""
-    near, behind, proxy, controllers = (free_ports(4 * NODES)[at::4] for at in range(4))
+    near, behind, proxy, controllers = (ports[at::4] for at in range(4))
     voters = ",".join(f"{at + 1}@127.0.0.1:{port}" for at, port in enumerate(controllers))
     brokers: List[KafkaBroker] = []
     for at in range(NODES):
@@ -171,6 +177,13 @@ def _planned(
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Return when `condition` holds; AssertionError that names `what` if it does not in time."""
     deadline = time.monotonic() + seconds
-    while not condition():
+
+    def holds() -> bool:
+        try:
+            return condition()
+        except KafkaException:
+            return False  # the broker that was asked is away
+
+    while not holds():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
         time.sleep(0.1)

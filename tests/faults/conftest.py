@@ -34,3 +34,9 @@ def keep(file: Path, outcome: object) -> None:
     """Append one."""
     with file.open("a") as out:
         out.write(json.dumps(outcome, sort_keys=True) + "\n")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure is printed when it happens, not at the end of the hour."""
+    if report.failed and "tests/faults" in report.nodeid:
+        print(f"\n{report.nodeid}\n{report.longreprtext[-4000:]}", flush=True)

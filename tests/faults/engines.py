@@ -18,7 +18,6 @@ from tests.lab.flow_lab import QUIET
 from tests.lab.mirrormaker import DEFAULTS, MirrorMaker
 from tests.lab.ports import free_ports
 from tests.lab.small_disk import SmallDisk
-from tests.lab.standalone import descendants, executors_of
 from tests.lab.submitted import JOB, SCRIPT, environment
 
 
@@ -58,8 +57,8 @@ class Engine:
 
     @property
     def running(self) -> bool:
-        """Whether the one that was started last runs."""
-        return bool(self.processes) and self.processes[-1].poll() is None
+        """Whether one of those that were started to copy still runs."""
+        return any(process.poll() is None for process in self.processes)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start one more process; earlier ones are left as they are."""
@@ -69,12 +68,13 @@ class Engine:
         return process
 
     def launch(self, command: Sequence[str], name: str) -> subprocess.Popen[bytes]:
-        """A process that leads a group of its own; what it prints goes to the log of that name."""
+        """A process that leads a session; what it prints goes to the log of that name."""
+        environment = {**self.environment(), MARK: self._mark(len(self.started))}
         with (self.folder / f"{name}.log").open("ab") as out:
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=self.environment(),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -84,48 +84,54 @@ class Engine:
         self.started.append(process)
         return process
 
+    def _mark(self, number: int) -> str:
+        return f"{self.topic} {self.name} {number}"
+
     def kill(self) -> None:
         """`kill -9` to the process that leads; what it started notices by itself."""
         self.processes[-1].kill()
         self.processes[-1].wait()
 
-    def kill_all(self, signal_: signal.Signals = signal.SIGKILL) -> None:
-        """A signal to every process of the last start at once, as when its machine fails, or a service ends it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.processes[-1].pid, signal_)
+    def members(self, process: subprocess.Popen[bytes]) -> List[int]:
+        """Every process of that start, also those whose parents have died, and those that lead groups of their own, as
+        Spark's Python daemons do: all of them inherit its environment."""
+        return marked(self._mark(self.started.index(process)))
 
-    def freeze(self, which: int = -1) -> None:
-        """Every process of that start stands still; its connections stay open."""
-        os.killpg(self.processes[which].pid, signal.SIGSTOP)
+    def kill_all(self, signal_: signal.Signals = signal.SIGKILL) -> None:
+        """A signal to every process of the last start, as when its machine fails, or a service ends it."""
+        send(self.members(self.processes[-1]), signal_)
+
+    def freeze(self) -> None:
+        """Every process of the last start stops; its connections stay open."""
+        members = self.members(self.processes[-1])
+        send(members, signal.SIGSTOP)
+        assert all(state_of(pid) in ("T", "Z", "") for pid in members), "a process was not frozen"
 
     def thaw(self, which: int = -1) -> None:
         """They resume where they stopped."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.processes[which].pid, signal.SIGCONT)
-
-    def workers(self) -> List[int]:
-        """Its processes that hold the lines to the brokers, where those are others than the one that leads."""
-        return []
+        send(self.members(self.processes[which]), signal.SIGCONT)
 
     def stop(self) -> Optional[int]:
-        """SIGTERM to each that runs; the exit code of the last copy, `None` where it had to be killed."""
-        for process in self.started:
-            if process.poll() is None:
-                process.terminate()
-        code: Optional[int] = None
-        for process in self.processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(60)
+        """SIGTERM to each that runs. The exit code of the copy: 0 where all that ran ended with it; `None` where none
+        ran, or one had to be killed."""
+        going = [process for process in self.started if process.poll() is None]
+        for process in going:
+            process.terminate()
+        codes: List[Optional[int]] = []
+        for process in going:
+            try:
+                codes.append(process.wait(90))
+            except subprocess.TimeoutExpired:
+                codes.append(None)
         self.end()
-        return code
+        return next((code for code in codes if code != 0), 0) if codes else None
 
     def end(self) -> None:
         """Nothing that it started is left."""
         for process in self.started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGCONT)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            members = self.members(process)
+            send(members, signal.SIGCONT)
+            send(members, signal.SIGKILL)
             process.wait()
 
 
@@ -168,8 +174,9 @@ class Mirror(Engine):
             'trigger: "1 second"',
         ]
         path = self.folder / "mirror.yaml"
-        path.write_text("\n".join(lines) + "\n")
-        return path
+        new = path.with_suffix(".new")  # another process may be reading it
+        new.write_text("\n".join(lines) + "\n")
+        return new.replace(path)
 
     def command(self) -> Sequence[str]:
         if self.spark_options:
@@ -181,12 +188,17 @@ class Mirror(Engine):
         return environment(**self.more_environment)
 
     def workers(self) -> List[int]:
-        below = descendants(self.processes[-1].pid)
-        return [pid for pid, command in below.items() if "pyspark.daemon" in command or "pyspark.worker" in command]
+        """Its Python workers and their daemons, which hold the lines to the brokers."""
+        return self._of("pyspark.daemon")
 
     def executors(self) -> List[int]:
         """Its executors' JVMs, where they have some of their own."""
-        return executors_of(self.processes[-1].pid)
+        return self._of("CoarseGrainedExecutorBackend")
+
+    def _of(self, word: str) -> List[int]:
+        found = [pid for pid in self.members(self.processes[-1]) if word in command_of(pid)]
+        assert found, f"there is no {word} to break"
+        return found
 
     def start_translation(self) -> subprocess.Popen[bytes]:
         """The second job: group offsets follow."""
@@ -231,3 +243,38 @@ class MirrorMaker2ExactlyOnce(MirrorMaker2):
 
 
 ENGINES = {each.name: each for each in (Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce)}
+
+
+# In the environment of every process of a start.
+MARK = "LAB_FAULTS"
+
+
+def marked(mark: str) -> List[int]:
+    """The processes whose environment says so."""
+    wanted, found = f"{MARK}={mark}".encode(), []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted in file.read_bytes().split(b"\0"):
+                found.append(int(file.parent.name))
+    return found
+
+
+def send(pids: Sequence[int], signal_: signal.Signals) -> None:
+    """The signal to each that is still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal_)
+
+
+def state_of(pid: int) -> str:
+    """As `ps` says it: T for stopped; empty where there is none."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
+    return ""
+
+
+def command_of(pid: int) -> str:
+    """Its command line; empty where there is none."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from typing import Any, Dict, List, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -21,7 +22,46 @@ READ_AT_A_TIME = 200
 SAMPLE_SECONDS = 0.5
 
 
-class Load:
+class Background:
+    """Work in threads of their own. `check` raises what one of them died of: a dead load or reader judges nothing."""
+
+    def __init__(self, *works: Callable[[], None]) -> None:
+        self._stopping = threading.Event()
+        self._error: Optional[BaseException] = None
+        self._threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in works]
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
+
+    def begin(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def check(self) -> None:
+        """AssertionError where a thread has failed."""
+        assert self._error is None, f"{type(self).__name__} failed: {self._error!r}"
+
+    def give_up(self) -> None:
+        """End the threads, whatever they do."""
+        self._stopping.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(30)
+
+    def stop(self) -> None:
+        """Return when all threads have ended."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(180)
+            assert not thread.is_alive(), f"{type(self).__name__} does not end"
+        self.check()
+
+
+class Load(Background):
     """Writes about `per_second` records to all partitions in turn until it is stopped.
 
     `acked` are those that the source acknowledged; of a transactional load, those of committed transactions.
@@ -42,25 +82,17 @@ class Load:
         self._transactional = transactional
         self._numbers: Dict[int, int] = {}
         self._source = source
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="load")
+        super().__init__(self._run)
 
-    def start(self) -> Load:
-        """Run in a background thread."""
-        self._thread.start()
-        return self
+    def next_numbers(self) -> Dict[int, int]:
+        """The number of the next record of each partition."""
+        return dict(self._numbers)
 
     def more(self) -> Load:
         """A load that continues with the next numbers, not started yet. Its `acked` includes what this one wrote."""
         other = Load(self._source, self.topic, self.partitions, self.per_second, self._transactional, self._acks)
         other._numbers, other.acked = self._numbers, self.acked
         return other
-
-    def stop(self) -> None:
-        """Return when the source has answered for each record that was written."""
-        self._stop.set()
-        self._thread.join(180)
-        assert not self._thread.is_alive(), "the source does not answer the load's producer any more"
 
     def _run(self) -> None:
         settings: Dict[str, Any] = {
@@ -77,7 +109,7 @@ class Load:
         if self._transactional:
             producer.init_transactions(60)
         turn = 0
-        while not self._stop.wait(TICK_SECONDS):
+        while not self._stopping.wait(TICK_SECONDS):
             turn += 1
             if self._transactional:
                 self._transaction(producer, turn % ABORTED == 0)
@@ -89,6 +121,8 @@ class Load:
         sent: Set[Id] = set()
         producer.begin_transaction()
         self._write(producer, sent)
+        # A transaction that is ended before its records are sent: librdkafka's issue 4849, and its producer is dead.
+        assert producer.flush(60) == 0
         if abort:
             producer.abort_transaction(60)
         else:
@@ -121,27 +155,21 @@ class Load:
                 return
             except BufferError:
                 producer.poll(0.5)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                    raise
+                producer.list_topics(self.topic, 10)  # the partition is new
 
 
-class Follower:
+class Follower(Background):
     """Reads the remote topic while it is written, as `read_committed`. `seen` are the records that it met."""
 
     def __init__(self, target: Cluster, topic: str) -> None:
         self.seen: Set[Id] = set()
-        self.offsets: Dict[int, int] = {}
+        # The highest number of each source partition.
+        self.furthest: Dict[int, int] = {}
         self._target, self._topic = target, topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="follower")
-
-    def start(self) -> Follower:
-        """Run in a background thread."""
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Return when its client is closed."""
-        self._stop.set()
-        self._thread.join(60)
+        super().__init__(self._run)
 
     def _run(self) -> None:
         consumer = Consumer(
@@ -157,7 +185,7 @@ class Follower:
         )
         assigned: Set[int] = set()
         looked = 0.0
-        while not self._stop.is_set():
+        while not self._stopping.is_set():
             if time.monotonic() - looked > 2:
                 looked = time.monotonic()
                 assigned = self._assign(consumer, assigned)
@@ -166,8 +194,9 @@ class Follower:
                     which = id_of(record_of(message))
                     if which is not None:
                         self.seen.add(which)
+                        self.furthest[which[0]] = max(which[1], self.furthest.get(which[0], -1))
             if not assigned:
-                self._stop.wait(0.3)
+                self._stopping.wait(0.3)
         consumer.close()
 
     def _assign(self, consumer: Consumer, assigned: Set[int]) -> Set[int]:
@@ -181,8 +210,12 @@ class Follower:
             consumer.incremental_assign([TopicPartition(self._topic, each, 0) for each in new])
         return assigned | found
 
+    def past(self, numbers: Mapping[int, int]) -> int:
+        """How many records from these numbers on were seen, by the highest of each partition."""
+        return sum(max(0, self.furthest.get(partition, -1) + 1 - number) for partition, number in numbers.items())
 
-class Group:
+
+class Group(Background):
     """A group that consumes on the source, slower than it is written, and what its offsets on the target were while it
     did: `samples`."""
 
@@ -191,20 +224,7 @@ class Group:
         self.samples: List[Sample] = []
         self._source, self._target = source, target
         self._topic, self._remote_topic = topic, remote_topic
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._consume, self._watch)]
-
-    def start(self) -> Group:
-        """Run in background threads."""
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def stop(self) -> None:
-        """The member leaves; the last sample is taken after the last commit."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(60)
+        super().__init__(self._consume, self._watch)
 
     def _consume(self) -> None:
         consumer = Consumer(
@@ -218,26 +238,22 @@ class Group:
             }
         )
         consumer.subscribe([self._topic])
-        while not self._stop.wait(0.2):
+        while not self._stopping.wait(0.2):
             read = [each for each in consumer.consume(READ_AT_A_TIME, 0.2) if each.error() is None]
             if read:
-                try:
+                with contextlib.suppress(KafkaException):  # a coordinator is away, or the group is rebalanced
                     consumer.commit(asynchronous=False)
-                except KafkaException as error:
-                    if error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
-                        continue
-                    raise
         consumer.close()
 
     def _watch(self) -> None:
         quiet = {"group.id": self.name, "enable.auto.commit": False, "log_level": 0}
         here = Consumer({**quiet, "bootstrap.servers": self._source.near})
         there = Consumer({**quiet, "bootstrap.servers": self._target.near})
-        while not self._stop.wait(SAMPLE_SECONDS):
-            try:
+        stopping = False
+        while not stopping:
+            stopping = self._stopping.wait(SAMPLE_SECONDS)  # the last sample is taken after that
+            with contextlib.suppress(KafkaException, KeyError):  # a broker is away; the next sample counts
                 self._sample(here, there)
-            except (KafkaException, KeyError):
-                continue  # a broker is away, which is the case's matter; the next look counts
         here.close()
         there.close()
 

@@ -85,6 +85,8 @@ def cell(outcome: Any) -> str:
     """What one replicator did under one fault."""
     if outcome is None:
         return ""
+    if "error" in outcome:
+        return "failed"
     if outcome["refusal"]:
         return str(outcome["refusal"])
     committed, uncommitted = (wrong_of(outcome[each]) for each in ("committed", "uncommitted"))

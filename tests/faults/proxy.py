@@ -97,11 +97,17 @@ class FaultProxy:
         """Stop listening and end every connection."""
         self._closed = True
         self.trouble = HEALTHY
+        self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not end an accept
         self._listener.close()
         with self._changed:
             lines = list(self._lines)
         for line in lines:
             line.reset()
+
+    def counts(self) -> Dict[str, int]:
+        """What has happened by now."""
+        with self._changed:
+            return dict(self.happened)
 
     def note(self, what: str) -> None:
         """Count something that really happened."""
@@ -138,6 +144,9 @@ class FaultProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self._closed:
+                client.close()
+                return
             try:
                 broker = socket.create_connection(("127.0.0.1", self._broker_port), 5)
                 broker.settimeout(None)
@@ -157,7 +166,7 @@ class _Line:
     def __init__(self, proxy: FaultProxy, client: socket.socket, broker: socket.socket) -> None:
         self._proxy, self._client, self._broker = proxy, client, broker
         self._apis: Dict[int, int] = {}
-        self._withheld = False
+        self._withheld, self._held = False, -1
         self._answered = threading.Event()
         for end in (client, broker):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -200,19 +209,20 @@ class _Line:
             self._proxy.pass_hole(to_broker=True)
             trouble = self._proxy.trouble
             if api in trouble.apis and self._proxy.drawn(trouble.hold_request):
-                self._hold(frame, api, trouble.hold_seconds)
+                self._hold(frame, api, correlation, trouble.hold_seconds)
                 return
             self._pass(frame, self._broker, trouble, "request")
 
-    def _hold(self, frame: bytes, api: int, seconds: float) -> None:
-        """The client sees its line break; the broker gets the request later, as if it had been under way so long."""
-        self._withheld = True
+    def _hold(self, frame: bytes, api: int, correlation: int, seconds: float) -> None:
+        """The client sees its line break; the broker gets the request later, as if it had been under way so long. It is
+        counted when the broker has answered it."""
+        self._held, self._withheld = correlation, True
         self._end(self._client)
         time.sleep(seconds)
         try:
             self._broker.sendall(frame)
-            self._proxy.note(f"{NAMES.get(api, api)} request delivered {seconds:.0f} s late")
-            self._answered.wait(10)
+            if self._answered.wait(10):
+                self._proxy.note(f"{NAMES.get(api, api)} request delivered {seconds:.0f} s late")
         except OSError:
             pass  # the broker itself has closed the line: nothing was delivered, and nothing is counted
         finally:
@@ -221,10 +231,14 @@ class _Line:
     def _answers(self) -> None:
         while True:
             frame = _read_frame(self._broker)
-            if frame is None or self._withheld:
-                self._answered.set()
+            if frame is None:
                 return
-            api = self._apis.pop(struct.unpack_from(">i", frame, 4)[0], -1)
+            (correlation,) = struct.unpack_from(">i", frame, 4)
+            if self._withheld:
+                if correlation == self._held:
+                    self._answered.set()
+                continue
+            api = self._apis.pop(correlation, -1)
             self._proxy.pass_hole(to_broker=False)
             trouble = self._proxy.trouble
             if api in trouble.apis and self._proxy.drawn(trouble.lose_answer):

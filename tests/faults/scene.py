@@ -52,6 +52,8 @@ class Outcome:
     exit_code: Optional[int]
     seconds: float
     refusal: str
+    ended_by_itself: bool
+    gone: int
 
     @property
     def exact(self) -> bool:
@@ -100,19 +102,36 @@ class Scene:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.follower = Follower(self.target, self.engine.remote_topic)
+        self.ended_by_itself = False
         self._healed: Optional[float] = None
         self._owed: AbstractSet[Id] = frozenset()
         self._before: Dict[str, int] = self._happened()
 
     def flowing(self) -> None:
-        """Return when records arrive on the target, more of them than before the last fault."""
-        wanted, deadline = len(self.follower.seen) + BETWEEN_FAULTS, time.monotonic() + START_SECONDS
-        while len(self.follower.seen) < wanted:
-            if not any(each.poll() is None for each in self.engine.processes):
+        """Return when records arrive on the target that were written after this call."""
+        now, deadline = self.load.next_numbers(), time.monotonic() + START_SECONDS
+        while self.follower.past(now) < BETWEEN_FAULTS or not now:
+            now = now or self.load.next_numbers()
+            self.check()
+            if not self.engine.running:
                 raise AssertionError(f"{self.engine.name} has ended by itself:\n{self.tail_of_log()}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"no records reach the target:\n{self.tail_of_log()}")
             time.sleep(0.1)
+
+    def still(self) -> None:
+        """Return when a reader of the target has got nothing new for two seconds."""
+        seen, since = len(self.follower.seen), time.monotonic()
+        while time.monotonic() < since + 2:
+            if len(self.follower.seen) != seen:
+                seen, since = len(self.follower.seen), time.monotonic()
+            time.sleep(0.1)
+
+    def check(self) -> None:
+        """AssertionError where one of those that write and read has failed."""
+        for each in (self.load, self.follower, self.group):
+            if each is not None:
+                each.check()
 
     def strike(self, what: str) -> None:
         """Wait until records flow, and note that the fault which follows falls now."""
@@ -134,10 +153,10 @@ class Scene:
     def play(self, act: Callable[[Scene], None]) -> Outcome:
         """From the first record to the verdict."""
         began = time.monotonic()
-        self.load.start()
-        self.follower.start()
+        self.load.begin()
+        self.follower.begin()
         if self.group is not None:
-            self.group.start()
+            self.group.begin()
         self.engine.start()
         try:
             try:
@@ -146,11 +165,13 @@ class Scene:
                 for cluster in (self.source, self.target):
                     cluster.heal()
             if not self.engine.running and not self.refusal:
+                self.ended_by_itself = True
                 self.engine.start()
             if self._healed is None:
                 self.healed()
             whole = self._wait_until_whole()
             time.sleep(AFTERWARDS_SECONDS)
+            self.check()
             self.load.stop()
             self._wait_for_all()
             if self.group is not None:
@@ -158,12 +179,15 @@ class Scene:
             code = self.engine.stop()
         finally:
             self.engine.end()
-            self.follower.stop()
+            for each in (self.load, self.follower, self.group):
+                if each is not None:
+                    each.give_up()
         return self._judged(whole, code, time.monotonic() - began)
 
     def _wait_until_whole(self) -> Optional[float]:
         assert self._healed is not None
         while not self._owed <= self.follower.seen:
+            self._owed = self._still_owed(self._owed)
             if self.refusal or time.monotonic() > self._healed + WHOLE_SECONDS:
                 return None
             time.sleep(0.1)
@@ -172,7 +196,12 @@ class Scene:
     def _wait_for_all(self) -> None:
         owed, deadline = self.owed(), time.monotonic() + WHOLE_SECONDS
         while not (self.refusal or owed <= self.follower.seen) and time.monotonic() < deadline:
+            owed = self._still_owed(owed)
             time.sleep(0.2)
+
+    def _still_owed(self, owed: AbstractSet[Id]) -> AbstractSet[Id]:
+        """Less, where the source deletes records meanwhile."""
+        return owed & self.owed() if self.cleaned and not self.refusal else owed
 
     def owed(self) -> AbstractSet[Id]:
         """What is acknowledged by now and must be on the target in the end."""
@@ -216,6 +245,8 @@ class Scene:
             exit_code=code,
             seconds=round(seconds, 1),
             refusal=self.refusal,
+            ended_by_itself=self.ended_by_itself,
+            gone=len(gone),
         )
 
     def _happened(self) -> Dict[str, int]:

@@ -57,13 +57,24 @@ def test_copy_after_faults(
     engine: str,
     case: Case,
 ) -> None:
-    outcome = played(both, topic_name(case.name), tmp_path, engine, case)
+    try:
+        outcome = played(both, topic_name(case.name), tmp_path, engine, case)
+    except BaseException as error:
+        keep(outcomes_file(), {"case": case.name, "engine": engine, "seed": SEED, "error": str(error)[:500]})
+        raise
     keep(outcomes_file(), outcome.document())
     print(f"\n{outcome}")
     assert outcome.strikes and all(each.copied for each in outcome.strikes), "a fault fell before the first record"
-    if engine == Mirror.name:
-        assert outcome.exact or outcome.refusal, f"SEED={SEED} CASES={case.name} make faults: {outcome}"
-        assert outcome.whole_seconds is not None or outcome.refusal
+    if engine != Mirror.name:
+        return
+    again = f"SEED={SEED} CASES={case.name} make faults: {outcome}"
+    assert not outcome.ended_by_itself, again
+    if outcome.refusal:
+        assert outcome.gone, f"the source lost nothing. {again}"
+        for verdict in (outcome.committed, outcome.uncommitted):
+            assert not (verdict.doubled or verdict.reordered or verdict.foreign or verdict.changed), again
+    else:
+        assert outcome.exact and outcome.whole_seconds is not None and outcome.exit_code == 0, again
 
 
 def played(both: List[Cluster], topic: str, folder: Path, engine: str, case: Case) -> Outcome:

@@ -62,7 +62,9 @@ def test_the_header_of_origins_is_no_change() -> None:
 def test_a_record_in_another_partition_is_foreign_unless_the_flow_places_records() -> None:
     swapped = logs(WHOLE, [record(0, n) for n in range(4)])
     assert judge(SOURCE, swapped).foreign == 8
-    assert judge(SOURCE, swapped, partitions_kept=False).exact
+    keyed = logs(WHOLE + [record(0, n) for n in range(4)], [])
+    assert judge(SOURCE, keyed, partitions_kept=False).exact
+    assert judge(SOURCE, swapped, partitions_kept=False).foreign == 4, "one key in two partitions"
 
 
 def test_a_flow_that_leaves_records_out_owes_the_others_alone() -> None:

@@ -369,7 +369,7 @@ def records_deleted(scene: Scene) -> None:
         copied = Counter(partition for partition, _ in set(scene.follower.seen))
         before = [TopicPartition(topic, partition, count // 2) for partition, count in copied.items()]
         for future in scene.source.admin().delete_records(before).values():
-            future.result(30)
+            future.result(90)
         scene.engine.kill()
         scene.engine.start()
     scene.flowing()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -103,9 +104,13 @@ class Engine:
 
     def freeze(self) -> None:
         """Every process of the last start stops; its connections stay open."""
-        members = self.members(self.processes[-1])
-        send(members, signal.SIGSTOP)
-        assert all(state_of(pid) in ("T", "Z", "") for pid in members), "a process was not frozen"
+        deadline, frozen = time.monotonic() + 10, False
+        while not frozen:
+            assert time.monotonic() < deadline, "a process was not frozen"
+            members = self.members(self.processes[-1])  # one that was just forked is among them the next time
+            send(members, signal.SIGSTOP)
+            time.sleep(0.05)
+            frozen = all(state_of(pid) in ("T", "Z", "") for pid in self.members(self.processes[-1]))
 
     def thaw(self, which: int = -1) -> None:
         """They resume where they stopped."""

@@ -13,7 +13,7 @@ from tests.faults.checker import Id, Sample, id_of
 from tests.faults.cluster import Cluster
 from tests.lab.readers import record_of
 
-PER_SECOND = 1500
+PER_SECOND = 600
 # Brokers and proxies share the machine with what is judged: few and large writes.
 TICK_SECONDS = 0.25
 # Now and then a transaction is aborted; its records must be seen by no reader of what is committed.

@@ -237,12 +237,12 @@ def target_broker_frozen(scene: Scene) -> None:
     scene.healed()
 
 
-@case("two of three target brokers frozen for 12 s: too few replicas in sync")
+@case("two of three target brokers frozen for 20 s: too few replicas in sync")
 def too_few_in_sync(scene: Scene) -> None:
     scene.strike("SIGSTOP of two target brokers")
     for broker in scene.target.brokers[1:]:
         broker.pause()
-    time.sleep(12)
+    time.sleep(20)
     for broker in scene.target.brokers[1:]:
         broker.resume()
     scene.healed()
@@ -368,8 +368,9 @@ def records_deleted(scene: Scene) -> None:
         # What a reader of the target has seen of each partition; all before it was seen too.
         copied = Counter(partition for partition, _ in set(scene.follower.seen))
         before = [TopicPartition(topic, partition, count // 2) for partition, count in copied.items()]
-        for future in scene.source.admin().delete_records(before).values():
-            future.result(90)
+        admin = scene.source.admin()  # named, or it is collected before it answers
+        for future in admin.delete_records(before).values():
+            future.result(60)
         scene.engine.kill()
         scene.engine.start()
     scene.flowing()
@@ -394,7 +395,8 @@ def compacted(scene: Scene) -> None:
 def partitions_added(scene: Scene) -> None:
     scene.strike("three partitions more")
     topic, more = scene.load.topic, scene.load.partitions + 3
-    scene.source.admin().create_partitions([NewPartitions(topic, more)])[topic].result(30)
+    admin = scene.source.admin()
+    admin.create_partitions([NewPartitions(topic, more)])[topic].result(60)
     wait_for(lambda: all(at > 0 for at in scene.source.leaders(topic).values()), "leaders of the new partitions")
     scene.load.partitions = more
     wait_for(lambda: len(scene.load.next_numbers()) == more, "records in the new partitions")

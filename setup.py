@@ -6,11 +6,12 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-# `make compat` runs the oldest of them with Spark 3.3 on Python 3.8.
-ARROW = ["pyarrow>=11", "pandas>=1.5.3"]
+# Bounds of what runs with a mirror are versions that were tested: `make test-lines` runs the lower ones with Spark 3.3
+# on Python 3.8, and `make test` runs the newest below the upper ones.
+ARROW = ["pyarrow>=11.0.0,<27", "pandas>=1.5.3,<4"]
 README = Path(__file__).with_name("README.md")
 # AWS's own signer of IAM logins to Amazon MSK.
-MSK_IAM = ["aws-msk-iam-sasl-signer-python>=1.0.2"]
+MSK_IAM = ["aws-msk-iam-sasl-signer-python>=1.0.2,<2"]
 
 setup(
     name="spark-kafka-mirror",
@@ -23,9 +24,12 @@ setup(
     package_data={"mirror_lib": ["py.typed", "log4j2.properties"]},
     python_requires=">=3.8",
     # Exactly this one: its private names are overridden, and tests/unit/test_kafka_python.py holds them to it.
-    install_requires=["kafka-python==3.0.12", "google-crc32c", "cramjam>=2.8", "pyyaml", "javaproperties"],
+    install_requires=[
+        *("kafka-python==3.0.12", "google-crc32c>=1.5.0,<2", "cramjam>=2.8.0,<3"),
+        *("pyyaml>=6.0,<7", "javaproperties>=0.8.1,<0.9"),
+    ],
     extras_require={
-        "spark": ["pyspark>=3.3,<4.3", "delta-spark>=2.3,<5", *ARROW],
+        "spark": ["pyspark>=3.3.1,<4.3", "delta-spark>=2.3.0,<4.5", *ARROW],
         # For a Spark that is there already: a pyspark of ours would be taken instead of it.
         "platform": ARROW,
         "msk-iam": MSK_IAM,

@@ -95,8 +95,8 @@ def test_databricks_jobs_run_once_at_a_time_by_an_entry_point_that_raises() -> N
 
 
 def floor(requirement: str) -> Tuple[str, Tuple[int, ...]]:
-    name, _, version = requirement.partition(">=")
-    return name, tuple(int(part) for part in version.split("."))
+    name, _, bounds = requirement.partition(">=")
+    return name, tuple(int(part) for part in bounds.partition(",")[0].split("."))
 
 
 def test_databricks_installs_what_the_wheel_leaves_to_its_extra() -> None:

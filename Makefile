@@ -27,7 +27,7 @@ export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
 .PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
-.PHONY: faults soak compat compat-brokers compat-clusters compat-spark
+.PHONY: faults soak compat compat-brokers compat-clusters compat-spark lock
 
 help:
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/make \1	\2/p' Makefile
@@ -105,5 +105,16 @@ bench-ledger: setup ## what reading the ledger and committing to it cost, up to 
 bench-latency: setup ## from acknowledged on the source to read on the target, beside MirrorMaker 2: RATES=, SECONDS=
 	@$(PY) -m tests.bench.latency
 
+# Tools that no test needs, in an environment of their own.
+TOOLS := .venv-tools/bin/python
+
+.venv-tools/.ready: locks/tools.txt | setup
+	@.venv/bin/python -m venv .venv-tools
+	@$(TOOLS) -m pip install -q --require-hashes --only-binary :all: -r $<
+	@touch $@
+
+lock: .venv-tools/.ready ## write the files in locks/ again: the newest packages that setup.py allows, jars of each Spark line
+	@for line in 3.3 3.4 3.5 4.0 4.1 4.2; do SPARK=$$line LOCK=1 bash tests/lab/setup.sh || exit; done
+
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-spark* .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts
+	rm -rf .venv .venv-spark* .venv-tools .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts

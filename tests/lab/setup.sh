@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the Python environment and fetches the jars of Spark's connector, Delta and Kafka into the checkout.
 # In: SPARK (4.0, or one of the other lines below), PYTHON, VENV, IVY_SETTINGS (an Ivy settings file, for networks with a
-# repository of their own). Exits with 77 where the machine has no Python that the line needs.
+# repository of their own), LOCK (`make lock`: writes the line's files in locks/ instead). Exits with 77 where the machine
+# has no Python that the line needs.
 # Quick when nothing is missing. Every failure ends with one sentence; the full output is in .cache/*.log.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -33,8 +34,8 @@ kafka_jars=.cache/kafka-$KAFKA_VERSION
 connect_jars=.cache/connect-$KAFKA_VERSION
 kerby_jars=.cache/kerby-2.0.3
 spark_jars=.cache/spark-$spark-jars
-# The one that was added last: a folder of an older checkout lacks it and is fetched anew.
-newest_jar=$kafka_jars/connect-mirror-$KAFKA_VERSION.jar
+# The packages of the line with their hashes, for the first of its Pythons.
+lock=locks/spark-$SPARK-python-${pythons%% *}.txt
 
 usable() { # python, version it must have: it can make environments
     "$1" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$2')" 2>/dev/null
@@ -68,26 +69,77 @@ require_disk() { # megabytes
 
 explain() { # what, log: turn the end of a log into a sentence
     if grep -qiE 'no space left|disk quota' "$2"; then fail "$1 failed: the disk is full"; fi
+    if grep -q 'DO NOT MATCH THE HASHES' "$2"; then
+        fail "$1 failed: a downloaded package differs from its hash in $lock; nothing of it was installed (log: $2)"
+    fi
     if grep -qiE 'name resolution|resolve host|UnknownHost|NewConnectionError|ConnectTimeout|timed out|Network is unreachable|Connection refused|ConnectException|No matching distribution|ProxyError|unresolved dependenc' "$2"; then
         fail "$1 failed: packages could not be downloaded; check the network, proxy or mirror settings (log: $2)"
     fi
     fail "$1 failed (log: $2)"
 }
 
+pip_install() { # what, log, pip's words
+    "$VENV/bin/python" -m pip install -q "${@:3}" >"$2" 2>&1 || explain "$1" "$2"
+}
+
+locked() { # the environment has the Python that the lock is for
+    [[ -f $lock && $("$VENV/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') == "${pythons%% *}" ]]
+}
+
+install_locked() { # log, regular expression of names, pip's words
+    awk -v names="^($2)==" '/^[^ #]/ {wanted = $0 ~ names} wanted' "$lock" >"$1.txt"
+    pip_install "installing Python packages" "$1" --require-hashes --no-build-isolation -r "$1.txt" "${@:3}"
+}
+
 install_spark() {
     [[ -x $VENV/bin/python ]] || "$PYTHON" -m venv "$VENV" >.cache/venv.log 2>&1 || explain "making $VENV" .cache/venv.log
     # Spark first: the jar resolver it carries then works beside the rest of pip's downloads.
-    if ! "$VENV/bin/python" -m pip install -q "pyspark==$spark" >.cache/pip-spark.log 2>&1; then
-        explain "installing pyspark $spark" .cache/pip-spark.log
+    if locked; then
+        # PySpark has no wheel. The tools that build it come from the lock too.
+        install_locked .cache/pip-tools.log 'pip|setuptools'
+        install_locked .cache/pip-spark.log 'py4j|pyspark'
+    else
+        say "$lock is for another Python, so packages are installed without hashes, as new as setup.py allows" "$started"
+        pip_install "installing pyspark $spark" .cache/pip-spark.log "pyspark==$spark"
     fi
 }
 
 install_rest() {
-    if ! "$VENV/bin/python" -m pip install -q -e ".[$extras]" "pyspark==$spark" "delta-spark==$delta" \
-        ${extra[@]+"${extra[@]}"} >.cache/pip.log 2>&1; then
-        explain "installing Python packages" .cache/pip.log
+    if locked; then
+        install_locked .cache/pip-rest.log '.*' --only-binary :all:
+        # Nothing is left to download: this fails where the lock lacks a package that setup.py names.
+        "$VENV/bin/python" -m pip install -q --no-index --no-build-isolation -e ".[$extras]" >.cache/pip.log 2>&1 ||
+            fail "$lock does not fit setup.py: run \`make lock\` (log: .cache/pip.log)"
+    else
+        pip_install "installing Python packages" .cache/pip.log -e ".[$extras]" "pyspark==$spark" "delta-spark==$delta" \
+            ${extra[@]+"${extra[@]}"}
     fi
     say "Python packages in $VENV" "$started"
+}
+
+write_lock() { # file, uv's words; requirements on standard input
+    .venv-tools/bin/uv pip compile -q --upgrade --generate-hashes --no-annotate --no-emit-index-url \
+        --custom-compile-command 'make lock' "${@:2}" - -o "$1" || fail "$1 could not be written"
+}
+
+write_locks() {
+    local line=(--python-version "${pythons%% *}" --python-platform linux setup.py)
+    # shellcheck disable=SC2086
+    printf '%s\n' pip setuptools "pyspark==$spark" "delta-spark==$delta" ${extra[@]+"${extra[@]}"} |
+        write_lock "$lock" "${line[@]}" --extra ${extras//,/ --extra }
+    [[ $SPARK == 4.0 ]] || return 0
+    write_lock locks/runtime.txt "${line[@]}" -c "$lock" --extra spark --extra msk-iam </dev/null
+    printf '%s\n' uv pip-audit cyclonedx-bom | write_lock locks/tools.txt --universal --python-version 3.10
+}
+
+sums() { # folder
+    (cd "$1" && LC_ALL=C && if command -v sha256sum >/dev/null; then sha256sum -- *.jar; else shasum -a 256 -- *.jar; fi)
+}
+
+checked() { # folder: it has the jars of its list in locks/, and no others. Another KAFKA_VERSION has no list.
+    local list=locks/${1##*/}
+    list=${list%.part}.sha256
+    [[ -d $1 && (! -f $list || -z $(sums "$1" | diff - "$list")) ]]
 }
 
 dependency() { # organisation, module, revision, attributes
@@ -109,6 +161,8 @@ fetch_jars() { # folder; dependencies on standard input
     "$JAVA" -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -cache ".cache/ivy/$name" -ivy "$folder.xml" \
         -confs default -retrieve "$folder.part/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 ||
         explain "fetching $name" "$log"
+    [[ -z ${LOCK:-} ]] || sums "$folder.part" >"locks/$name.sha256"
+    checked "$folder.part" || fail "the jars that were fetched to $folder.part are not those of locks/$name.sha256, and are not used"
     rm -rf "$folder" "$folder.jsa" # the archive is of the old jars
     mv "$folder.part" "$folder"
     say "jars in $folder" "$started"
@@ -151,8 +205,19 @@ fetch_spark() {
 mkdir -p .cache || fail "$PWD cannot be written to"
 require_java
 ready=$VENV/.ready
-stamp="$spark $delta $(cksum <setup.py)"
-if [[ -e $newest_jar && -d $connect_jars && -d $kerby_jars && -d $spark_jars && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
+if [[ -n ${LOCK:-} ]]; then
+    write_locks
+    started=$SECONDS VENV=.venv
+    fetch_spark
+    if [[ $SPARK == 4.0 ]]; then fetch_kafka && fetch_connect && fetch_kerby; fi
+    exit
+fi
+stamp="$spark $delta $(cat setup.py "$lock" 2>/dev/null | cksum)"
+missing_jars=()
+for folder in "$kafka_jars" "$connect_jars" "$kerby_jars" "$spark_jars"; do
+    checked "$folder" || missing_jars+=("$folder")
+done
+if [[ -z ${missing_jars[*]-} && -e $ready && $(<"$ready") == "$stamp" ]]; then exit 0; fi
 
 if [[ -e $ready ]]; then require_disk 200; else require_disk 2500; fi
 started=$SECONDS
@@ -164,12 +229,18 @@ if [[ ! -e $ready || $(<"$ready") != "$stamp" ]]; then
     say "pyspark $spark in $VENV" "$started"
     install_rest & pip=$!
 fi
-[[ -e $newest_jar ]] || { fetch_kafka & kafka=$!; }
-[[ -d $connect_jars ]] || { fetch_connect & connect=$!; }
-[[ -d $kerby_jars ]] || { fetch_kerby & kerby=$!; }
-[[ -d $spark_jars ]] || { fetch_spark & jars=$!; }
+for folder in ${missing_jars[@]+"${missing_jars[@]}"}; do
+    [[ ! -d $folder ]] || say "the jars in $folder are not those of locks/$(basename "$folder").sha256, and are fetched again" "$started"
+    case $folder in
+        "$kafka_jars") fetch_kafka & ;;
+        "$connect_jars") fetch_connect & ;;
+        "$kerby_jars") fetch_kerby & ;;
+        "$spark_jars") fetch_spark & jars=1 ;;
+    esac
+    jobs+=($!)
+done
 status=0
-for job in ${pip:-} ${kafka:-} ${connect:-} ${kerby:-} ${jars:-}; do wait "$job" || status=1; done
+for job in ${pip:-} ${jobs[@]+"${jobs[@]}"}; do wait "$job" || status=1; done
 ((status == 0)) || exit 1
 # They are of the jars that were there before.
 [[ -z ${pip:-}${jars:-} ]] || rm -f ".cache/spark-$spark.jsa" ".cache/spark-$spark-classes.jsa"

@@ -32,10 +32,12 @@ def image_spark(folder: Path) -> Path:
     for path in SPARK_HOME.iterdir():
         if path.name != "jars":
             (home / path.name).symlink_to(path)
-    copied = re.findall(r"^COPY \.cache/\S+ /opt/spark/jars$", (KUBERNETES / "Dockerfile").read_text(), re.MULTILINE)
+    text = (KUBERNETES / "Dockerfile").read_text()
+    copied = re.findall(r"^COPY \.cache/\S+ /opt/spark/jars$", text, re.MULTILINE)
+    removed = re.findall(r"^RUN rm /opt/spark/jars/(\S+)$", text, re.MULTILINE)
     for source in (SPARK_HOME / "jars", *(jars_folder() for _ in copied)):
         for jar in source.glob("*.jar"):
-            if not (jars / jar.name).exists():
+            if jar.name not in removed and not (jars / jar.name).exists():
                 (jars / jar.name).symlink_to(jar)
     return home
 

@@ -195,10 +195,18 @@ delta_artifact() { # delta-core until 2.4; since 4.1 an artifact for each line o
 }
 
 fetch_spark() {
-    { # Spark has Scala, a logger and Hadoop of its own.
+    local without='org.scala-lang org.slf4j org.apache.hadoop' # Spark has them
+    {
         dependency org.apache.spark "spark-sql-kafka-0-10_$scala" "$spark"
         dependency io.delta "$(delta_artifact)" "$delta"
-        printf '    <exclude org="%s"/>\n' org.scala-lang org.slf4j org.apache.hadoop
+        # Spark 4.0 asks for a Kafka client and an LZ4 with known vulnerabilities: SECURITY.md.
+        if [[ $SPARK == 4.0 ]]; then
+            dependency at.yawk.lz4 lz4-java 1.14.0
+            without+=' org.lz4'
+        fi
+        # shellcheck disable=SC2086
+        printf '    <exclude org="%s"/>\n' $without
+        [[ $SPARK != 4.0 ]] || printf '    <override org="org.apache.kafka" module="kafka-clients" rev="3.9.2"/>\n'
     } | fetch_jars "$spark_jars"
 }
 

@@ -9,6 +9,7 @@
 #   CASES="far small"         ... these topics alone
 #   ENGINES="mirror tuned"    ... with these engines alone
 #   BIG=1                     ... and 10 GB too
+#   OFFLINE=1   `make audit` passes where no advisory service can be reached
 #   ROWS="2.4.1->3.2.0,hdinsight"   `make compat` runs these alone
 
 SHELL := bash
@@ -18,6 +19,7 @@ KEEP ?=
 ROWS ?=
 PORTS ?= 9092 9192
 SHARD ?=
+OFFLINE ?=
 VENV := $(if $(filter 4.0,$(SPARK)),.venv,.venv-spark$(SPARK))
 PY := $(VENV)/bin/python
 
@@ -27,7 +29,7 @@ export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
 .PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
-.PHONY: faults soak compat compat-brokers compat-clusters compat-spark lock
+.PHONY: faults soak compat compat-brokers compat-clusters compat-spark lock sbom audit
 
 help:
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/make \1	\2/p' Makefile
@@ -115,6 +117,12 @@ TOOLS := .venv-tools/bin/python
 
 lock: .venv-tools/.ready ## write the files in locks/ again: the newest packages that setup.py allows, jars of each Spark line
 	@for line in 3.3 3.4 3.5 4.0 4.1 4.2; do SPARK=$$line LOCK=1 bash tests/lab/setup.sh || exit; done
+
+sbom: .venv-tools/.ready ## what runs with a mirror, packages and jars, as CycloneDX: dist/sbom.cdx.json
+	@$(TOOLS) -m tools.supply sbom
+
+audit: .venv-tools/.ready ## known vulnerabilities of the locked packages, and licences of all that runs (OFFLINE=1: the licences alone will do)
+	@$(TOOLS) -m tools.supply audit $(if $(OFFLINE),--offline)
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-spark* .venv-tools .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts

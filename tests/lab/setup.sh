@@ -162,7 +162,7 @@ fetch_jars() { # folder; dependencies on standard input
         -confs default -retrieve "$folder.part/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 ||
         explain "fetching $name" "$log"
     [[ -z ${LOCK:-} ]] || sums "$folder.part" >"locks/$name.sha256"
-    checked "$folder.part" || fail "the jars that were fetched to $folder.part are not those of locks/$name.sha256, and are not used"
+    checked "$folder.part" || fail "the jars that were fetched to $folder.part are not those of locks/$name.sha256, and are not used: remove .cache/ivy/$name and try again"
     rm -rf "$folder" "$folder.jsa" # the archive is of the old jars
     mv "$folder.part" "$folder"
     say "jars in $folder" "$started"

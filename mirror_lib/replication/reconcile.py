@@ -262,8 +262,8 @@ class Cleaned:
 
     def _not_the_next(self, offset: int) -> RefusedError:
         hint = (
-            "somebody else wrote to the remote topic, or one of the logs was altered; compare them, then give the flow "
-            "an empty remote topic"
+            "another writer wrote to the remote topic, a log was altered, or the source deleted records that were "
+            "copied and not yet in the ledger; compare both, then give the flow an empty remote topic"
         )
         if offset == 0:
             # A batch is sent to a topic's name, and a topic that is new takes any sequence.

@@ -138,7 +138,7 @@ def executors_killed(scene: Scene) -> None:
     scene.healed()
 
 
-@case("frozen for 20 s while a successor copies, then resumed (a zombie)")
+@case("every process frozen while a successor copies, then resumed (a zombie)")
 def zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 

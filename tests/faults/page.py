@@ -31,6 +31,7 @@ make faults                                       # this mirror
 make faults ENGINES="mirror mm2 mm2-exactly-once" # and MirrorMaker 2, where it can meet the fault
 make faults CASES="zombie lines-cut" SEED=7       # some cases, with the seed that a failure printed
 make soak HOURS=1                                 # random faults in turn, one replicator all the while
+python -m tests.faults.page .cache/faults/outcomes.jsonl > docs/guarantees.md
 ```
 
 ## What is promised
@@ -44,7 +45,8 @@ make soak HOURS=1                                 # random faults in turn, one r
 
 Not promised: that all records of one source transaction become visible at once; that a record has the same offset on
 both sides (the table `offset_syncs` has the exact map); that records which the source acknowledged and then lost are
-known to it.
+known to it; that a copy resumes whose source deletes records (DeleteRecords) within seconds after they were copied,
+before the ledger has them, if it is killed at that moment: those partitions are refused.
 
 ## How a case is judged
 
@@ -55,6 +57,11 @@ the end either; **doubled**; **reordered**; **foreign**, not committed on the so
 of records that it would have missed by moving to the target at the worst moment. **Whole after**: seconds from the end
 of the last fault until a reader has everything that was acknowledged by then; starting Spark is in it.
 """
+
+
+PLANTED = """\
+Each row is planted by a test (`make test TESTS=tests/integration/test_verify.py`): a copy of ten records with one defect,
+or with what an exact copy may have as well."""
 
 
 def page(found: Found, machine: Mapping[str, str]) -> str:
@@ -68,8 +75,21 @@ def page(found: Found, machine: Mapping[str, str]) -> str:
     lines += table(("fault", "this mirror", "MirrorMaker 2", "MirrorMaker 2, exactly-once"), beside, ENGINES, found)
     lines += ["", "## Faults that this mirror alone can meet", ""]
     lines += table(("fault", "this mirror"), alone, ENGINES[:1], found)
+    lines += ["", "## What `mirror verify` finds", "", PLANTED, ""]
+    lines += verdicts()
     lines += ["", "## The machine", "", *(f"- {name}: {value}" for name, value in machine.items()), ""]
     return "\n".join(lines)
+
+
+def verdicts() -> List[str]:
+    """A row for each defect that `tests/integration/test_verify.py` plants."""
+    from tests.integration.test_verify import CASES as PLANTED_CASES
+
+    rows = ["| planted in the copy | verdict |", "| --- | --- |"]
+    for name, planted in PLANTED_CASES.items():
+        found = f"differs: {planted.expected[0]}" if planted.expected is not None else "equal"
+        rows.append(f"| {name.replace('-', ' ')} | {found} |")
+    return rows
 
 
 def table(head: Sequence[str], cases: Sequence[Case], engines: Sequence[str], found: Found) -> List[str]:

@@ -60,8 +60,8 @@ of the last fault until a reader has everything that was acknowledged by then; s
 
 
 PLANTED = """\
-Each row is planted by a test (`make test TESTS=tests/integration/test_verify.py`): a copy of ten records with one defect,
-or with what an exact copy may have as well."""
+Each row is planted by a test (`make test TESTS=tests/integration/test_verify.py`): a copy of ten records with one
+defect, or with what an exact copy may have as well."""
 
 
 def page(found: Found, machine: Mapping[str, str]) -> str:
@@ -106,7 +106,7 @@ def cell(outcome: Any) -> str:
     if outcome is None:
         return ""
     if "error" in outcome:
-        return "failed"
+        return "copies nothing more" if outcome["error"].startswith("no records reach") else "failed"
     if outcome["refusal"]:
         return str(outcome["refusal"])
     committed, uncommitted = (wrong_of(outcome[each]) for each in ("committed", "uncommitted"))

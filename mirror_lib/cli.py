@@ -23,7 +23,6 @@ from mirror_lib.commands import (
     mm1,
     plan,
     position,
-    repair,
     run,
     takeover,
     translate,
@@ -121,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, plan, explain, verify, repair, translate):
+    for command in (run, plan, explain, verify, translate):
         command.add(commands)
     _add_groups(commands)
     for command in (position, convert, mm1, takeover):

@@ -17,9 +17,9 @@ from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedErr
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.group_member import GroupMember
-from mirror_lib.ledger.delta_table import drop_folder
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.runs import same_clusters
+from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.replication.copy_hours import CopyHours
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
 from mirror_lib.replication.journal import BatchRef, Journal

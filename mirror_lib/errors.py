@@ -14,6 +14,8 @@ EXIT_STOPPED = 143
 _TRACE = "Traceback (most recent call last):"
 _JAVA_STACK = re.compile(r"^\s+at [\w$.]+\S*\(|^(?:JVM|Driver) stacktrace:", re.MULTILINE)
 
+_JAVA_LINE = re.compile(r"^\s+at [\w$.]+\S*\(.*$", re.MULTILINE)
+
 
 class MirrorError(Exception):
     """A failure explained in one sentence. `hint` says what to do about it."""
@@ -73,6 +75,18 @@ class RefusedError(MirrorError):
     exit_code = EXIT_REFUSED
 
 
+class DamagedError(RefusedError):
+    """A table under `state:` lost files, or parts of files. No record on the target is lost."""
+
+
+class NewerTableError(RefusedError):
+    """A newer release, or a newer Delta, wrote a table under `state:`."""
+
+
+class ForeignTableError(RefusedError):
+    """A table under `state:` has columns that no release wrote."""
+
+
 class FencedError(RefusedError):
     """Another driver of the same flow took over a lane."""
 
@@ -86,6 +100,11 @@ def cause_of(error: BaseException) -> str:
     said = _said(error)
     raised = [sentence for sentence in map(_raised, said) if sentence]
     return raised[-1] if raised else said[-1].strip().split("\n")[0] or type(error).__name__
+
+
+def messages_of(error: BaseException) -> List[str]:
+    """What a library said, cause by cause, the innermost last, without the lines of Java's traces."""
+    return [_JAVA_LINE.sub("", text) for text in _said(error)]
 
 
 def _said(error: BaseException) -> List[str]:

@@ -67,9 +67,9 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
     ),
     "spark.metrics": (("_jvm",), "PySpark has no public call for Spark's metrics system"),
     "spark.errors": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
-    "ledger.delta_table": (
+    "ledger.state_files": (
         ("_jvm", "_jsc"),
-        "Hadoop's FileSystem: Spark has no public call that deletes a folder, and an operator may opt in to shorten "
+        "Hadoop's FileSystem: Spark has no public call that lists, moves or deletes a folder, nor one that shortens "
         "Delta's log",
     ),
 }

@@ -30,10 +30,11 @@ from mirror_lib.errors import (
 )
 from mirror_lib.groups.flow import FlowTranslation, PassReport, Triples, is_news, one_pass, remember
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
-from mirror_lib.ledger.delta_table import StateTable, drop_folder, own_session
+from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.offset_syncs import IS_RANGE, OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
+from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.spark.errors import memory_hint
 from mirror_lib.supervisor import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
 from mirror_lib.threads import UnderWay

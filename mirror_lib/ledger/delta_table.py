@@ -1,19 +1,15 @@
 """Commits rows to the Delta tables under `state:` and reads them, on any file system that Spark can write.
 
-A table is the folder `<state>/<name>`. Spark has no public call that deletes a folder, or that shows whether executors
-and driver see the same files; both are here.
+A table is the folder `<state>/<name>`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import uuid
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from weakref import WeakKeyDictionary
 
 from delta.tables import DeltaTable
@@ -22,49 +18,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
-from mirror_lib.config.client_options import on_databricks
-from mirror_lib.errors import ConflictError, MirrorError, StateError, cause_of
+from mirror_lib.errors import (
+    ConflictError,
+    DamagedError,
+    MirrorError,
+    NewerTableError,
+    StateError,
+    cause_of,
+    messages_of,
+)
+from mirror_lib.ledger.delta_log import Fault
+from mirror_lib.ledger.state_files import CommitLog
+from mirror_lib.ledger.table_check import examined
 from mirror_lib.ledger.table_schema import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.spark.jobs import local_rows, named
 from mirror_lib.spark.session import active, cloned
 
 log = logging.getLogger(__name__)
-
-
-def hadoop_folder(spark: SparkSession, path: str) -> Tuple[Any, Any]:
-    """Hadoop's `Path` of the folder, and the `FileSystem` that it is on. Raises what Hadoop raises."""
-    jvm: Any = spark._jvm
-    jsc: Any = spark._jsc
-    folder = jvm.org.apache.hadoop.fs.Path(path)
-    return folder, folder.getFileSystem(jsc.hadoopConfiguration())
-
-
-def read_file(spark: SparkSession, path: str) -> str:
-    """The text of a small file, in UTF-8. The driver reads it without a Spark job, so it waits for no task slot. Raises
-    what Hadoop raises."""
-    file, files = hadoop_folder(spark, path)
-    jvm: Any = spark._jvm
-    stream = files.open(file)
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
-        stream.close()
-
-
-def drop_folder(spark: SparkSession, path: str) -> None:
-    """Delete the folder with its content, if it exists. A folder that cannot be deleted costs space only: a warning
-    names it."""
-    try:
-        if on_databricks(os.environ):
-            # The runtime's own, which has the credentials of Unity Catalog. Hadoop's FileSystem has not.
-            import_module("pyspark.dbutils").DBUtils(spark).fs.rm(path, True)
-        else:
-            folder, files = hadoop_folder(spark, path)
-            files.delete(folder, True)
-    except Exception as error:
-        if spark_ended(path, spark) is None:
-            log.warning("could not delete the folder %s: %s. It holds no data; delete it", path, cause_of(error))
 
 
 # The option of Delta's writer that puts a text into the commit. Delta's own transactions (`txnVersion`) would do as a
@@ -114,9 +85,6 @@ _OWN_LOCK = threading.Lock()
 MOST_AT_ONCE = 1000
 # Commits before the first checkpoint that is left.
 BEFORE_A_CHECKPOINT = int(TABLE_PROPERTIES["delta.checkpointInterval"])
-# Of one file. Those of several parts have other names, and do not count.
-CHECKPOINT = ".checkpoint.parquet"
-SUFFIXES = (".json", ".crc", CHECKPOINT)
 
 
 def dispensable(checkpoints: Sequence[int], kept: int) -> range:
@@ -129,29 +97,6 @@ def dispensable(checkpoints: Sequence[int], kept: int) -> range:
         return range(0)
     first = max(min(checkpoints) - BEFORE_A_CHECKPOINT, 0)
     return range(first, min(max(needed), first + MOST_AT_ONCE))
-
-
-class CommitLog:
-    """Delta's log of the table in folder `path`, for operators who opt in to fewer commits than Delta keeps: its
-    retention removes whole days, and every commit lists all files of the log. Each call raises what Hadoop raises."""
-
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        jvm: Any = spark._jvm
-        self._paths = jvm.org.apache.hadoop.fs
-        self._folder, self._files = hadoop_folder(spark, f"{path}/_delta_log")
-
-    def checkpoints(self) -> Sequence[int]:
-        """The versions that have a checkpoint."""
-        found = self._files.listStatus(self._folder, self._paths.GlobFilter(f"*{CHECKPOINT}"))
-        names = [status.getPath().getName()[: -len(CHECKPOINT)] for status in found]
-        return [int(name) for name in names if name.isdigit()]
-
-    def delete(self, versions: range) -> None:
-        """Delete these commits, their checkpoints included."""
-        # The oldest first: killed anywhere, what is left is a log without gaps that begins later.
-        for version in versions:
-            for suffix in SUFFIXES:
-                self._files.delete(self._paths.Path(self._folder, f"{version:020d}{suffix}"), False)
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -176,8 +121,9 @@ def _now() -> int:
 
 def _refused_for_another(error: Exception) -> bool:
     """Whether Delta refused a change because of somebody else's at the same moment."""
-    # By its words: Delta's Python package has no class for it in every version.
-    return "concurrent" in str(error).lower()
+    # By its words: Delta's Python package has no class for it in every version. Java's own package of that name is in
+    # every trace.
+    return "concurrent" in " ".join((type(error).__name__, *messages_of(error))).lower()
 
 
 def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
@@ -185,6 +131,20 @@ def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
     of_table = StateTable(spark, state, TableSchema(table, "", (), ""))
     with of_table.explained("read"):
         return of_table.has_rows(F.col("flow") == flow)
+
+
+# How many damaged files a message names.
+FAULTS_NAMED = 3
+
+
+def damaged(path: str, schema: TableSchema, faults: Sequence[Fault]) -> DamagedError:
+    """The error of a table with damaged files. Pure."""
+    more = len(faults) - FAULTS_NAMED
+    named = "; ".join(map(str, faults[:FAULTS_NAMED])) + (f"; and {more} more files" if more > 0 else "")
+    return DamagedError(
+        f"the table {path} is damaged: {named}. No record on the target is lost. {schema.lost}",
+        "`mirror state rebuild CONFIG` shows what fixes it, and `mirror state rebuild CONFIG --execute` does it",
+    )
 
 
 class StateTable:
@@ -197,6 +157,7 @@ class StateTable:
         self._counted = False
         # The columns of later releases, once the table was looked at.
         self._lacks: Optional[List[Column]] = None
+        self._examined = False
         self.path = f"{state.rstrip('/')}/{schema.name}"
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
         self._creation = _CREATION.setdefault(self.path, threading.Lock())
@@ -208,10 +169,33 @@ class StateTable:
         made it meanwhile (`made_elsewhere`), that is checked by a read, which takes a fraction of a second.
         """
         with self.explained("read"):
+            self._refuse_damage()
             with self._creation:
                 if not DeltaTable.isDeltaTable(self._spark, self.path) and not (made_elsewhere and self._can_be_read()):
                     return None
             return self.complete(self._spark.read.format("delta").load(self.path))
+
+    def _refuse_damage(self) -> None:
+        """Raises `DamagedError`. To be called before the first read: Delta does not notice a commit that lost lines,
+        and Spark prints lines about a file that it cannot read."""
+        if not self._examined:
+            faults = examined(self._spark, self.path, data=False).faults
+            if faults:
+                raise damaged(self.path, self._schema, faults)
+            self._examined = True
+
+    def _why_unreadable(self) -> Optional[MirrorError]:
+        """What its files say of a table that Delta could not read; `None` where they are whole."""
+        found = examined(self._spark, self.path, data=True)
+        if found.faults:
+            return damaged(self.path, self._schema, found.faults)
+        if found.needs_newer_delta:
+            return NewerTableError(
+                f"the table {self.path} needs reader version {found.protocol and found.protocol[0]} of Delta, and this "
+                "mirror gave it version 1: nothing was written there",
+                "run the mirror with the Delta that wrote it, or name another folder as `state`",
+            )
+        return None
 
     def has_rows(self, where: SparkColumn) -> bool:
         """Whether the table is there and has such rows, whatever its columns are."""
@@ -409,9 +393,13 @@ class StateTable:
             said = cause_of(error)
             if _refused_for_another(error):
                 raise ConflictError(f"{what}: {said}", "another process changed the table at that moment") from error
+            hint = memory_hint(said)
+            why = None if hint else self._why_unreadable()
+            if why is not None:
+                raise why from error
             raise StateError(
                 f"{what}: {said}",
-                memory_hint(said)
+                hint
                 or "check that Spark may read and write this folder, that it runs with Delta's extension,"
                 " and that nothing else wrote other columns there",
             ) from error
@@ -439,29 +427,3 @@ class StateTable:
                     raise
                 return False
             return True
-
-
-TASKS = 2
-
-
-def why_not_writable(spark: SparkSession, state: str) -> Optional[str]:
-    """`None` where `TASKS` tasks can write a file each that the driver then reads; else the reason. Leaves nothing."""
-    folder = f"{state.rstrip('/')}/.preflight-{uuid.uuid4().hex}"
-    try:
-        if _is_lost(spark, state):
-            return "it is relative, and the folder that it counts from ends with the application"
-        spark.range(0, TASKS, 1, TASKS).write.parquet(folder)
-        seen = spark.read.schema("id bigint").parquet(folder).count()
-        return None if seen == TASKS else "the driver does not see the files there; it is a disk of one machine"
-    except Exception as error:
-        return cause_of(error)
-    finally:
-        drop_folder(spark, folder)
-
-
-def _is_lost(spark: SparkSession, state: str) -> bool:
-    """Whether a folder of the local disk is in the working folder of a driver that the cluster runs."""
-    if spark.conf.get("spark.submit.deployMode", "client") != "cluster" or ":" in state or state.startswith("/"):
-        return False
-    _, files = hadoop_folder(spark, state)
-    return bool(files.getScheme() == "file")

@@ -299,8 +299,9 @@ def _contradiction(where: str, first: Run, second: Run) -> StateError:
     truncated = "; the source was truncated there if the table incidents has a row `data lost`" if copied_again else ""
     return StateError(
         f"the ledger contradicts itself on {where}: {_words(first)}, yet {_words(second)}{truncated}",
-        "the table was changed by hand, or two mirrors of different names wrote to one remote topic: `mirror verify` shows"
-        " whether the remote log is right",
+        "the table was changed by hand, or two mirrors of different names wrote to one remote topic: `mirror verify`"
+        " shows whether the remote log is right; if it is, `mirror state rebuild CONFIG --table offset_syncs` makes the"
+        " ledger again",
     )
 
 

@@ -68,6 +68,7 @@ OFFSET_SYNCS = TableSchema(
         ),
     ),
     stamp="committed_at",
+    lost="The next run without this ledger finds out what was copied: it reads the remote topics from their start.",
 )
 # More of them come from a Python worker, which takes a tenth of a second to begin.
 ROWS_IN_A_PLAN = 5_000

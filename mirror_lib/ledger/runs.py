@@ -35,6 +35,7 @@ RUNS = TableSchema(
         Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),
     ),
     stamp="at",
+    lost="The list of runs is lost, and the next run cannot check that its aliases still name the same clusters.",
 )
 # Older signs of life say nothing that the latest one does not, and each is a file.
 KEPT_SIGNS_SECONDS = 3600.0

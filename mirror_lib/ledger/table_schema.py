@@ -13,7 +13,7 @@ from typing import List, Mapping, Sequence, Tuple
 
 from pyspark.sql import Row
 
-from mirror_lib.errors import RefusedError
+from mirror_lib.errors import ForeignTableError, NewerTableError
 from mirror_lib.ledger.records import PartitionKey
 
 SINCE = "mirror.since"
@@ -35,12 +35,16 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A public table: folder name under `state:`, what a row is, its columns. `stamp` is filled in at the commit."""
+    """A public table: folder name under `state:`, what a row is, its columns. `stamp` is filled in at the commit.
+
+    `lost` is a sentence for the operator: what follows where the table is lost.
+    """
 
     name: str
     comment: str
     columns: Tuple[Column, ...]
     stamp: str
+    lost: str = ""
 
     @property
     def version(self) -> int:
@@ -62,14 +66,14 @@ def lacking(schema: TableSchema, found: Mapping[str, int], path: str) -> List[Co
     unknown = [name for name in found if name not in {column.name for column in schema.columns}]
     lacks = [column for column in schema.columns if column.name not in found]
     if version > schema.version:
-        raise RefusedError(
+        raise NewerTableError(
             f"the table {path} has version {version} of its schema, and this release knows version {schema.version}: "
             "nothing was read or written there",
             "run the release that wrote it or a newer one, or name another folder as `state`",
         )
     odd = unknown or [column.name for column in lacks if column.since <= version]
     if odd:
-        raise RefusedError(
+        raise ForeignTableError(
             f"the table {path} {'has' if unknown else 'lacks'} the columns {', '.join(odd)}, unlike version {version} "
             "of its schema: nothing was read or written there",
             "it was changed by hand: restore an earlier version of the table, or name another folder as `state`",

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import MirrorError, RefusedError, cause_of
 from mirror_lib.kafka.reach import Access, log_in, unreachable
-from mirror_lib.ledger.delta_table import why_not_writable
+from mirror_lib.ledger.state_files import why_not_writable
 from mirror_lib.preflight.probe import Finding, examine
 from mirror_lib.spark.errors import spark_ended
 from mirror_lib.spark.jobs import Shipped, named, shipped

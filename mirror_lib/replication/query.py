@@ -19,7 +19,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import StateError, cause_of
 from mirror_lib.facts import TopicPartition
-from mirror_lib.ledger.delta_table import read_file
+from mirror_lib.ledger.state_files import read_file
 from mirror_lib.spark.errors import spark_ended
 from mirror_lib.topics.filters import subscribe_pattern
 

@@ -23,13 +23,14 @@ from pyspark.sql import functions as F
 from mirror_lib.config.client_options import RUNTIME
 from mirror_lib.errors import RefusedError, StateError
 from mirror_lib.facts import PREFIXED, AclBinding
-from mirror_lib.ledger import delta_table as folders
-from mirror_lib.ledger.delta_table import drop_folder, own_session, why_not_writable
+from mirror_lib.ledger import state_files as folders
+from mirror_lib.ledger.delta_table import own_session
 from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position
 from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.state_files import drop_folder, why_not_writable
 from mirror_lib.ledger.topic_acls import TopicAclTable
 from mirror_lib.replication import journal as signs
 from tests.lab.one_flow import until

@@ -1,0 +1,259 @@
+"""Decides from the files of a Delta log whether the log is whole. Pure.
+
+Delta itself notices a gap and a line that is no JSON. It does not notice a commit that lost whole lines, nor the loss
+of the newest commit. Two records of Delta's show such a loss: `commitInfo` is the first line of a commit and counts the
+files that it adds and removes; the version checksum (`N.crc`) counts the files of the table. A commit without both
+cannot be judged, nor can the loss of the newest commit together with its checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+LOG = "_delta_log"
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)")
+_ACTIONS = frozenset(("add", "remove", "metaData", "protocol", "txn", "commitInfo", "cdc", "domainMetadata"))
+# By operation, which count of `commitInfo.operationMetrics` is the least number of which action.
+_COUNTS: Mapping[str, Sequence[Tuple[str, str]]] = {
+    "WRITE": (("numFiles", "add"),),
+    "MERGE": (("numTargetFilesAdded", "add"), ("numTargetFilesRemoved", "remove")),
+    "DELETE": (("numAddedFiles", "add"), ("numRemovedFiles", "remove")),
+    "UPDATE": (("numAddedFiles", "add"), ("numRemovedFiles", "remove")),
+}
+
+# What is wrong with a file. The words are part of `mirror state check --json`.
+MISSING_COMMIT = "commit missing"
+CUT = "cut off"
+LOST_LINES = "lines lost"
+NOT_A_COMMIT = "not a commit of Delta"
+UNREADABLE = "unreadable"
+DAMAGED_CHECKPOINT = "checkpoint damaged"
+NO_METADATA = "no metadata"
+MISSING_DATA = "data file missing"
+CUT_DATA = "data file of another size"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with one file of a table. `file` is relative to the table's folder, `detail` a clause about it."""
+
+    file: str
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class LogFiles:
+    """What Delta reads of a log: the parts of the newest whole checkpoint, at version `base`, and the commits after it.
+
+    `base` is -1 where there is no checkpoint. `faults` are commits that are missing.
+    """
+
+    base: int
+    checkpoint: Tuple[str, ...]
+    commits: Tuple[int, ...]
+    checksums: Tuple[int, ...]
+    faults: Tuple[Fault, ...]
+
+    @property
+    def last(self) -> int:
+        """The newest version; -1 for a log without any."""
+        return max((self.base, *self.commits))
+
+
+def commit_file(version: int) -> str:
+    """The file of a commit, relative to the table's folder."""
+    return f"{LOG}/{version:020d}.json"
+
+
+def checksum_file(version: int) -> str:
+    """The file of Delta's version checksum, relative to the table's folder."""
+    return f"{LOG}/{version:020d}.crc"
+
+
+def log_files(names: Sequence[str]) -> LogFiles:
+    """What Delta reads of a log folder with files of these names."""
+    commits = _versions(_COMMIT, names)
+    checksums = _versions(_CHECKSUM, names)
+    base, parts = _newest_checkpoint(names)
+    read = tuple(version for version in commits if version > base)
+    # A checksum is written after its commit, so it shows that there was one.
+    last = max([base, *read, *checksums])
+    missing = sorted(set(range(base + 1, last + 1)) - set(read))
+    faults = [Fault(commit_file(version), MISSING_COMMIT, "this commit is missing") for version in missing]
+    return LogFiles(base, parts, read, tuple(each for each in checksums if each >= base), tuple(faults))
+
+
+def _versions(pattern: re.Pattern[str], names: Sequence[str]) -> List[int]:
+    matches = map(pattern.fullmatch, names)
+    return sorted(int(match.group(1)) for match in matches if match is not None)
+
+
+def _newest_checkpoint(names: Sequence[str]) -> Tuple[int, Tuple[str, ...]]:
+    found: Dict[int, Tuple[str, ...]] = {}
+    parts: Dict[Tuple[int, int], List[str]] = {}
+    for name in sorted(names):
+        match = _CHECKPOINT.fullmatch(name)
+        if match is None:
+            continue
+        version, number, count = match.groups()
+        if number is None:
+            found[int(version)] = (f"{LOG}/{name}",)
+        else:
+            parts.setdefault((int(version), int(count)), []).append(f"{LOG}/{name}")
+    for (version, count), files in parts.items():
+        if len(files) == count:
+            found.setdefault(version, tuple(files))
+    base = max(found, default=-1)
+    return base, found.get(base, ())
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file with rows, as the log has it: name relative to the table's folder, bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit as it was read.
+
+    `lost` says of which action lines are missing by the commit's own count: `None` where no count is there, empty where
+    none is missing. `protocol` is the least reader and writer version, if the commit has one.
+    """
+
+    version: int
+    added: Tuple[DataFile, ...] = ()
+    removed: Tuple[str, ...] = ()
+    lost: Optional[Tuple[str, ...]] = None
+    protocol: Optional[Tuple[int, int]] = None
+    has_metadata: bool = False
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """How many files and bytes the table had at a version."""
+
+    files: int
+    nbytes: int
+
+
+def parsed_commit(version: int, text: str) -> Tuple[Optional[Commit], Optional[Fault]]:
+    """The commit, or what is wrong with its file."""
+    file, lines = commit_file(version), text.split("\n")
+    actions: List[Dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+        except ValueError:
+            if number == len(lines) and line.startswith("{"):
+                return None, Fault(file, CUT, f"it is cut off within line {number}")
+            return None, Fault(file, NOT_A_COMMIT, f"line {number} is no JSON")
+        if not isinstance(action, dict) or len(action) != 1:
+            return None, Fault(file, NOT_A_COMMIT, f"line {number} is no action of Delta")
+        actions.append(action)
+    if not actions:
+        return None, Fault(file, CUT, "it is empty")
+    kinds = [next(iter(action)) for action in actions]
+    # Delta's own commits may have actions of later versions; `commitInfo` shows that Delta wrote them.
+    if "commitInfo" not in kinds and not _ACTIONS.issuperset(kinds):
+        return None, Fault(file, NOT_A_COMMIT, "it has an entry that Delta did not write")
+    try:
+        return _commit(version, actions, kinds), None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None, Fault(file, NOT_A_COMMIT, "an entry lacks what Delta writes there")
+
+
+def _commit(version: int, actions: Sequence[Dict[str, Any]], kinds: Sequence[str]) -> Commit:
+    by_kind: Dict[str, List[Any]] = {}
+    for kind, action in zip(kinds, actions):
+        by_kind.setdefault(kind, []).append(action[kind])
+    protocol = by_kind.get("protocol", [None])[-1]
+    return Commit(
+        version,
+        tuple(DataFile(each["path"], int(each["size"])) for each in by_kind.get("add", ())),
+        tuple(each["path"] for each in by_kind.get("remove", ())),
+        _lost(by_kind.get("commitInfo", [{}])[0], by_kind),
+        None if protocol is None else (int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])),
+        "metaData" in by_kind,
+    )
+
+
+def _lost(info: Mapping[str, Any], by_kind: Mapping[str, Sequence[Any]]) -> Optional[Tuple[str, ...]]:
+    metrics, counts = info.get("operationMetrics") or {}, _COUNTS.get(info.get("operation", ""), ())
+    counted = [(kind, int(metrics[name])) for name, kind in counts if name in metrics]
+    if not counted:
+        return None
+    return tuple(kind for kind, count in counted if len(by_kind.get(kind, ())) < count)
+
+
+def parsed_checksum(text: str) -> Optional[Checksum]:
+    """The checksum; `None` where the file cannot be read as one, which Delta does not mind either."""
+    try:
+        found = json.loads(text)
+        return Checksum(int(found["numFiles"]), int(found["tableSizeBytes"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def in_doubt(commits: Sequence[Commit]) -> List[int]:
+    """The versions whose checksum, and that of the version before, is to be read: the others are whole."""
+    return [each.version for each in commits if each.lost is None or each.lost]
+
+
+def lost_lines(commits: Sequence[Commit], checksums: Mapping[int, Checksum]) -> List[Fault]:
+    """The commits that lost lines. Where two checksums enclose a commit, they decide; else its own count does."""
+    found = []
+    for each in (each for each in commits if each.lost is None or each.lost):
+        before = Checksum(0, 0) if each.version == 0 else checksums.get(each.version - 1)
+        after = checksums.get(each.version)
+        if before is not None and after is not None:
+            whole = len(each.added) - len(each.removed) == after.files - before.files
+            detail = "it has other files than its checksum counts, so it lost lines"
+        else:
+            whole = not each.lost
+            detail = f"it has fewer lines `{'` and `'.join(each.lost or ())}` than it counts"
+        if not whole:
+            found.append(Fault(commit_file(each.version), LOST_LINES, detail))
+    return found
+
+
+def without_metadata(log: LogFiles, commits: Sequence[Commit]) -> Optional[Fault]:
+    """The first commit of a log without a checkpoint says what the table is; where it does not, it lost lines."""
+    first = next((each for each in commits if each.version == 0), None)
+    if log.base >= 0 or first is None or (first.has_metadata and first.protocol is not None):
+        return None
+    return Fault(commit_file(0), NO_METADATA, "it lacks the columns or the protocol of the table, so it lost lines")
+
+
+def live_files(base: Sequence[DataFile], commits: Sequence[Commit]) -> Dict[str, int]:
+    """The files that the newest version has, with their bytes. `base` are those of the checkpoint."""
+    found = {each.name: each.size for each in base}
+    for commit in commits:
+        for name in commit.removed:
+            found.pop(name, None)
+        found.update({each.name: each.size for each in commit.added})
+    return found
+
+
+def data_faults(live: Mapping[str, int], present: Mapping[str, int]) -> List[Fault]:
+    """Files of rows that the log has, and that are not in the folder or have another size there."""
+    found = []
+    for name, nbytes in sorted(live.items()):
+        if name not in present:
+            found.append(Fault(name, MISSING_DATA, "this file with rows is missing"))
+        elif present[name] != nbytes:
+            found.append(Fault(name, CUT_DATA, f"it has {present[name]} bytes, and the log {nbytes}"))
+    return found

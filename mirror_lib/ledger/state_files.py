@@ -1,0 +1,217 @@
+"""Lists, reads, moves and deletes files under `state:` on any file system that Spark can write, through Hadoop.
+
+Spark has no public call that lists, moves or deletes a folder, or that shows whether executors and driver see the same
+files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.config.client_options import on_databricks
+from mirror_lib.errors import cause_of
+from mirror_lib.spark.errors import spark_ended
+
+log = logging.getLogger(__name__)
+
+
+def hadoop_folder(spark: SparkSession, path: str) -> Tuple[Any, Any]:
+    """Hadoop's `Path` of the folder, and the `FileSystem` that it is on. Raises what Hadoop raises."""
+    jvm: Any = spark._jvm
+    jsc: Any = spark._jsc
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    return folder, folder.getFileSystem(jsc.hadoopConfiguration())
+
+
+def read_file(spark: SparkSession, path: str, *, checked: bool = True) -> str:
+    """The text of a small file, in UTF-8. The driver reads it without a Spark job, so it waits for no task slot. Raises
+    what Hadoop raises. `checked`: against Hadoop's checksum file, which local disks alone have."""
+    file, files = hadoop_folder(spark, path)
+    if not checked:
+        files = files.getRawFileSystem()
+    jvm: Any = spark._jvm
+    stream = files.open(file)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """A file in a folder: bytes, and when it was written last (Unix seconds)."""
+
+    nbytes: int
+    modified: float
+
+
+def listed(spark: SparkSession, path: str) -> Optional[Mapping[str, Optional[FileFacts]]]:
+    """What is in the folder, by name; folders have no facts. `None` where the folder does not exist. Raises what Hadoop
+    raises."""
+    folder, files = hadoop_folder(spark, path)
+    if not files.exists(folder):
+        return None
+    statuses = files.listStatus(folder)
+    jvm: Any = spark._jvm
+    # One call for all: a log has thousands of files, and each question to Java takes its time.
+    found = _STATUS.findall(str(jvm.scala.runtime.ScalaRunTime.stringOf(statuses)))
+    if len(found) != len(statuses):
+        found = [
+            _STATUS.findall(
+                f"{{path={each.getPath()}; isDirectory={_word(each.isDirectory())}; "
+                f"length={each.getLen()}; modification_time={each.getModificationTime()};"
+            )[0]
+            for each in statuses
+        ]
+    return {
+        name: None if is_folder == "true" else FileFacts(int(nbytes), int(modified) / 1000)
+        for name, is_folder, nbytes, modified in found
+    }
+
+
+_STATUS = re.compile(
+    r"\{path=[^;]*?([^/;]+)/?; isDirectory=(true|false);(?: length=(\d+);)?[^{]*?modification_time=(\d+);"
+)
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def texts(spark: SparkSession, paths: Sequence[str]) -> Dict[str, FileText]:
+    """The texts of small files, several at once."""
+    if not paths:
+        return {}
+    with ThreadPoolExecutor(min(READERS, len(paths))) as pool:
+        return dict(zip(paths, pool.map(lambda path: _text(spark, path), paths)))
+
+
+READERS = 8
+
+
+@dataclass(frozen=True)
+class FileText:
+    """What a file holds, or why it cannot be read. `broken` where its bytes are not those of its checksum file."""
+
+    text: Optional[str]
+    error: str = ""
+    broken: bool = False
+
+
+def _text(spark: SparkSession, path: str) -> FileText:
+    try:
+        return FileText(read_file(spark, path))
+    except Exception as error:
+        said = cause_of(error)
+        if "ChecksumException" not in said:
+            return FileText(None, said)
+    try:
+        # What is there without the checksum says what became of it.
+        return FileText(read_file(spark, path, checked=False), said, broken=True)
+    except Exception as error:
+        return FileText(None, cause_of(error))
+
+
+def ends_with(spark: SparkSession, path: str, nbytes: int, end: bytes) -> bool:
+    """Whether a file of `nbytes` bytes ends with `end`. False where its checksum file has another sum. Raises what
+    Hadoop raises otherwise."""
+    file, files = hadoop_folder(spark, path)
+    jvm: Any = spark._jvm
+    if nbytes < len(end):
+        return False
+    stream = files.open(file)
+    try:
+        stream.seek(nbytes - len(end))
+        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)) == end
+    except Exception as error:
+        if "ChecksumException" in cause_of(error):
+            return False
+        raise
+    finally:
+        stream.close()
+
+
+def move_folder(spark: SparkSession, path: str, to: str) -> None:
+    """Rename a folder on the same file system. Raises what Hadoop raises, and `OSError` where it was not done."""
+    folder, files = hadoop_folder(spark, path)
+    there, _ = hadoop_folder(spark, to)
+    if files.exists(there) or not files.rename(folder, there):
+        raise OSError(f"{path} could not be renamed to {to}")
+
+
+def drop_folder(spark: SparkSession, path: str) -> None:
+    """Delete the folder with its content, if it exists. A folder that cannot be deleted costs space only: a warning
+    names it."""
+    try:
+        if on_databricks(os.environ):
+            # The runtime's own, which has the credentials of Unity Catalog. Hadoop's FileSystem has not.
+            import_module("pyspark.dbutils").DBUtils(spark).fs.rm(path, True)
+        else:
+            folder, files = hadoop_folder(spark, path)
+            files.delete(folder, True)
+    except Exception as error:
+        if spark_ended(path, spark) is None:
+            log.warning("could not delete the folder %s: %s. It holds no data; delete it", path, cause_of(error))
+
+
+# Of one file. Those of several parts have other names, and do not count.
+CHECKPOINT = ".checkpoint.parquet"
+SUFFIXES = (".json", ".crc", CHECKPOINT)
+
+
+class CommitLog:
+    """Delta's log of the table in folder `path`, for operators who opt in to fewer commits than Delta keeps: its
+    retention removes whole days, and every commit lists all files of the log. Each call raises what Hadoop raises."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm: Any = spark._jvm
+        self._paths = jvm.org.apache.hadoop.fs
+        self._folder, self._files = hadoop_folder(spark, f"{path}/_delta_log")
+
+    def checkpoints(self) -> Sequence[int]:
+        """The versions that have a checkpoint."""
+        found = self._files.listStatus(self._folder, self._paths.GlobFilter(f"*{CHECKPOINT}"))
+        names = [status.getPath().getName()[: -len(CHECKPOINT)] for status in found]
+        return [int(name) for name in names if name.isdigit()]
+
+    def delete(self, versions: range) -> None:
+        """Delete these commits, their checkpoints included."""
+        # The oldest first: killed anywhere, what is left is a log without gaps that begins later.
+        for version in versions:
+            for suffix in SUFFIXES:
+                self._files.delete(self._paths.Path(self._folder, f"{version:020d}{suffix}"), False)
+
+
+TASKS = 2
+
+
+def why_not_writable(spark: SparkSession, state: str) -> Optional[str]:
+    """`None` where `TASKS` tasks can write a file each that the driver then reads; else the reason. Leaves nothing."""
+    folder = f"{state.rstrip('/')}/.preflight-{uuid.uuid4().hex}"
+    try:
+        if _is_lost(spark, state):
+            return "it is relative, and the folder that it counts from ends with the application"
+        spark.range(0, TASKS, 1, TASKS).write.parquet(folder)
+        seen = spark.read.schema("id bigint").parquet(folder).count()
+        return None if seen == TASKS else "the driver does not see the files there; it is a disk of one machine"
+    except Exception as error:
+        return cause_of(error)
+    finally:
+        drop_folder(spark, folder)
+
+
+def _is_lost(spark: SparkSession, state: str) -> bool:
+    """Whether a folder of the local disk is in the working folder of a driver that the cluster runs."""
+    if spark.conf.get("spark.submit.deployMode", "client") != "cluster" or ":" in state or state.startswith("/"):
+        return False
+    _, files = hadoop_folder(spark, state)
+    return bool(files.getScheme() == "file")

@@ -24,6 +24,8 @@ from mirror_lib.commands import (
     plan,
     position,
     run,
+    state_check,
+    state_rebuild,
     takeover,
     translate,
     verify,
@@ -123,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (run, plan, explain, verify, translate):
         command.add(commands)
     _add_groups(commands)
+    _add_state(commands)
     for command in (position, convert, mm1, takeover):
         command.add(commands)
     return parser
@@ -133,6 +136,13 @@ def _add_groups(commands: Commands) -> None:
     groups = commands.add_parser("groups", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
     for command in (groups_plan, groups_rollback, groups_lag):
         command.add(groups)
+
+
+def _add_state(commands: Commands) -> None:
+    text = "the state folder: check its tables, and rebuild the ledger"
+    state = commands.add_parser("state", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
+    for command in (state_check, state_rebuild):
+        command.add(state)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,110 @@
+"""Says of each table of a state folder whether it is whole, and moves damaged ones aside."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import List, Optional, Tuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from mirror_lib.errors import DamagedError, ForeignTableError, MirrorError, NewerTableError, StateError, cause_of
+from mirror_lib.ledger.delta_log import UNREADABLE, Fault
+from mirror_lib.ledger.delta_table import StateTable, own_session
+from mirror_lib.ledger.state_files import listed, move_folder
+from mirror_lib.ledger.state_tables import STATE_TABLES
+from mirror_lib.ledger.table_check import examined, has_log
+from mirror_lib.ledger.table_schema import TableSchema
+
+FINE, MISSING, DAMAGED, NEWER, FOREIGN, ASIDE = "fine", "missing", "damaged", "newer version", "foreign", "moved aside"
+# Between a table's name and the time at which it was moved aside.
+_ASIDE = ".damaged-"
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What a folder under `state:` is. `rows` where it is fine; `faults` where it is damaged; `detail` otherwise."""
+
+    name: str
+    status: str
+    rows: Optional[int] = None
+    faults: Tuple[Fault, ...] = field(default=())
+    detail: str = ""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a run can go on with it, or makes it."""
+        return self.status in (FINE, MISSING)
+
+
+def state_of(spark: SparkSession, state: str) -> List[TableState]:
+    """All tables, and the folders that are none. Raises `StateError` where the folder cannot be listed."""
+    try:
+        there = listed(spark, state) or {}
+    except Exception as error:
+        hint = "check that Spark may read this folder"
+        raise StateError(f"could not list {state}: {cause_of(error)}", hint) from error
+    found = [_table(spark, state, schema) for schema in STATE_TABLES.values()]
+    others = sorted(name for name, facts in there.items() if facts is None and name not in STATE_TABLES)
+    for name in (each for each in others if each != "checkpoints" and not each.startswith(".")):
+        aside = name.partition(_ASIDE)[0] in STATE_TABLES and _ASIDE in name
+        detail = "moved aside by `mirror state rebuild`" if aside else "no table of this release: not read, not written"
+        found.append(TableState(name, ASIDE if aside else FOREIGN, detail=detail))
+    return found
+
+
+def _table(spark: SparkSession, state: str, schema: TableSchema) -> TableState:
+    table = StateTable(spark, state, schema)
+    if not has_log(spark, table.path):
+        return TableState(schema.name, MISSING)
+    # First: Delta does not notice every damage, and Spark prints lines about what it cannot read.
+    found = examined(own_session(spark), table.path, data=True)
+    if found.faults:
+        return TableState(schema.name, DAMAGED, faults=found.faults)
+    try:
+        return TableState(schema.name, FINE, _read(table))
+    except NewerTableError as error:
+        return TableState(schema.name, NEWER, detail=error.message)
+    except ForeignTableError as error:
+        return TableState(schema.name, FOREIGN, detail=error.message)
+    except DamagedError as error:
+        return TableState(schema.name, DAMAGED, detail=error.message)
+    except StateError as error:
+        fault = Fault(".", UNREADABLE, error.message)
+        return TableState(schema.name, DAMAGED, faults=(fault,))
+
+
+def _read(table: StateTable) -> Optional[int]:
+    """How many rows the table has. Every value is read, so that every page of its files is."""
+    rows = table.rows(made_elsewhere=True)
+    if rows is None:
+        return None
+    with table.explained("read"):
+        counted = rows.agg(F.count("*"), F.max(F.xxhash64(*rows.columns))).collect()
+    return int(counted[0][0])
+
+
+def last_written(spark: SparkSession, state: str) -> Optional[float]:
+    """When a process last wrote a commit of a table, in Unix seconds; `None` where none did."""
+    times: List[float] = []
+    for name in STATE_TABLES:
+        found = listed(spark, f"{state.rstrip('/')}/{name}/_delta_log") or {}
+        times += [facts.modified for facts in found.values() if facts is not None]
+    return max(times, default=None)
+
+
+def move_aside(spark: SparkSession, state: str, name: str) -> str:
+    """Rename a table's folder, and return its new name. Nothing is deleted. Raises `StateError`."""
+    root, stamp = state.rstrip("/"), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = f"{name}{_ASIDE}{stamp}"
+    try:
+        move_folder(spark, f"{root}/{name}", f"{root}/{aside}")
+    except MirrorError:
+        raise
+    except Exception as error:
+        raise StateError(
+            f"could not rename {root}/{name} to {aside}: {cause_of(error)}. The table was not changed",
+            "check that Spark may write this folder",
+        ) from error
+    return aside

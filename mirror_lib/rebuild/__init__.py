@@ -1,0 +1,1 @@
+"""What a run without a ledger would find out, and for which flows it cannot."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 LOG = "_delta_log"
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)")
@@ -114,6 +115,20 @@ def _newest_checkpoint(names: Sequence[str]) -> Tuple[int, Tuple[str, ...]]:
             found.setdefault(version, tuple(files))
     base = max(found, default=-1)
     return base, found.get(base, ())
+
+
+def last_checkpoint(text: str) -> Optional[int]:
+    """The version of the newest checkpoint by Delta's own note of it; `None` where that cannot be read."""
+    try:
+        return int(json.loads(text)["version"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def recent_names(version: int) -> str:
+    """A glob for the files of this version and of the thousand after it, and some before."""
+    hundreds = [f"{number:018d}" for number in range(version // 100, version // 100 + 11)]
+    return f"{{{','.join(hundreds)}}}*"
 
 
 @dataclass(frozen=True)

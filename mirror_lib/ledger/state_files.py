@@ -13,7 +13,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -54,14 +54,27 @@ class FileFacts:
     modified: float
 
 
+def names_in(spark: SparkSession, path: str, pattern: str = "*") -> List[str]:
+    """The names in a folder that match Hadoop's glob `pattern`; none where the folder does not exist. Raises what
+    Hadoop raises. Quicker than `listed`: a local disk is not asked about each file."""
+    folder, files = hadoop_folder(spark, path)
+    if not files.exists(folder):
+        return []
+    hadoop: Any = spark._jvm
+    statuses = files.listStatus(folder, hadoop.org.apache.hadoop.fs.GlobFilter(pattern))
+    text = str(hadoop.scala.runtime.ScalaRunTime.stringOf(hadoop.org.apache.hadoop.fs.FileUtil.stat2Paths(statuses)))
+    found = [each.rpartition("/")[2] for each in text[len("Array(") : -1].split(", ") if each]
+    return found if len(found) == len(statuses) else [str(each.getPath().getName()) for each in statuses]
+
+
 def listed(spark: SparkSession, path: str) -> Optional[Mapping[str, Optional[FileFacts]]]:
     """What is in the folder, by name; folders have no facts. `None` where the folder does not exist. Raises what Hadoop
     raises."""
     folder, files = hadoop_folder(spark, path)
     if not files.exists(folder):
         return None
-    statuses = files.listStatus(folder)
     jvm: Any = spark._jvm
+    statuses = files.listStatus(folder)
     # One call for all: a log has thousands of files, and each question to Java takes its time.
     found = _STATUS.findall(str(jvm.scala.runtime.ScalaRunTime.stringOf(statuses)))
     if len(found) != len(statuses):
@@ -121,11 +134,12 @@ def _text(spark: SparkSession, path: str) -> FileText:
         return FileText(None, cause_of(error))
 
 
-def ends_with(spark: SparkSession, path: str, nbytes: int, end: bytes) -> bool:
-    """Whether a file of `nbytes` bytes ends with `end`. False where its checksum file has another sum. Raises what
+def ends_with(spark: SparkSession, path: str, end: bytes) -> bool:
+    """Whether a file ends with `end`. False where its checksum file has another sum. Raises what
     Hadoop raises otherwise."""
     file, files = hadoop_folder(spark, path)
     jvm: Any = spark._jvm
+    nbytes = files.getFileStatus(file).getLen()
     if nbytes < len(end):
         return False
     stream = files.open(file)

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.errors import cause_of
 from mirror_lib.ledger.delta_log import (
     DAMAGED_CHECKPOINT,
+    LAST_CHECKPOINT,
     LOG,
     UNREADABLE,
     Checksum,
@@ -27,14 +28,16 @@ from mirror_lib.ledger.delta_log import (
     commit_file,
     data_faults,
     in_doubt,
+    last_checkpoint,
     live_files,
     log_files,
     lost_lines,
     parsed_checksum,
     parsed_commit,
+    recent_names,
     without_metadata,
 )
-from mirror_lib.ledger.state_files import FileFacts, FileText, ends_with, listed, texts
+from mirror_lib.ledger.state_files import FileText, ends_with, listed, names_in, texts
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +65,7 @@ class Examined:
 
 def has_log(spark: SparkSession, path: str) -> bool:
     """Whether the folder has a log of Delta's with at least one file. Raises what Hadoop raises."""
-    return any(
-        facts is not None and name[0] not in "._" for name, facts in (listed(spark, f"{path}/{LOG}") or {}).items()
-    )
+    return any(name[0] not in "._" for name in names_in(spark, f"{path}/{LOG}"))
 
 
 def examined(spark: SparkSession, path: str, *, data: bool) -> Examined:
@@ -83,12 +84,12 @@ def examined(spark: SparkSession, path: str, *, data: bool) -> Examined:
 
 
 def _examined(spark: SparkSession, path: str, data: bool) -> Examined:
-    present = listed(spark, f"{path}/{LOG}") or {}
-    files = log_files([name for name, facts in present.items() if facts is not None])
+    # What Delta keeps of a log's past may be thousands of files, of which only a whole check looks at the names.
+    files = log_files(names_in(spark, f"{path}/{LOG}", "*" if data else _recent(spark, path)))
     if files.last < 0:
         return Examined()
     commits, faults = _commits(spark, path, files)
-    faults = [*files.faults, *faults, *_checkpoint_faults(spark, path, files, present)]
+    faults = [*files.faults, *faults, *_checkpoint_faults(spark, path, files)]
     if not faults:
         faults += lost_lines(commits, _checksums(spark, path, files, in_doubt(commits)))
         missing = without_metadata(files, commits)
@@ -101,6 +102,13 @@ def _examined(spark: SparkSession, path: str, data: bool) -> Examined:
     folder = listed(spark, path) or {}
     there = {name: facts.nbytes for name, facts in folder.items() if facts is not None}
     return Examined(tuple(data_faults(live, there)), protocol, live)
+
+
+def _recent(spark: SparkSession, path: str) -> str:
+    """A pattern for the files of the newest checkpoint and of the thousand versions after it."""
+    text = texts(spark, [f"{path}/{LAST_CHECKPOINT}"])[f"{path}/{LAST_CHECKPOINT}"].text
+    version = None if text is None else last_checkpoint(text)
+    return "*" if version is None else recent_names(version)
 
 
 def _commits(spark: SparkSession, path: str, files: LogFiles) -> Tuple[List[Commit], List[Fault]]:
@@ -123,16 +131,10 @@ def _parsed(version: int, read: FileText) -> Tuple[Optional[Commit], Optional[Fa
     return commit, fault
 
 
-def _checkpoint_faults(
-    spark: SparkSession, path: str, files: LogFiles, present: Mapping[str, Optional[FileFacts]]
-) -> List[Fault]:
-    found = []
-    for file in files.checkpoint:
-        facts = present[file.rpartition("/")[2]]
-        whole = facts is not None and ends_with(spark, f"{path}/{file}", facts.nbytes, PARQUET)
-        if file.endswith(".parquet") and not whole:
-            found.append(Fault(file, DAMAGED_CHECKPOINT, "it is no whole Parquet file"))
-    return found
+def _checkpoint_faults(spark: SparkSession, path: str, files: LogFiles) -> List[Fault]:
+    parquet = [file for file in files.checkpoint if file.endswith(".parquet")]
+    cut = [file for file in parquet if not ends_with(spark, f"{path}/{file}", PARQUET)]
+    return [Fault(file, DAMAGED_CHECKPOINT, "it is no whole Parquet file") for file in cut]
 
 
 def _checksums(spark: SparkSession, path: str, files: LogFiles, doubted: Sequence[int]) -> Dict[int, Checksum]:

@@ -13,7 +13,7 @@ from mirror_lib.errors import EXIT_REFUSED, DamagedError, NewerTableError
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
-from mirror_lib.ledger.state_files import FileFacts, ends_with, listed, move_folder
+from mirror_lib.ledger.state_files import FileFacts, ends_with, listed, move_folder, names_in
 from mirror_lib.ledger.table_check import examined
 from tests.lab.damage import DAMAGES, commits, damaged, protocol_of_later, without_checksum_files
 
@@ -84,6 +84,7 @@ def test_checkpoint_stands_for_older_commits_and_is_examined_itself(spark: Spark
     (*_, checkpoint) = sorted((table / "_delta_log").glob("*.checkpoint.parquet"))
     without_checksum_files(table)
     commits(table)[1].unlink()
+    assert examined(spark, str(table), data=False).faults == ()
     found = examined(spark, str(table), data=True)
     assert found.faults == () and found.files is not None and len(found.files) == 7
     checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
@@ -135,8 +136,10 @@ def test_files_are_listed_moved_and_read_at_their_end(spark: SparkSession, tmp_p
     assert found is not None and set(found) == {"inner", "file"} and found["inner"] is None
     assert found["file"] == FileFacts(5, pytest.approx((folder / "file").stat().st_mtime, abs=1))  # type: ignore[arg-type]
     assert listed(spark, str(tmp_path / "absent")) is None
-    assert ends_with(spark, str(folder / "file"), 5, b"45") and not ends_with(spark, str(folder / "file"), 5, b"4")
-    assert not ends_with(spark, str(folder / "file"), 1, b"45")
+    assert names_in(spark, str(folder), "{fi,gi}*") == ["file"] and names_in(spark, str(tmp_path / "absent")) == []
+    assert sorted(names_in(spark, str(folder))) == ["file", "inner"] and names_in(spark, str(folder / "inner")) == []
+    assert ends_with(spark, str(folder / "file"), b"45") and not ends_with(spark, str(folder / "file"), b"4")
+    assert not ends_with(spark, str(folder / "file"), b"012345")
     move_folder(spark, str(folder), str(tmp_path / "b"))
     assert (tmp_path / "b" / "file").exists() and not folder.exists()
     folder.mkdir()

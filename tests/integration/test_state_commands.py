@@ -88,7 +88,6 @@ def test_damaged_ledger_is_found_refused_moved_aside_and_made_again(
 ) -> None:
     shutil.rmtree(copied.state)
     shutil.copytree(copied.directory / "whole", copied.state)
-    assert check(copied, capsys, EXIT_OK)["offset_syncs"]["status"] == "fine"
     file = damaged(copied.state / "offset_syncs", name)
 
     found = check(copied, capsys, EXIT_FAILED)

@@ -23,11 +23,13 @@ from mirror_lib.ledger.delta_log import (
     commit_file,
     data_faults,
     in_doubt,
+    last_checkpoint,
     live_files,
     log_files,
     lost_lines,
     parsed_checksum,
     parsed_commit,
+    recent_names,
     without_metadata,
 )
 from mirror_lib.ledger.delta_table import damaged
@@ -94,6 +96,14 @@ def test_checkpoint_of_several_parts_counts_only_when_all_are_there() -> None:
     parts = [f"00000000000000000002.checkpoint.{part:010d}.0000000002.parquet" for part in (1, 2)]
     assert log_files(names(0, 1, 2, 3, extra=parts[:1])).base == -1
     assert log_files(names(0, 1, 2, 3, extra=parts)).checkpoint == tuple(f"_delta_log/{each}" for each in parts)
+
+
+def test_names_after_a_checkpoint_are_those_of_its_hundred_and_of_a_thousand_versions() -> None:
+    assert last_checkpoint('{"version":250,"size":3}') == 250
+    assert [last_checkpoint(each) for each in ("", "{}", "[]", '{"version":"x"}')] == [None] * 4
+    prefixes = recent_names(250)[1:-2].split(",")
+    matched = [version for version in range(3000) if any(f"{version:020d}".startswith(each) for each in prefixes)]
+    assert matched == list(range(200, 1300))
 
 
 def test_other_files_of_a_log_say_nothing() -> None:

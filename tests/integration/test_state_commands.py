@@ -129,7 +129,7 @@ def test_nothing_is_moved_where_nothing_is_damaged_unless_a_table_is_named(
 
 KEYED = {"engine": "records", "partitioner": "key"}
 SETTINGS: Dict[str, Dict[str, Any]] = {
-    "rows": {"engine": "records", "select": "value AS value"},
+    "rows": {"engine": "records"},
     "keyed": KEYED,
     "at least once": {"delivery": "at-least-once"},
     "shared": {"shared.remote.topics": "true"},
@@ -189,7 +189,7 @@ def add_record_of_another_writer(flow: OneFlow) -> None:
     assert producer.flush(30) == 0
 
 
-ROWS = {"engine": "records", "select": "value AS value"}
+ROWS = {"engine": "records"}
 REFUSALS: Dict[str, Any] = {
     "provenance off": ({**ROWS, "provenance": "off"}, nothing, "no origins"),
     "latest": ({"consumer.auto.offset.reset": "latest"}, nothing, "latest"),
@@ -224,11 +224,13 @@ def test_rebuild_is_refused_where_a_run_could_not_find_out_what_was_copied(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["provenance off", "remote log expired", "keyed, shared", "shared without producers"])
+@pytest.mark.parametrize("kind", ["provenance off", "remote log expired", "keyed, shared"])
 def test_flow_for_which_a_rebuild_is_refused_would_copy_records_again(
     flow: OneFlow, spark: SparkSession, kind: str
 ) -> None:
-    """The negative control of the refusals: without the ledger these flows lose nothing and double records."""
+    """The negative control of the refusals: without the ledger these flows lose nothing and double records. A lane of a
+    shared remote topic mostly gets its old producer id again, so its refusal has no control: only a target that forgot
+    the transactional id gives another one."""
     flow.settings, prepare, _ = REFUSALS[kind]
     flow.fill(100)
     assert flow.run(spark).error is None

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.page OUTCOMES.jsonl > docs/guarantees.md`: what `make faults` found, as a page of the manual.
+"""`python -m tests.faults.page OUTCOMES.jsonl [REMARK] > docs/guarantees.md`: the outcomes of `make faults` as a page.
 
 The last outcome of each case and engine counts.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
@@ -56,6 +57,12 @@ the end either; **doubled**; **reordered**; **foreign**, not committed on the so
 `read_committed` and at `read_uncommitted`; where they agree, one figure stands for both. A group's figure is the number
 of records that it would have missed by moving to the target at the worst moment. **Whole after**: seconds from the end
 of the last fault until a reader has everything that was acknowledged by then; starting Spark is in it.
+
+MirrorMaker 2 is Kafka's dedicated mode at its defaults, with three replicas and `read_committed`. Its exactly-once
+column adds `exactly.once.source.support` and `dedicated.mode.enable.internal.rest`. Without the latter, processes of
+one configuration cannot pass tasks to one another.
+
+Outcomes of {day}.{remark}
 """
 
 
@@ -64,17 +71,21 @@ Each row is planted by a test (`make test TESTS=tests/integration/test_verify.py
 defect, or with what an exact copy may have as well."""
 
 
-def page(found: Found, machine: Mapping[str, str]) -> str:
-    """The whole page."""
+def page(found: Found, machine: Mapping[str, str], remark: str = "") -> str:
+    """The whole page; `remark` is on the circumstances of the runs."""
     from tests.faults.load import PER_SECOND
 
-    lines = [HEAD.format(rate=PER_SECOND)]
+    lines = [HEAD.format(rate=PER_SECOND, day=date.today().isoformat(), remark=remark and f" {remark}")]
     beside = [each for each in CASES.values() if each.mm2 and (each.name, Mirror.name) in found]
     alone = [each for each in CASES.values() if not each.mm2 and (each.name, Mirror.name) in found]
     lines += ["## Beside MirrorMaker 2", ""]
     lines += table(("fault", "this mirror", "MirrorMaker 2", "MirrorMaker 2, exactly-once"), beside, ENGINES, found)
     lines += ["", "## Faults that this mirror alone can meet", ""]
     lines += table(("fault", "this mirror"), alone, ENGINES[:1], found)
+    missing = [each.title for each in CASES.values() if (each.name, Mirror.name) not in found]
+    if missing:
+        lines += ["", "Cases that `make faults` has and that have no result here yet:", ""]
+        lines += [f"- {title}" for title in missing]
     lines += ["", "## What `mirror verify` finds", "", PLANTED, ""]
     lines += verdicts()
     lines += ["", "## The machine", "", *(f"- {name}: {value}" for name, value in machine.items()), ""]
@@ -133,4 +144,4 @@ def loaded(file: Path) -> Found:
 
 
 if __name__ == "__main__":
-    print(page(loaded(Path(sys.argv[1])), this_machine()), end="")
+    print(page(loaded(Path(sys.argv[1])), this_machine(), " ".join(sys.argv[2:])), end="")

@@ -9,6 +9,8 @@
 #   CASES="far small"         ... these topics alone
 #   ENGINES="mirror tuned"    ... with these engines alone
 #   BIG=1                     ... and 10 GB too
+#   SEED=7      `make faults` and `make soak` draw with this seed
+#   HOURS=1     `make soak` runs so long
 #   OFFLINE=1   `make audit` passes where no advisory service can be reached
 #   ROWS="2.4.1->3.2.0,hdinsight"   `make compat` runs these alone
 

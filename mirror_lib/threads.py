@@ -1,10 +1,11 @@
-"""Runs one call in a thread of its own; `result()` returns what the call returned, or raises what it raised."""
+"""Runs calls in threads of their own: one call whose result is waited for, or the same call again and again."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import Callable, Generic, List, Optional, TypeVar
+from contextlib import contextmanager
+from typing import Callable, Generic, Iterator, List, Optional, TypeVar
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -37,3 +38,21 @@ class UnderWay(Generic[Result]):
         except BaseException as error:
             log.debug("%s failed", self._thread.name, exc_info=True)
             self._error = error
+
+
+@contextmanager
+def repeated(seconds: float, name: str, call: Callable[[], None]) -> Iterator[None]:
+    """Call `call` every `seconds` while the block runs, first after that time. No call runs after the block."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(seconds):
+            call()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

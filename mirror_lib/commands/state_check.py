@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import print_error, print_json, print_lines
@@ -43,7 +43,7 @@ def state_check_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
 
 def is_table(state: TableState) -> bool:
     """Whether it is one of the mirror's tables, and no other folder."""
-    from mirror_lib.ledger.state_tables import STATE_TABLES
+    from mirror_lib.ledger.state_check import STATE_TABLES
 
     return state.name in STATE_TABLES
 
@@ -60,8 +60,7 @@ def ledger_is_lost(states: Sequence[TableState]) -> bool:
 
 def show_tables(arguments: argparse.Namespace, config: MirrorConfig, states: Sequence[TableState]) -> None:
     """Print each table's status."""
-    from mirror_lib.ledger.state_check import DAMAGED, MISSING
-    from mirror_lib.ledger.state_tables import STATE_TABLES
+    from mirror_lib.ledger.state_check import DAMAGED, MISSING, STATE_TABLES
 
     if arguments.json:
         print_json({"state": config.state, "tables": [_document(each) for each in states]})
@@ -70,7 +69,7 @@ def show_tables(arguments: argparse.Namespace, config: MirrorConfig, states: Seq
     for each in states:
         what = counted(each.rows, "row") if each.rows is not None else each.detail
         faults = [str(fault) for fault in each.faults] or [what or "no process has written it"]
-        rows += [[each.name if first else "", each.status if first else "", text] for first, text in _marked(faults)]
+        rows += [[each.name, each.status, faults[0]], *(["", "", text] for text in faults[1:])]
     lines = [config.state, *aligned(rows)]
     lost = [each for each in states if each.status == DAMAGED and is_table(each)]
     lines += [f"{each.name}: no record on the target is lost. {STATE_TABLES[each.name].lost}" for each in lost]
@@ -79,12 +78,8 @@ def show_tables(arguments: argparse.Namespace, config: MirrorConfig, states: Seq
     print_lines(lines)
 
 
-def _marked(faults: Sequence[str]) -> List[Tuple[bool, str]]:
-    return [(number == 0, text) for number, text in enumerate(faults)]
-
-
 def _document(state: TableState) -> Dict[str, Any]:
-    from mirror_lib.ledger.state_tables import STATE_TABLES
+    from mirror_lib.ledger.state_check import STATE_TABLES
 
     schema = STATE_TABLES.get(state.name)
     return {

@@ -55,7 +55,7 @@ def state_rebuild_command(arguments: argparse.Namespace, config: MirrorConfig) -
 
 
 def _check_name(table: Optional[str]) -> None:
-    from mirror_lib.ledger.state_tables import STATE_TABLES
+    from mirror_lib.ledger.state_check import STATE_TABLES
 
     if table is not None and table not in STATE_TABLES:
         raise ConfigError(f"--table={table} is no table of the state folder", f"name one of {', '.join(STATE_TABLES)}")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import random
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment, share
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from mirror_lib.threads import repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     flows, scope = chosen_flows(arguments, config), scope_of(arguments)
     if scope.share < 1:
         print_progress(f"comparing a sample, {scope.share:.4g} of the records (--seed {scope.seed})")
-    with running_session("mirror verify") as spark, progress_shown(spark):
+    with running_session("mirror verify") as spark, repeated(PROGRESS_SECONDS, "progress", partial(progress, spark)):
         done = [_verify(flow, config, spark, arguments.json, scope) for flow in flows]
     # One of two directions may have nothing to copy yet. All of them is more likely a filter that names nothing.
     failed = any(each.failed for each in done) or not any(each.compared for each in done)
@@ -65,26 +65,13 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 PROGRESS_SECONDS = 10.0
 
 
-@contextmanager
-def progress_shown(spark: SparkSession) -> Iterator[None]:
-    """While the block runs, a line each ten seconds on how much of Spark's present work is done."""
+def progress(spark: SparkSession) -> None:
+    """Print how much of Spark's present work is done."""
     from mirror_lib.spark.jobs import work_done
 
-    over = threading.Event()
-
-    def show() -> None:
-        while not over.wait(PROGRESS_SECONDS):
-            done = work_done(spark)
-            if done is not None:
-                print_progress(f"comparing: {done.tasks_done / done.tasks:.0%} of {done.tasks} tasks")
-
-    thread = threading.Thread(target=show, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    done = work_done(spark)
+    if done is not None:
+        print_progress(f"comparing: {done.tasks_done / done.tasks:.0%} of {done.tasks} tasks")
 
 
 class _Done(NamedTuple):

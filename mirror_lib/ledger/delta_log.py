@@ -154,6 +154,11 @@ class Commit:
     protocol: Optional[Tuple[int, int]] = None
     has_metadata: bool = False
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its own count does not show that it is whole."""
+        return self.lost is None or bool(self.lost)
+
 
 @dataclass(frozen=True)
 class Checksum:
@@ -225,13 +230,13 @@ def parsed_checksum(text: str) -> Optional[Checksum]:
 
 def in_doubt(commits: Sequence[Commit]) -> List[int]:
     """The versions whose checksum, and that of the version before, is to be read: the others are whole."""
-    return [each.version for each in commits if each.lost is None or each.lost]
+    return [each.version for each in commits if each.in_doubt]
 
 
 def lost_lines(commits: Sequence[Commit], checksums: Mapping[int, Checksum]) -> List[Fault]:
     """The commits that lost lines. Where two checksums enclose a commit, they decide; else its own count does."""
     found = []
-    for each in (each for each in commits if each.lost is None or each.lost):
+    for each in (each for each in commits if each.in_doubt):
         before = Checksum(0, 0) if each.version == 0 else checksums.get(each.version - 1)
         after = checksums.get(each.version)
         if before is not None and after is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import List, Optional, Tuple
+from typing import List, Mapping, Optional, Tuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -12,10 +12,22 @@ from pyspark.sql import functions as F
 from mirror_lib.errors import DamagedError, ForeignTableError, MirrorError, NewerTableError, StateError, cause_of
 from mirror_lib.ledger.delta_log import UNREADABLE, Fault
 from mirror_lib.ledger.delta_table import StateTable, own_session
+from mirror_lib.ledger.group_offsets import GROUP_OFFSETS
+from mirror_lib.ledger.incidents import INCIDENTS
+from mirror_lib.ledger.lane_producers import LANE_PRODUCERS
+from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
+from mirror_lib.ledger.runs import RUNS
 from mirror_lib.ledger.state_files import listed, move_folder
-from mirror_lib.ledger.state_tables import STATE_TABLES
 from mirror_lib.ledger.table_check import examined, has_log
 from mirror_lib.ledger.table_schema import TableSchema
+from mirror_lib.ledger.takeovers import TAKEOVERS
+from mirror_lib.ledger.topic_acls import TOPIC_ACLS
+
+# The ledger first. By name, in the order in which they are shown.
+STATE_TABLES: Mapping[str, TableSchema] = {
+    each.name: each
+    for each in (OFFSET_SYNCS, RUNS, INCIDENTS, GROUP_OFFSETS, TAKEOVERS, TOPIC_ACLS, LANE_PRODUCERS)
+}
 
 FINE, MISSING, DAMAGED, NEWER, FOREIGN, ASIDE = "fine", "missing", "damaged", "newer version", "foreign", "moved aside"
 # Between a table's name and the time at which it was moved aside.

@@ -80,7 +80,7 @@ def listed(spark: SparkSession, path: str) -> Optional[Mapping[str, Optional[Fil
     if len(found) != len(statuses):
         found = [
             _STATUS.findall(
-                f"{{path={each.getPath()}; isDirectory={_word(each.isDirectory())}; "
+                f"{{path={each.getPath()}; isDirectory={str(each.isDirectory()).lower()}; "
                 f"length={each.getLen()}; modification_time={each.getModificationTime()};"
             )[0]
             for each in statuses
@@ -94,10 +94,6 @@ def listed(spark: SparkSession, path: str) -> Optional[Mapping[str, Optional[Fil
 _STATUS = re.compile(
     r"\{path=[^;]*?([^/;]+)/?; isDirectory=(true|false);(?: length=(\d+);)?[^{]*?modification_time=(\d+);"
 )
-
-
-def _word(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def texts(spark: SparkSession, paths: Sequence[str]) -> Dict[str, FileText]:

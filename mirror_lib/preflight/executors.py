@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 import pickle
 import re
-import threading
-from contextlib import contextmanager
+from itertools import count
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
@@ -21,6 +20,7 @@ from mirror_lib.ledger.state_files import why_not_writable
 from mirror_lib.preflight.probe import Finding, examine
 from mirror_lib.spark.errors import spark_ended
 from mirror_lib.spark.jobs import Shipped, named, shipped
+from mirror_lib.threads import repeated
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def check_executors(
     """
     if not on_cluster(str(spark.sparkContext.master)):
         return []
-    with _notices(tell), named(spark, "preflight"):
+    with repeated(NOTICE_SECONDS, "preflight", _reminder(tell)), named(spark, "preflight"):
         refused = _python_refusals(spark, flows)
         why = why_not_writable(spark, state)
     if why is not None:
@@ -60,22 +60,14 @@ def on_cluster(master: str) -> bool:
     return not (master == "local" or master.startswith("local["))
 
 
-@contextmanager
-def _notices(tell: Tell) -> Iterator[None]:
-    over = threading.Event()
+def _reminder(tell: Tell) -> Callable[[], None]:
+    times = count(1)
 
     def remind() -> None:
-        waited = NOTICE_SECONDS
-        while not over.wait(NOTICE_SECONDS):
-            tell(f"the executors have not answered for {waited:.0f} s; waiting for Spark to give the run executors")
-            waited += NOTICE_SECONDS
+        waited = next(times) * NOTICE_SECONDS
+        tell(f"the executors have not answered for {waited:.0f} s; waiting for Spark to give the run executors")
 
-    thread = threading.Thread(target=remind, name="preflight", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
+    return remind
 
 
 def _python_refusals(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> List[RefusedError]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import Cluster, OffsetRange, TopicPartition
+from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
@@ -29,7 +29,7 @@ from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range, Start, Starts, first_range
 from mirror_lib.replication.reconcile import Records
 from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.topics.remote_topics import plan_flow
+from mirror_lib.topics.remote_topics import compacted, plan_flow
 
 READ_SECONDS = 60.0
 
@@ -57,10 +57,10 @@ def look(config: MirrorConfig, flow: ReplicationFlow, recorded: Recorded) -> Flo
         if found.refusal is not None:
             # What the logs hold changes nothing then.
             return replace(found, partitions=_unread(remotes))
-        compacted = _compacted(source, {each.source.name for each in topics})
-        compacted |= _compacted(target, {each.remote_topic for each in topics})
+        cleaned = compacted(source, sorted({each.source.name for each in topics}))
+        cleaned |= compacted(target, sorted({each.remote_topic for each in topics}))
         if flow.change is None:
-            judged = _batches(flow, source, partitions, sources, remotes, compacted)
+            judged = _batches(flow, source, partitions, sources, remotes, cleaned)
         else:
             judged = _rows(flow, topics, sources, remotes)
     return replace(found, partitions=tuple(judged))
@@ -82,19 +82,13 @@ def _unread(remotes: Offsets) -> Tuple[PartitionRebuild, ...]:
     return tuple(PartitionRebuild(each, "", log.end - log.log_start) for each, log in sorted(remotes.items()))
 
 
-def _compacted(cluster: Cluster, topics: Collection[str]) -> FrozenSet[str]:
-    configs = cluster.topic_configs(sorted(topics), ["cleanup.policy"])
-    policies = {topic: entries.get("cleanup.policy") for topic, entries in configs.items()}
-    return frozenset(topic for topic, entry in policies.items() if entry and "compact" in (entry.value or ""))
-
-
 def _batches(
     flow: ReplicationFlow,
     source: KafkaCluster,
     partitions: Sequence[CopiedPartition],
     sources: Offsets,
     remotes: Offsets,
-    compacted: FrozenSet[str],
+    cleaned: FrozenSet[str],
 ) -> List[PartitionRebuild]:
     starts = Starts(flow, source).of(partitions)
     there = [each for each in partitions if each.source in sources and each.remote in remotes]
@@ -113,7 +107,7 @@ def _batches(
             ours.get(each.source, (None, False))[0],
             first,
             stamped,
-            bool({each.topic, each.remote_topic} & compacted),
+            bool({each.topic, each.remote_topic} & cleaned),
             begin is not None and begin.downstream_offset is not None,
         )
         judged, refused = rebuilt_batches(flow, each.remote, logs), ranges[each].refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
@@ -156,3 +156,10 @@ def _carried_out(
     left = plan.dead_letters if plan.dead_letters and plan.dead_letters.name in failures else None
     whole, told = whole_or_not(copied, skipped)
     return TopicPlan(whole, tuple(sorted(told, key=lambda topic: topic.name)), left)
+
+
+def compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
+    """By the topics' present `cleanup.policy`. Raises `ClusterError`."""
+    configs = cluster.topic_configs(topics, ["cleanup.policy"])
+    policies = {topic: entries.get("cleanup.policy") for topic, entries in configs.items()}
+    return frozenset(topic for topic, entry in policies.items() if entry and "compact" in (entry.value or ""))

@@ -27,6 +27,7 @@ from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.policy import remote_topics
+from mirror_lib.topics.remote_topics import compacted
 from mirror_lib.verify.comparison import compare, compare_tails, kinds, screen
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.origins import (
@@ -64,13 +65,6 @@ _EXPIRED = "if records expired meanwhile, verify again; a timestamp beyond the y
 NO_LOG = "one of the two logs does not exist yet or has no leader now: not compared"
 ANOTHER_TOPIC = "the ledger speaks of another topic that had this name, on one of the two sides: not compared"
 EXTRA = "the source has no such partition, and the remote one holds records: not compared"
-
-
-def compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
-    """By the topics' present `cleanup.policy`. Raises `ClusterError`."""
-    configs = cluster.topic_configs(topics, ["cleanup.policy"])
-    policies = {topic: entries.get("cleanup.policy") for topic, entries in configs.items()}
-    return frozenset(topic for topic, entry in policies.items() if entry and "compact" in (entry.value or ""))
 
 
 def topic_verdicts(

@@ -6,7 +6,6 @@ judges. All three are controllers too, as in a small production cluster, and any
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from kafka import KafkaAdminClient
 
 from tests.faults.proxy import HEALTHY, FaultProxy, Trouble
 from tests.lab.brokers import KafkaBroker, start_together
+from tests.lab.one_flow import until
 from tests.lab.ports import free_ports
 
 NODES = 3
@@ -177,7 +177,6 @@ def _planned(
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Return when `condition` holds; AssertionError that names `what` if it does not in time."""
-    deadline = time.monotonic() + seconds
 
     def holds() -> bool:
         try:
@@ -185,6 +184,4 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60.0) ->
         except KafkaException:
             return False  # the broker that was asked is away
 
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
-        time.sleep(0.1)
+    until(holds, seconds, what)

@@ -17,6 +17,7 @@ from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import QUIET
 from tests.lab.mirrormaker import DEFAULTS, MirrorMaker
+from tests.lab.one_flow import state_of
 from tests.lab.ports import free_ports
 from tests.lab.small_disk import SmallDisk
 from tests.lab.submitted import JOB, SCRIPT, environment
@@ -269,13 +270,6 @@ def send(pids: Sequence[int], signal_: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal_)
-
-
-def state_of(pid: int) -> str:
-    """As `ps` says it: T for stopped; empty where there is none."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
-    return ""
 
 
 def command_of(pid: int) -> str:

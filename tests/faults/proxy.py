@@ -18,17 +18,12 @@ from dataclasses import dataclass
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 from typing import Counter as CounterOf
 
-PRODUCE, FETCH, METADATA, OFFSET_COMMIT = 0, 1, 3, 8
-INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 26, 28
+PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 0, 22, 24, 26
 NAMES = {
     PRODUCE: "Produce",
-    FETCH: "Fetch",
-    METADATA: "Metadata",
-    OFFSET_COMMIT: "OffsetCommit",
     INIT_PRODUCER_ID: "InitProducerId",
     ADD_PARTITIONS: "AddPartitionsToTxn",
     END_TXN: "EndTxn",
-    TXN_OFFSET_COMMIT: "TxnOffsetCommit",
 }
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER that sends RST: what lies in the buffers is lost, as with a crashed peer."""
@@ -84,14 +79,6 @@ class FaultProxy:
         with self._changed:
             self._trouble = wanted
             self._changed.notify_all()
-
-    def cut_all(self) -> None:
-        """Reset every connection that is open."""
-        with self._changed:
-            lines = list(self._lines)
-        for line in lines:
-            line.reset()
-            self.note("cut")
 
     def close(self) -> None:
         """Stop listening and end every connection."""

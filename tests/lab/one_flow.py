@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -193,11 +194,11 @@ class OneFlow:
         assert told == {(number, offset) for number, log in source.items() for offset in log}
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Return when `condition` holds; fail if it does not in time."""
+def until(condition: Callable[[], bool], seconds: float = 60.0, what: str = "") -> None:
+    """Return when `condition` holds; fail if it does not in time, for the want of `what`."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain{what and f' for {what}'}"
         time.sleep(0.05)
 
 
@@ -205,13 +206,15 @@ def stopped_process(token: Path, seconds: float = 60.0) -> int:
     """The process that stands still at a crash point with `token` and `how="stop"`, once it does."""
     until(lambda: token.exists() and bool(token.read_text()), seconds)
     pid = int(token.read_text().split()[0])
-    until(lambda: _state_of(pid) == "T", seconds)
+    until(lambda: state_of(pid) == "T", seconds)
     return pid
 
 
-def _state_of(pid: int) -> Optional[str]:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.read_text().rpartition(") ")[2].split()[0] if stat.exists() else None
+def state_of(pid: int) -> str:
+    """The state of a process as `ps` prints it: T for stopped; empty where there is none."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
+    return ""
 
 
 def _ignore(snapshot: FlowMetrics) -> None:

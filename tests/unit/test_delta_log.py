@@ -33,7 +33,7 @@ from mirror_lib.ledger.delta_log import (
     without_metadata,
 )
 from mirror_lib.ledger.delta_table import damaged
-from mirror_lib.ledger.state_tables import STATE_TABLES
+from mirror_lib.ledger.state_check import STATE_TABLES
 
 
 def names(*versions: int, checksums: bool = True, extra: List[str] = []) -> List[str]:  # noqa: B006

@@ -14,8 +14,7 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import OffsetRange
 from mirror_lib.kafka.record_batch import Record
-from mirror_lib.ledger.state_check import DAMAGED, FINE, MISSING, TableState
-from mirror_lib.ledger.state_tables import STATE_TABLES
+from mirror_lib.ledger.state_check import DAMAGED, FINE, MISSING, STATE_TABLES, TableState
 from mirror_lib.rebuild.decisions import (
     COMPARED,
     COPIED,

@@ -138,7 +138,7 @@ def executors_killed(scene: Scene) -> None:
     scene.healed()
 
 
-@case("every process frozen while a successor copies, then resumed (a zombie)")
+@case("every process frozen while a successor copies, then resumed (a zombie)", quick=True)
 def zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
@@ -284,7 +284,7 @@ def answers_lost(scene: Scene) -> None:
     scene.healed()
 
 
-@case("requests to the target delivered 8 s late, when their sender has given them up", quick=True)
+@case("requests to the target delivered 8 s late, when their sender has given them up")
 def requests_late(scene: Scene) -> None:
     scene.strike("5 requests of 100 late")
     with trouble(scene.target, Trouble(hold_request=0.05, hold_seconds=8)):

@@ -47,7 +47,10 @@ python -m tests.faults.page .cache/faults/outcomes.jsonl > docs/guarantees.md
 Not promised: that all records of one source transaction become visible at once; that a record has the same offset on
 both sides (the table `offset_syncs` has the exact map); that records which the source acknowledged and then lost are
 known to it; that a copy resumes whose source deletes records (DeleteRecords) within seconds after they were copied,
-before the ledger has them, if it is killed at that moment: those partitions are refused.
+before the ledger has them, if it is killed at that moment: those partitions are refused; that a run continues after an
+InitProducerId request of its own reached the broker seconds after the run had given it up. The broker raises the
+epoch, and the run takes that for another driver: it ends with exit code 3. Nothing is lost or doubled, and the next
+start resumes. `requests-late` met it in one run of three.
 
 ## How a case is judged
 

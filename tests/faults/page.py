@@ -50,7 +50,7 @@ known to it; that a copy resumes whose source deletes records (DeleteRecords) wi
 before the ledger has them, if it is killed at that moment: those partitions are refused; that a run continues after an
 InitProducerId request of its own reached the broker seconds after the run had given it up. The broker raises the
 epoch, and the run takes that for another driver: it ends with exit code 3. Nothing is lost or doubled, and the next
-start resumes. `requests-late` met it in one run of three.
+start resumes. `requests-late` meets it in some runs.
 
 ## How a case is judged
 
@@ -127,6 +127,8 @@ def cell(outcome: Any) -> str:
     found = [committed] if committed == uncommitted else [f"{committed}; at `read_uncommitted` {uncommitted}"]
     if outcome["passed_unread"] is not None:
         found.append(f"group: {outcome['passed_unread'] or 'none'} missed")
+    if outcome["fenced_itself"]:
+        found.append(f"ended {outcome['fenced_itself']} times with exit code 3, resumed by the next start")
     seconds = outcome["whole_seconds"]
     found.append("never whole" if seconds is None else f"{seconds:.0f} s")
     return " · ".join(found)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import AbstractSet, Any, Callable, Dict, List, Mapping, Optional
 
+from mirror_lib.errors import EXIT_REFUSED
 from tests.faults.checker import Id, Verdict, id_of, ids_on, judge, passed_unread
 from tests.faults.cluster import Cluster
 from tests.faults.engines import Engine
@@ -54,6 +55,7 @@ class Outcome:
     refusal: str
     ended_by_itself: bool
     gone: int
+    fenced_itself: int
 
     @property
     def exact(self) -> bool:
@@ -95,6 +97,8 @@ class Scene:
     partitions_kept: bool = True
     wanted: Optional[Callable[[Id, int], bool]] = None
     cleaned: bool = False
+    # Whether a run of this mirror that ends with exit code 3 is started again, as a scheduler does.
+    fences_itself: bool = False
     # What the replicator said and did, where that is right and no exact copy.
     refusal: str = ""
     strikes: List[Strike] = field(default_factory=list)
@@ -103,6 +107,7 @@ class Scene:
         self.random = random.Random(self.seed)
         self.follower = Follower(self.target, self.engine.remote_topic)
         self.ended_by_itself = False
+        self.fenced_itself = 0
         self._healed: Optional[float] = None
         self._owed: AbstractSet[Id] = frozenset()
         self._before: Dict[str, int] = self._happened()
@@ -113,11 +118,19 @@ class Scene:
         while self.follower.past(now) < BETWEEN_FAULTS or not now:
             now = now or self.load.next_numbers()
             self.check()
-            if not self.engine.running:
+            if not self.engine.running and not self.started_again():
                 raise AssertionError(f"{self.engine.name} has ended by itself:\n{self.tail_of_log()}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"no records reach the target:\n{self.tail_of_log()}")
             time.sleep(0.1)
+
+    def started_again(self) -> bool:
+        """Start again what a late request of its own ended, where the case is one of late requests."""
+        ended = self.fences_itself and self.engine.processes[-1].poll() == EXIT_REFUSED
+        if ended:
+            self.fenced_itself += 1
+            self.engine.start()
+        return ended
 
     def still(self) -> None:
         """Return when a reader of the target has got nothing new for two seconds."""
@@ -164,7 +177,7 @@ class Scene:
             finally:  # the clusters are the next case's too
                 for cluster in (self.source, self.target):
                     cluster.heal()
-            if not self.engine.running and not self.refusal:
+            if not self.engine.running and not self.refusal and not self.started_again():
                 self.ended_by_itself = True
                 self.engine.start()
             if self._healed is None:
@@ -247,6 +260,7 @@ class Scene:
             refusal=self.refusal,
             ended_by_itself=self.ended_by_itself,
             gone=len(gone),
+            fenced_itself=self.fenced_itself,
         )
 
     def _happened(self) -> Dict[str, int]:

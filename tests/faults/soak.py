@@ -29,7 +29,11 @@ REST_SECONDS = 5.0
 
 def plain_cases() -> List[Case]:
     """Those that can follow one another on one topic."""
-    return [each for each in CASES.values() if each == Case(each.name, each.title, each.act, each.mm2, each.quick)]
+    return [
+        each
+        for each in CASES.values()
+        if each == Case(each.name, each.title, each.act, each.mm2, each.quick, fences_itself=each.fences_itself)
+    ]
 
 
 def soak(hours: float, seed: int) -> int:
@@ -49,7 +53,8 @@ def soak(hours: float, seed: int) -> int:
             case.act(scene)
             for cluster in (scene.source, scene.target):
                 cluster.heal()
-            if not scene.engine.running:
+            if not scene.engine.running and not scene.started_again():
+                scene.ended_by_itself = True
                 scene.engine.start()
             time.sleep(REST_SECONDS)
 
@@ -57,12 +62,13 @@ def soak(hours: float, seed: int) -> int:
         topic = source.create_topic("soak", PARTITIONS, {})
         replicator = Mirror(source, target, topic, folder)
         load = Load(source, topic, PARTITIONS, PER_SECOND)
-        outcome = Scene("soak", source, target, replicator, load, folder, seed).play(act)
+        outcome = Scene("soak", source, target, replicator, load, folder, seed, fences_itself=True).play(act)
     keep(outcomes_file(), outcome.document())
     print(outcome)
-    if outcome.exact:
-        shutil.rmtree(folder)
-    return 0 if outcome.exact else 1
+    if not outcome.exact or outcome.ended_by_itself:
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":

@@ -96,6 +96,7 @@ def played(both: List[Cluster], topic: str, folder: Path, engine: str, case: Cas
         partitions_kept=case.flow != "keyed",
         wanted=WANTED.get(case.flow),
         cleaned=case.cleaned,
+        fences_itself=case.fences_itself,
     )
     try:
         return scene.play(case.act)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import List, Optional
 
 import pytest
@@ -124,7 +125,8 @@ def test_damage_that_is_gone_at_the_second_examination_is_none(
     text = newest.read_text()
     without_checksum_files(state / "offset_syncs")
     newest.unlink()
-    monkeypatch.setattr("mirror_lib.ledger.table_check.time.sleep", lambda seconds: newest.write_text(text))
+    waits = SimpleNamespace(sleep=lambda seconds: newest.write_text(text))
+    monkeypatch.setattr("mirror_lib.ledger.table_check.time", waits)
     assert examined(spark, str(state / "offset_syncs"), data=False).faults == ()
 
 

@@ -85,7 +85,8 @@ compat-clusters: setup ## YARN with HDFS, and a standalone Spark, over kills: TE
 compat-spark: setup ## the same tests on each Spark line: LINES="3.3 4.1", CHECKS="copy state", QUICK=1 (a table in .cache/compat)
 	@CHECKS="$(CHECKS)" QUICK="$(QUICK)" $(PY) -m tests.compat.spark_lines $(LINES)
 
-faults: setup ## a replicator between clusters of three brokers, under faults: CASES=, ENGINES=, SEED=, SHARD=1/3
+faults: setup ## broken input, and a replicator between clusters of three brokers under faults: CASES=, ENGINES=, SEED=, SHARD=1/3
+	@$(if $(CASES),,MIRROR_EXAMPLES=3000 $(PY) -m pytest -q -n 2 -p no:warnings tests/unit/test_any_bytes.py)
 	@$(PY) -m pytest -q -s -m "" -p no:warnings tests/faults
 
 soak: setup ## random faults under load for HOURS=1 (SEED=), then the verdict over all that was copied

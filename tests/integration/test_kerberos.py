@@ -6,10 +6,9 @@ import logging
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from ctypes.util import find_library
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator
+from typing import TYPE_CHECKING, Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -22,8 +21,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.examples import EXAMPLES
 from tests.lab.group_lab import commit
-from tests.lab.kdc import Kdc, kdc
-from tests.lab.ports import free_ports
+from tests.lab.kdc import Kdc, kdc, kerberized, line, outer, properties
 from tests.lab.readers import differences, read_topic
 
 if TYPE_CHECKING:
@@ -31,12 +29,6 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.skipif(find_library("gssapi_krb5") is None, reason="MIT's Kerberos library is not installed")
-
-MODULE = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
-
-
-def line(keytab: Path, principal: str) -> str:
-    return f'{MODULE} keyTab="{keytab}" serviceName="kafka" principal="{principal}";'
 
 
 @pytest.fixture(scope="module")
@@ -51,37 +43,6 @@ def centre(lab_directory: Path) -> Iterator[Kdc]:
 def broker(centre: Kdc, lab_directory: Path) -> Iterator[KafkaBroker]:
     with kerberized(centre, lab_directory, "kerberos") as started:
         yield started
-
-
-@contextmanager
-def kerberized(centre: Kdc, directory: Path, name: str) -> Iterator[KafkaBroker]:
-    inner, controller, outer = free_ports(3)
-    listeners = f"PLAINTEXT://127.0.0.1:{inner},KRB://localhost:{outer}"
-    properties = {
-        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": listeners,
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,KRB:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.name.krb.sasl.enabled.mechanisms": "GSSAPI",
-        "listener.name.krb.gssapi.sasl.jaas.config": line(centre.keytab("kafka/localhost"), "kafka/localhost"),
-    }
-    started = KafkaBroker(name, directory / name, inner, controller, properties)
-    started.java_options = [*started.java_options, f"-Djava.security.krb5.conf={centre.krb5_conf}"]
-    started.start()
-    started.directory.joinpath("outer").write_text(f"localhost:{outer}")
-    try:
-        yield started
-    finally:
-        started.kill()
-
-
-def outer(broker: KafkaBroker) -> str:
-    return broker.directory.joinpath("outer").read_text()
-
-
-def properties(broker: KafkaBroker, jaas: str) -> Dict[str, str]:
-    return {"bootstrap.servers": outer(broker), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
-            "sasl.jaas.config": jaas}  # fmt: skip
 
 
 def test_a_keytab_serves_spark_and_the_python_side_alike(

@@ -99,32 +99,50 @@ def wait_until_gone(lab: GroupLab) -> None:
         until(lambda: not target.describe_groups([group])[group].has_members)
 
 
-def test_take_over_that_died_before_its_ledger_is_made_again(
-    pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path
+LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
+TAKEOVERS = "mirror_lib.ledger.takeovers:TakeoverTable.append"
+TOLD = "mirror_lib.kafka.groups:ClusterGroups.commit_offsets"
+
+
+@pytest.mark.parametrize(
+    ("function", "when", "left"),
+    [
+        pytest.param(TAKEOVERS, "before", [], id="before-its-audit-row"),
+        pytest.param(TOLD, "before", ["takeovers"], id="before-the-group-is-told"),
+        pytest.param(TOLD, "after", ["takeovers"], id="when-the-group-was-told"),
+        pytest.param(LEDGER, "before", ["takeovers"], id="before-the-ledger"),
+        pytest.param(LEDGER, "after", ["takeovers", "offset_syncs"], id="after-the-ledger"),
+    ],
+)
+def test_take_over_that_died_is_made_again(
+    pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path, function: str, when: str, left: List[str]
 ) -> None:
-    lab = made(pair, spark, tmp_path, "died")
-    lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"
-    topic = lab.create("died")
+    stem = f"died-{when}-{function.rpartition('.')[0][-5:].lower()}"
+    group = f"mirrormaker-1-{stem}"
+    lab = made(pair, spark, tmp_path, stem)
+    policy = {"replication.policy.class": "IdentityReplicationPolicy"}
+    lab.settings.update({**policy, "start.position": f"group {group}", "commit.source.group": group})
+    topic = lab.create(stem)
     lab.target.create_topic(topic)
     for number, value in enumerate(values(60)):
         write_one(lab.source, topic, number, value, 0)
     for number, value in enumerate(values(60)[:27]):
         write_one(lab.target, topic, number, value, 0)
-    commit(lab.source, "mirrormaker-1", topic, 20)
+    commit(lab.source, group, topic, 20)
 
-    point = CrashPoint("mirror_lib.ledger.offset_syncs:OffsetSyncTable.append", "before", token=tmp_path / "token")
-    origin = "group=mirrormaker-1"
-    arguments = ["-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute", "--from", origin]
+    point = CrashPoint(function, when, token=tmp_path / "token")
+    arguments = ["-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute", "--from", f"group={group}"]
     with driver(arguments, point) as dying:
         assert dying.wait() == -9, dying.output
     state = tmp_path / "state"
-    assert spark.read.format("delta").load(str(state / "takeovers")).count() == 1
-    assert not (state / "offset_syncs").exists(), "it died too late"
+    tables = [name for name in ("takeovers", "offset_syncs") if (state / name).exists()]
+    assert tables == left
 
-    again = Takeover(lab, origin=origin, execute=True)
-    assert again.written == 1
-    assert again.actions() == {"died-0": "take over"}
-    assert Takeover(lab, origin=origin).actions() == {"died-0": "already in the ledger"}
+    again = Takeover(lab, origin=f"group={group}", execute=True)
+    has_ledger = "offset_syncs" in left
+    assert again.written == (0 if has_ledger else 1)
+    assert again.actions() == {f"{stem}-0": "already in the ledger" if has_ledger else "take over"}
+    assert Takeover(lab, origin=f"group={group}").actions() == {f"{stem}-0": "already in the ledger"}
     lab.copy()
     ours, copies = (read_topic(broker, topic) for broker in pair)
     assert records(copies[0]) == records(ours[0])

@@ -6,15 +6,16 @@ import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
+from typing import Dict, Iterator
 
-from tests.lab.brokers import die_with_parent, java_command
+from tests.lab.brokers import KafkaBroker, die_with_parent, java_command
 from tests.lab.checkout import CACHE, ROOT, LabError
 from tests.lab.jvm import QUICK
 from tests.lab.ports import free_ports
 
 REALM = "LAB.EXAMPLE"
 JARS = CACHE / "kerby-2.0.3"
+MODULE = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
 
 KRB5_CONF = """\
 [libdefaults]
@@ -67,3 +68,42 @@ def kdc(directory: Path, *principals: str) -> Iterator[Kdc]:
             yield centre
         finally:
             process.kill()
+
+
+def line(keytab: Path, principal: str) -> str:
+    """`sasl.jaas.config` for the owner of a keytab."""
+    return f'{MODULE} keyTab="{keytab}" serviceName="kafka" principal="{principal}";'
+
+
+@contextmanager
+def kerberized(centre: Kdc, directory: Path, name: str) -> Iterator[KafkaBroker]:
+    """A broker that asks for tickets at the address `outer`, and for nothing at `bootstrap`."""
+    inner, controller, outer = free_ports(3)
+    listeners = f"PLAINTEXT://127.0.0.1:{inner},KRB://localhost:{outer}"
+    properties = {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,KRB:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.name.krb.sasl.enabled.mechanisms": "GSSAPI",
+        "listener.name.krb.gssapi.sasl.jaas.config": line(centre.keytab("kafka/localhost"), "kafka/localhost"),
+    }
+    started = KafkaBroker(name, directory / name, inner, controller, properties)
+    started.java_options = [*started.java_options, f"-Djava.security.krb5.conf={centre.krb5_conf}"]
+    started.start()
+    started.directory.joinpath("outer").write_text(f"localhost:{outer}")
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def outer(broker: KafkaBroker) -> str:
+    """Where it asks for a ticket."""
+    return broker.directory.joinpath("outer").read_text()
+
+
+def properties(broker: KafkaBroker, jaas: str) -> Dict[str, str]:
+    """Client properties for that address."""
+    return {"bootstrap.servers": outer(broker), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
+            "sasl.jaas.config": jaas}  # fmt: skip

@@ -78,6 +78,18 @@ class Stores:
             "ssl.truststore.location": str(self.directory / "trusted.pem"),
         }  # fmt: skip
 
+    def renew(self, path: Path, since: str) -> None:
+        """Another certificate of `CN=mirror`, valid for the day from `since` (keytool's `-startdate`) on, as a PKCS12
+        store at `path`, put there in one step, as secret stores do."""
+        new = path.with_suffix(".new")
+        self._copy_key(str(new), "ca", STORE_PASSWORD)
+        stored = self._stored(str(new))
+        signed = ["-signer", "ca", "-signerkeypass", STORE_PASSWORD, "-keypass", STORE_PASSWORD]
+        own = ["-alias", "mirror", "-dname", "CN=mirror", "-validity", "1", "-startdate", since]
+        keytool("-genkeypair", "-keyalg", "EC", *own, *signed, *stored)
+        keytool("-delete", *stored, "-alias", "ca")
+        new.replace(path)
+
     def _stored(self, name: str) -> Sequence[str]:
         kind = "JKS" if name.endswith("jks") else "PKCS12"
         return ["-keystore", str(self.directory / name), "-storetype", kind, "-storepass", STORE_PASSWORD]

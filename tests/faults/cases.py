@@ -52,6 +52,9 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     # The nodes that the source topic lies on: by default all three.
     replicas: Sequence[int] = ()
+    # The remote topic, where it is there before the first record, on these nodes.
+    remote: Mapping[str, str] = field(default_factory=dict)
+    remote_replicas: Sequence[int] = ()
     acks: str = "all"
     # It leaves the topic in a state that no other case can follow.
     alone: bool = False
@@ -137,6 +140,21 @@ def executors_killed(scene: Scene) -> None:
         scene.sleep(0, 2)
         send([scene.random.choice(replicator(scene).executors())], signal.SIGKILL)
         scene.flowing()
+    scene.healed()
+
+
+@case(
+    "an executor frozen for 20 s, then resumed, with a driver and two executors",
+    mm2=False,
+    spark_options=("--master", "local-cluster[2,1,1024]", *SMALL),
+)
+def executors_frozen(scene: Scene) -> None:
+    for _ in range(2):
+        scene.strike("SIGSTOP of an executor")
+        executor = [scene.random.choice(replicator(scene).executors())]
+        send(executor, signal.SIGSTOP)
+        time.sleep(20)
+        send(executor, signal.SIGCONT)
     scene.healed()
 
 
@@ -435,6 +453,30 @@ def source_truncated(scene: Scene) -> None:
     scene.load.begin()
     stopped_instead(scene)
     scene.cleaned = True
+    scene.healed()
+
+
+@case(
+    "the target loses records that it acknowledged to the replicator (unclean election)",
+    remote={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
+    remote_replicas=(1, 2),
+)
+def target_truncated(scene: Scene) -> None:
+    first, second = scene.target.brokers[:2]
+    topic = scene.engine.remote_topic
+    scene.strike(f"kill -9 of {second.name}, a follower")
+    second.kill()
+    wait_for(lambda: set(scene.target.leaders(topic).values()) == {1}, "one leader", 90)
+    scene.strike(f"kill -9 of {first.name}")
+    first.kill()
+    second.start(wait=False)
+    wait_for(lambda: set(scene.target.leaders(topic).values()) == {2}, "the follower as leader", 90)
+    first.restart()
+    if not scene.engine.running:  # exit code 3, and the next start copies again what was lost
+        scene.engine.start()
+    scene.flowing()
+    acked = set(scene.load.acked)
+    wait_for(lambda: not isinstance(scene.engine, Mirror) or acked <= scene.on_target(), "what was lost, again", 120)
     scene.healed()
 
 

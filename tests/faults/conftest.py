@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import date
 from pathlib import Path
-from typing import Iterator, List
+from typing import Any, Iterator, List, Mapping
 
 import pytest
 
@@ -30,10 +31,10 @@ def outcomes_file() -> Path:
     return file
 
 
-def keep(file: Path, outcome: object) -> None:
-    """Append one."""
+def keep(file: Path, outcome: Mapping[str, Any]) -> None:
+    """Append one, with its day."""
     with file.open("a") as out:
-        out.write(json.dumps(outcome, sort_keys=True) + "\n")
+        out.write(json.dumps({**outcome, "day": date.today().isoformat()}, sort_keys=True) + "\n")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -1,21 +1,27 @@
-"""`python -m tests.faults.page OUTCOMES.jsonl [REMARK] > docs/guarantees.md`: the outcomes of `make faults` as a page.
+"""`python -m tests.faults.page [OUTCOMES.jsonl ...]`: makes `docs/guarantees.md` of the outcomes of `make faults` and
+`make soak`.
 
-The last outcome of each case and engine counts.
+`tests/faults/outcomes.jsonl` has the last outcome of each case and engine; those of the named files replace them there.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from datetime import date
+from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tests.bench.results import this_machine
 from tests.faults.cases import CASES, Case
 from tests.faults.engines import Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce
+from tests.lab.checkout import ROOT
 
 Found = Mapping[Tuple[str, str], Mapping[str, Any]]
+
+KEPT = ROOT / "tests" / "faults" / "outcomes.jsonl"
+PAGE = ROOT / "docs" / "guarantees.md"
+SOAK = "soak"
 
 ENGINES = (Mirror.name, MirrorMaker2.name, MirrorMaker2ExactlyOnce.name)
 WRONG = ("lost", "unseen", "doubled", "reordered", "foreign", "changed")
@@ -32,7 +38,7 @@ make faults                                       # this mirror
 make faults ENGINES="mirror mm2 mm2-exactly-once" # and MirrorMaker 2, where it can meet the fault
 make faults CASES="zombie lines-cut" SEED=7       # some cases, with the seed that a failure printed
 make soak HOURS=1                                 # random faults in turn, one replicator all the while
-python -m tests.faults.page .cache/faults/outcomes.jsonl > docs/guarantees.md
+python -m tests.faults.page .cache/faults/outcomes.jsonl
 ```
 
 ## What is promised
@@ -65,7 +71,7 @@ MirrorMaker 2 is Kafka's dedicated mode at its defaults, with three replicas and
 column adds `exactly.once.source.support` and `dedicated.mode.enable.internal.rest`. Without the latter, processes of
 one configuration cannot pass tasks to one another.
 
-Outcomes of {day}.{remark}
+Outcomes of {days}. Other tests ran on the machine at the same time, so the seconds are upper bounds.
 """
 
 
@@ -74,11 +80,12 @@ Each row is planted by a test (`make test TESTS=tests/integration/test_verify.py
 defect, or with what an exact copy may have as well."""
 
 
-def page(found: Found, machine: Mapping[str, str], remark: str = "") -> str:
-    """The whole page; `remark` is on the circumstances of the runs."""
+def page(found: Found, machine: Mapping[str, str]) -> str:
+    """The whole page."""
     from tests.faults.load import PER_SECOND
 
-    lines = [HEAD.format(rate=PER_SECOND, day=date.today().isoformat(), remark=remark and f" {remark}")]
+    days = sorted({outcome["day"] for outcome in found.values()})
+    lines = [HEAD.format(rate=PER_SECOND, days=" to ".join(dict.fromkeys((days[0], days[-1]))))]
     beside = [each for each in CASES.values() if each.mm2 and (each.name, Mirror.name) in found]
     alone = [each for each in CASES.values() if not each.mm2 and (each.name, Mirror.name) in found]
     lines += ["## Beside MirrorMaker 2", ""]
@@ -89,10 +96,32 @@ def page(found: Found, machine: Mapping[str, str], remark: str = "") -> str:
     if missing:
         lines += ["", "Cases that `make faults` has and that have no result here yet:", ""]
         lines += [f"- {title}" for title in missing]
+    lines += soaked(found.get((SOAK, Mirror.name)))
     lines += ["", "## What `mirror verify` finds", "", PLANTED, ""]
     lines += verdicts()
     lines += ["", "## The machine", "", *(f"- {name}: {value}" for name, value in machine.items()), ""]
     return "\n".join(lines)
+
+
+def soaked(outcome: Optional[Mapping[str, Any]]) -> List[str]:
+    """What `make soak` found; nothing where it did not run."""
+    if outcome is None:
+        return []
+    faults = Counter(strike["what"] for strike in outcome["strikes"])
+    committed, uncommitted = wrong_of(outcome["committed"]), wrong_of(outcome["uncommitted"])
+    both = f"{committed} for both readers" if committed == uncommitted else f"{committed}, {uncommitted}"
+    return [
+        "",
+        "## Faults at random for an hour",
+        "",
+        f"`make soak SEED={outcome['seed']}`, {outcome['day']}: {outcome['seconds'] / 60:.0f} minutes, "
+        f"{outcome['committed']['records']:,} records, {sum(faults.values())} faults, {outcome['starts']} starts: "
+        f"**{both}**.",
+        "",
+        "| fault | times |",
+        "| --- | --- |",
+        *(f"| {what} | {count} |" for what, count in sorted(faults.items(), key=lambda each: (-each[1], each[0]))),
+    ]
 
 
 def verdicts() -> List[str]:
@@ -127,7 +156,7 @@ def cell(outcome: Any) -> str:
     found = [committed] if committed == uncommitted else [f"{committed}; at `read_uncommitted` {uncommitted}"]
     if outcome["passed_unread"] is not None:
         found.append(f"group: {outcome['passed_unread'] or 'none'} missed")
-    if outcome["fenced_itself"]:
+    if outcome.get("fenced_itself"):
         found.append(f"ended {outcome['fenced_itself']} times with exit code 3, resumed by the next start")
     seconds = outcome["whole_seconds"]
     found.append("never whole" if seconds is None else f"{seconds:.0f} s")
@@ -139,14 +168,22 @@ def wrong_of(verdict: Mapping[str, int]) -> str:
     return ", ".join(f"{verdict[name]} {name}" for name in WRONG if verdict[name]) or "exact"
 
 
-def loaded(file: Path) -> Found:
-    """The outcomes of a file."""
+def loaded(files: Sequence[Path]) -> Found:
+    """The last outcome of each case and engine in these files."""
     found: Dict[Tuple[str, str], Mapping[str, Any]] = {}
-    for line in file.read_text().splitlines():
-        outcome = json.loads(line)
-        found[outcome["case"], outcome["engine"]] = outcome
+    for file in files:
+        for line in file.read_text().splitlines():
+            outcome = json.loads(line)
+            found[outcome["case"], outcome["engine"]] = outcome
     return found
 
 
+def write(files: Sequence[Path]) -> None:
+    """Keep what is new in these files, and make the page of all."""
+    found = loaded([*([KEPT] if KEPT.exists() else []), *files])
+    KEPT.write_text("".join(json.dumps(found[each], sort_keys=True) + "\n" for each in sorted(found)))
+    PAGE.write_text(page(found, this_machine()))
+
+
 if __name__ == "__main__":
-    print(page(loaded(Path(sys.argv[1])), this_machine(), " ".join(sys.argv[2:])), end="")
+    write([Path(each) for each in sys.argv[1:]])

@@ -216,6 +216,10 @@ class Scene:
         """Less, where the source deletes records meanwhile."""
         return owed & self.owed() if self.cleaned and not self.refusal else owed
 
+    def on_target(self) -> AbstractSet[Id]:
+        """What the target holds at this moment, whatever a reader of it has seen before."""
+        return ids_on(read_topic(self.target, self.engine.remote_topic))
+
     def owed(self) -> AbstractSet[Id]:
         """What is acknowledged by now and must be on the target in the end."""
         acked = frozenset(self.load.acked)

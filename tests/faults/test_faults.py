@@ -82,6 +82,8 @@ def played(both: List[Cluster], topic: str, folder: Path, engine: str, case: Cas
     source.create_topic(topic, PARTITIONS, case.topic, case.replicas)
     disk = SmallDisk(folder / "disk", 96) if case.small_disk else None
     replicator = engine_of(engine, source, target, topic, folder, case, disk)
+    if case.remote_replicas:
+        target.create_topic(replicator.remote_topic, PARTITIONS, case.remote, case.remote_replicas)
     load = Load(source, topic, PARTITIONS, transactional=case.transactional, acks=case.acks)
     group = Group(source, target, topic, replicator.remote_topic, f"group of {topic}") if case.group else None
     scene = Scene(

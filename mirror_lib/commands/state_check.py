@@ -60,7 +60,7 @@ def ledger_is_lost(states: Sequence[TableState]) -> bool:
 
 def show_tables(arguments: argparse.Namespace, config: MirrorConfig, states: Sequence[TableState]) -> None:
     """Print each table's status."""
-    from mirror_lib.ledger.state_check import DAMAGED, MISSING, STATE_TABLES
+    from mirror_lib.ledger.state_check import DAMAGED, MISSING, STATE_TABLES, UNREAD
 
     if arguments.json:
         print_json({"state": config.state, "tables": [_document(each) for each in states]})
@@ -73,6 +73,11 @@ def show_tables(arguments: argparse.Namespace, config: MirrorConfig, states: Seq
     lines = [config.state, *aligned(rows)]
     lost = [each for each in states if each.status == DAMAGED and is_table(each)]
     lines += [f"{each.name}: no record on the target is lost. {STATE_TABLES[each.name].lost}" for each in lost]
+    for name in (each.name for each in states if each.status == UNREAD):
+        lines.append(
+            f"{name}: its files show no damage. Check the storage, Spark's memory and rights. If a file is damaged "
+            f"within, `mirror state rebuild CONFIG --table {name}` moves the table aside"
+        )
     if ledger_is_lost(states):
         lines.append(f"offset_syncs: {MISSING} although flows ran. {STATE_TABLES['offset_syncs'].lost}")
     print_lines(lines)
@@ -117,15 +122,15 @@ def look_at_flows(
 
 
 def _recorded(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, states: Sequence[TableState]) -> Any:
-    """What whole tables have of the flow; a table that cannot be read has nothing."""
+    """What whole tables have of the flow. Of one that was lost, once or now, the worse is supposed."""
     from mirror_lib.ledger.delta_table import names_flow
     from mirror_lib.rebuild.flow import Recorded
 
-    whole = {each.name for each in states if each.rows}
+    whole, lost = {each.name for each in states if each.rows}, {each.table for each in states if each.is_lost}
     taken, producers = (
         name in whole and names_flow(spark, config.state, name, flow.name) for name in ("takeovers", "lane_producers")
     )
-    return Recorded(taken, producers)
+    return Recorded(taken or "takeovers" in lost, producers and "lane_producers" not in lost)
 
 
 def flow_lines(found: FlowRebuild) -> List[str]:

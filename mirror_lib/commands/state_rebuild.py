@@ -46,6 +46,7 @@ def state_rebuild_command(arguments: argparse.Namespace, config: MirrorConfig) -
         chosen = _chosen(states, arguments.table)
         flows: Optional[List[FlowRebuild]] = []
         if _needs_logs(chosen):
+            _refuse_for_others(config, spark)
             flows = look_at_flows(arguments, config, spark, states)
         if flows is None:
             return EXIT_FAILED
@@ -82,6 +83,23 @@ def _needs_logs(chosen: Sequence[str]) -> bool:
     return OFFSET_SYNCS.name in chosen
 
 
+def _refuse_for_others(config: MirrorConfig, spark: SparkSession) -> None:
+    """Raise `RefusedError` where the ledger has rows of flows that this configuration does not copy: nobody would look
+    whether theirs can be made again."""
+    from mirror_lib.ledger.runs import RunTable
+
+    try:
+        others = set(RunTable(spark, config.state).flows()) - {each.name for each in config.flows if each.copied}
+    except MirrorError:
+        return  # without `runs` nobody knows of them
+    if others:
+        raise RefusedError(
+            f"{', '.join(sorted(others))}: ran with this state folder, and the configuration does not copy it. Its "
+            "rows are in the same ledger. Nothing was changed",
+            "repeat the command with a configuration that has every flow of this state folder",
+        )
+
+
 def _producers_go(config: MirrorConfig, spark: SparkSession, chosen: Sequence[str]) -> bool:
     """Whether the table of producer ids may be lost: it is needed for what a killed run wrote to a shared topic."""
     from mirror_lib.ledger.lane_producers import LANE_PRODUCERS
@@ -108,13 +126,14 @@ def _producers_go(config: MirrorConfig, spark: SparkSession, chosen: Sequence[st
 
 
 def _refuse_beside_a_run(config: MirrorConfig, spark: SparkSession) -> None:
-    """Raise `RefusedError` where a run of a flow is under way. A run that was killed counts for some minutes."""
+    """Raise `RefusedError` where a run of any flow is under way. A run that was killed counts for some minutes."""
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.ledger.state_check import last_written
     from mirror_lib.replication.journal import DEAD_SECONDS
 
     try:
-        found = RunTable(spark, config.state).open_runs([each.name for each in config.flows], DEAD_SECONDS)
+        runs = RunTable(spark, config.state)
+        found = runs.open_runs(runs.flows(), DEAD_SECONDS)
     except MirrorError:
         # Without `runs`, only the tables' files show that a process is at work.
         written = last_written(spark, config.state)

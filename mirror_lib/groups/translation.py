@@ -108,6 +108,9 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
     if place.kind == BEFORE and at.map.older:
         # To go on at the first run would pass records that another tool copied and nobody read.
         return Translation(untranslatable(OLDER))
+    if place.kind == BEFORE and at.direction == TO_DOWNSTREAM:
+        # A ledger that was begun anew may not have the first records of the remote log, which nobody may have read.
+        place = replace(place, offset=min(place.offset, at.log.log_start))
     return translate_to(place, at, rules)
 
 

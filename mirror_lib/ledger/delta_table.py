@@ -184,9 +184,9 @@ class StateTable:
                 raise damaged(self.path, self._schema, faults)
             self._examined = True
 
-    def _why_unreadable(self) -> Optional[MirrorError]:
+    def _why_unreadable(self, data: bool) -> Optional[MirrorError]:
         """What its files say of a table that Delta could not read; `None` where they are whole."""
-        found = examined(self._spark, self.path, data=True)
+        found = examined(self._spark, self.path, data=data)
         if found.faults:
             return damaged(self.path, self._schema, found.faults)
         if found.needs_newer_delta:
@@ -394,7 +394,7 @@ class StateTable:
             if _refused_for_another(error):
                 raise ConflictError(f"{what}: {said}", "another process changed the table at that moment") from error
             hint = memory_hint(said)
-            why = None if hint else self._why_unreadable()
+            why = None if hint else self._why_unreadable(action == "read")
             if why is not None:
                 raise why from error
             raise StateError(

@@ -94,6 +94,14 @@ class RunTable:
         self._table.change(lambda: self._table.delta().delete(old))
         self._table.drop_replaced_files()
 
+    def flows(self) -> List[str]:
+        """The flows that ever ran with this state folder."""
+        rows = self._table.rows(made_elsewhere=True)
+        if rows is None:
+            return []
+        with self._table.explained("read"):
+            return sorted(row[0] for row in rows.select("flow").distinct().collect())
+
     def open_runs(self, flows: Sequence[str], seconds: float) -> List[OpenRun]:
         """The runs of `flows` without an end that gave a sign of life in the last `seconds` by this driver's clock."""
         rows = self._table.rows(made_elsewhere=True)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import DamagedError, ForeignTableError, MirrorError, NewerTableError, StateError, cause_of
-from mirror_lib.ledger.delta_log import UNREADABLE, Fault
+from mirror_lib.ledger.delta_log import Fault
 from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.group_offsets import GROUP_OFFSETS
 from mirror_lib.ledger.incidents import INCIDENTS
@@ -30,6 +30,8 @@ STATE_TABLES: Mapping[str, TableSchema] = {
 }
 
 FINE, MISSING, DAMAGED, NEWER, FOREIGN, ASIDE = "fine", "missing", "damaged", "newer version", "foreign", "moved aside"
+# Spark could not read it, and its files show no damage: the storage, memory, or a right may be missing.
+UNREAD = "could not be read"
 # Between a table's name and the time at which it was moved aside.
 _ASIDE = ".damaged-"
 
@@ -48,6 +50,16 @@ class TableState:
     def is_usable(self) -> bool:
         """Whether a run can go on with it, or makes it."""
         return self.status in (FINE, MISSING)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether rows may have been in it that are not at hand."""
+        return self.status in (DAMAGED, UNREAD, ASIDE)
+
+    @property
+    def table(self) -> str:
+        """Which table it is, or was before it was moved aside."""
+        return self.name.partition(_ASIDE)[0]
 
 
 def state_of(spark: SparkSession, state: str) -> List[TableState]:
@@ -75,7 +87,8 @@ def _table(spark: SparkSession, state: str, schema: TableSchema) -> TableState:
     if found.faults:
         return TableState(schema.name, DAMAGED, faults=found.faults)
     try:
-        return TableState(schema.name, FINE, _read(table))
+        detail = f"its files could not be examined for damage: {found.failed}" if found.failed else ""
+        return TableState(schema.name, FINE, _read(table), detail=detail)
     except NewerTableError as error:
         return TableState(schema.name, NEWER, detail=error.message)
     except ForeignTableError as error:
@@ -83,8 +96,7 @@ def _table(spark: SparkSession, state: str, schema: TableSchema) -> TableState:
     except DamagedError as error:
         return TableState(schema.name, DAMAGED, detail=error.message)
     except StateError as error:
-        fault = Fault(".", UNREADABLE, error.message)
-        return TableState(schema.name, DAMAGED, faults=(fault,))
+        return TableState(schema.name, UNREAD, detail=error.message)
 
 
 def _read(table: StateTable) -> Optional[int]:

@@ -54,14 +54,14 @@ class FileFacts:
     modified: float
 
 
-def names_in(spark: SparkSession, path: str, pattern: str = "*") -> List[str]:
-    """The names in a folder that match Hadoop's glob `pattern`; none where the folder does not exist. Raises what
-    Hadoop raises. Quicker than `listed`: a local disk is not asked about each file."""
+def names_in(spark: SparkSession, path: str) -> List[str]:
+    """The names in a folder; none where the folder does not exist. Raises what Hadoop raises. Quicker than `listed`: a
+    local disk is not asked about each file."""
     folder, files = hadoop_folder(spark, path)
     if not files.exists(folder):
         return []
     hadoop: Any = spark._jvm
-    statuses = files.listStatus(folder, hadoop.org.apache.hadoop.fs.GlobFilter(pattern))
+    statuses = files.listStatus(folder)
     text = str(hadoop.scala.runtime.ScalaRunTime.stringOf(hadoop.org.apache.hadoop.fs.FileUtil.stat2Paths(statuses)))
     found = [each.rpartition("/")[2] for each in text[len("Array(") : -1].split(", ") if each]
     return found if len(found) == len(statuses) else [str(each.getPath().getName()) for each in statuses]
@@ -97,7 +97,7 @@ _STATUS = re.compile(
 
 
 def texts(spark: SparkSession, paths: Sequence[str]) -> Dict[str, FileText]:
-    """The texts of small files, several at once."""
+    """The texts of small files, several at once. Raises what Hadoop raises where the storage does not give them."""
     if not paths:
         return {}
     with ThreadPoolExecutor(min(READERS, len(paths))) as pool:
@@ -109,7 +109,7 @@ READERS = 8
 
 @dataclass(frozen=True)
 class FileText:
-    """What a file holds, or why it cannot be read. `broken` where its bytes are not those of its checksum file."""
+    """What a file holds, or that it is gone. `broken` where its bytes are not those of its checksum file."""
 
     text: Optional[str]
     error: str = ""
@@ -121,13 +121,14 @@ def _text(spark: SparkSession, path: str) -> FileText:
         return FileText(read_file(spark, path))
     except Exception as error:
         said = cause_of(error)
-        if "ChecksumException" not in said:
+        file, files = hadoop_folder(spark, path)
+        if not files.exists(file):
             return FileText(None, said)
-    try:
-        # What is there without the checksum says what became of it.
-        return FileText(read_file(spark, path, checked=False), said, broken=True)
-    except Exception as error:
-        return FileText(None, cause_of(error))
+        # Java calls a file that it may not open "not found" as well.
+        if "ChecksumException" not in said:
+            raise
+    # What is there without the checksum says what became of it.
+    return FileText(read_file(spark, path, checked=False), said, broken=True)
 
 
 def ends_with(spark: SparkSession, path: str, end: bytes) -> bool:

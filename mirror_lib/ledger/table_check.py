@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from mirror_lib.errors import cause_of
 from mirror_lib.ledger.delta_log import (
     DAMAGED_CHECKPOINT,
-    LAST_CHECKPOINT,
     LOG,
     UNREADABLE,
     Checksum,
@@ -28,13 +27,11 @@ from mirror_lib.ledger.delta_log import (
     commit_file,
     data_faults,
     in_doubt,
-    last_checkpoint,
     live_files,
     log_files,
     lost_lines,
     parsed_checksum,
     parsed_commit,
-    recent_names,
     without_metadata,
 )
 from mirror_lib.ledger.state_files import FileText, ends_with, listed, names_in, texts
@@ -51,11 +48,11 @@ PARQUET = b"PAR1"
 @dataclass(frozen=True)
 class Examined:
     """What the log of a table says. `protocol` is the least reader and writer version where a commit that was read has
-    it; `files` are the table's files with rows, where all of the log could be read."""
+    it; `failed` says why the files could not be looked at, where that is so."""
 
     faults: Tuple[Fault, ...] = ()
     protocol: Optional[Tuple[int, int]] = None
-    files: Optional[Mapping[str, int]] = None
+    failed: str = ""
 
     @property
     def needs_newer_delta(self) -> bool:
@@ -70,23 +67,22 @@ def has_log(spark: SparkSession, path: str) -> bool:
 
 def examined(spark: SparkSession, path: str, *, data: bool) -> Examined:
     """The table in folder `path`; with `data` also its files with rows. Nothing is found where Hadoop's file system
-    cannot be used, as with Unity Catalog."""
+    cannot be used, as with Unity Catalog, or does not answer: that is no damage."""
     try:
         found = _examined(spark, path, data)
         if found.faults:
             time.sleep(AGAIN_SECONDS)
             again = _examined(spark, path, data)
-            return Examined(tuple(each for each in again.faults if each in found.faults), again.protocol, again.files)
+            return Examined(tuple(each for each in again.faults if each in found.faults), again.protocol)
         return found
     except Exception as error:
-        log.debug("%s: its files cannot be examined: %s", path, cause_of(error), exc_info=True)
-        return Examined()
+        log.info("%s: its files cannot be examined for damage: %s", path, cause_of(error))
+        return Examined(failed=cause_of(error))
 
 
 def _examined(spark: SparkSession, path: str, data: bool) -> Examined:
-    # What Delta keeps of a log's past may be thousands of files, of which only a whole check looks at the names.
-    files = log_files(names_in(spark, f"{path}/{LOG}", "*" if data else _recent(spark, path)))
-    if files.last < 0:
+    files = log_files(names_in(spark, f"{path}/{LOG}"))
+    if files.last < 0 and not files.faults:
         return Examined()
     commits, faults = _commits(spark, path, files)
     faults = [*files.faults, *faults, *_checkpoint_faults(spark, path, files)]
@@ -101,14 +97,7 @@ def _examined(spark: SparkSession, path: str, data: bool) -> Examined:
     live = _live(spark, path, files, commits)
     folder = listed(spark, path) or {}
     there = {name: facts.nbytes for name, facts in folder.items() if facts is not None}
-    return Examined(tuple(data_faults(live, there)), protocol, live)
-
-
-def _recent(spark: SparkSession, path: str) -> str:
-    """A pattern for the files of the newest checkpoint and of the thousand versions after it."""
-    text = texts(spark, [f"{path}/{LAST_CHECKPOINT}"])[f"{path}/{LAST_CHECKPOINT}"].text
-    version = None if text is None else last_checkpoint(text)
-    return "*" if version is None else recent_names(version)
+    return Examined(tuple(data_faults(live, there)), protocol)
 
 
 def _commits(spark: SparkSession, path: str, files: LogFiles) -> Tuple[List[Commit], List[Fault]]:

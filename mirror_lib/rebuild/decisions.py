@@ -33,7 +33,8 @@ class Refusal:
 class FlowFacts:
     """What state and clusters say of a flow.
 
-    `copied`: one of its remote topics has records or had some. `taken_over`: `mirror takeover` wrote its first ledger.
+    `copied`: one of its remote topics has records or had some. `taken_over`: `mirror takeover` wrote its first ledger,
+    or may have.
     `producers`: the table `lane_producers` has ids of its lanes.
     """
 
@@ -57,7 +58,10 @@ def flow_refusal(flow: ReplicationFlow, facts: FlowFacts) -> Optional[Refusal]:
         reason = "its remote topics are shared, and the table lane_producers does not say which records it wrote"
         return Refusal("shared", reason, "restore the table lane_producers from a backup")
     if change is None and facts.taken_over:
-        reason = "`mirror takeover` started it after another tool's records, which a comparison cannot match"
+        reason = (
+            "`mirror takeover` started it after another tool's records, which a comparison cannot match (or the table "
+            "takeovers is lost, which would tell)"
+        )
         return Refusal("taken over", reason, empty)
     if flow.auto_offset_reset == "latest" and flow.start_position is None:
         reason = "with `consumer.auto.offset.reset: latest` a run without a ledger starts at the end of the source"

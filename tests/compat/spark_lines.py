@@ -39,6 +39,7 @@ PACKAGES = ("pyspark", "delta-spark", "python", "pyarrow", "pandas", "cramjam")
 # A quick row: what the lines differ in, of each check.
 QUICK = (
     *("remote_log_is_an_exact_copy", "copy_through_rows_is_an_exact_copy", "retried_append_is_taken_once"),
+    "table_that_was_made_empty",
     *("stream_survives", "two_that_merge", "compaction_of_the_ledger_meanwhile", "plan_shows_then_moves"),
     *("left_out_because_it_could_not_be_changed", "where_keeps_what_is_true", "keys_go_where"),
     *("copy_is_green and hard", "what_a_flow_makes_of_its_records"),

@@ -266,6 +266,30 @@ def test_rebuild_is_refused_beside_a_run(flow: OneFlow, spark: SparkSession, cap
     assert folders(flow) == ["offset_syncs"] and "another" in capsys.readouterr().err
 
 
+def test_rebuild_of_the_ledger_is_refused_with_a_configuration_that_lacks_a_flow_of_it(
+    flow: OneFlow, spark: SparkSession, capsys: Out
+) -> None:
+    flow.fill(50)
+    assert flow.run(spark).error is None
+    runs, other = RunTable(spark, str(flow.state)), MirrorRun("r", "C->D", 1, "exactly-once", "a", "b", "c")
+    runs.started(other)
+    runs.ended(other, outcome="ok", records=0, bytes=0)
+    cut_ledger(flow)
+    assert main(["state", "rebuild", str(flow.config), "--execute"]) == EXIT_REFUSED
+    assert folders(flow) == ["offset_syncs"] and "C->D" in capsys.readouterr().err
+
+
+def test_rebuild_is_refused_where_the_table_of_takeovers_was_lost_before(
+    flow: OneFlow, spark: SparkSession, capsys: Out
+) -> None:
+    flow.fill(50)
+    assert flow.run(spark).error is None
+    cut_ledger(flow)
+    (flow.state / "takeovers.damaged-20260101T000000Z").mkdir()
+    assert rebuild(flow, capsys, "--execute", code=EXIT_REFUSED)["refusal"]["code"] == "taken over"
+    assert folders(flow) == ["offset_syncs"]
+
+
 @pytest.mark.long
 def test_table_of_runs_that_is_damaged_is_moved_aside_once_no_process_writes(
     flow: OneFlow, spark: SparkSession, capsys: Out

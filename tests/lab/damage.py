@@ -104,7 +104,6 @@ DAMAGES: Mapping[str, Damage] = {
     "commit lost in between": Damage(lose(1), [MISSING_COMMIT]),
     "first commit lost": Damage(lose(0), [MISSING_COMMIT]),
     "commit overwritten": Damage(overwrite(1, "hello\n"), [NOT_A_COMMIT]),
-    "entry that is not Delta's": Damage(overwrite(1, '{"note":{"by":"hand"}}\n'), [NOT_A_COMMIT], told=False),
     "data file lost": Damage(lose_data, [MISSING_DATA]),
     "data file cut off": Damage(cut_data, [CUT_DATA]),
 }

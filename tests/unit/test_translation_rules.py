@@ -75,6 +75,16 @@ def test_group_before_what_a_takeover_compared_is_held_for_its_records_are_there
     assert not translate(back).commit
 
 
+def test_group_before_the_first_row_of_a_ledger_that_was_begun_anew_goes_to_the_start_of_the_remote_log() -> None:
+    begun_anew = PartitionMap.of([(5000, 4800, 10)])
+    lagging = replace(at(100), map=begun_anew, log=OffsetRange(0, 4810))
+    assert translate(lagging) == Translation("before first copied record", 0, "m", commit=True, reread=4800)
+    # One that stands there already may have read as far as that.
+    assert not translate(replace(lagging, present=CommittedOffset(90))).commit
+    expired = replace(lagging, log=OffsetRange(4805, 4810))
+    assert translate(expired).new_offset == 4805
+
+
 def test_group_that_went_farther_on_the_other_side_is_not_moved_back() -> None:
     assert translate(at(104, present=57)) == Translation("would move backwards", 54, "m", commit=False, reread=3)
 

@@ -30,7 +30,7 @@ export SPARK VENV KEEP PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale clean
+.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale bench-verify clean
 .PHONY: faults soak compat compat-brokers compat-clusters compat-spark lock sbom audit
 
 help:
@@ -100,6 +100,9 @@ bench-mm2: setup ## the same topics through this mirror, MirrorMaker 2 and a Jav
 
 bench-groups: setup ## how long it takes to translate many groups, and how stale they are
 	@$(PY) -m tests.bench.groups
+
+bench-verify: setup ## how fast a copy is verified, beside the copy itself: CASES=
+	@$(PY) -m tests.bench.verify
 
 bench-scale: setup ## what a driver costs with 10 000 partitions, and with a long backlog
 	@$(PY) -m tests.bench.scale

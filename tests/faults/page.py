@@ -64,8 +64,9 @@ A checker that shares no code with the product reads both sides. Every record na
 words: **lost**, a later record of its partition was copied and it was not; **unseen**, nothing after it was copied by
 the end either; **doubled**; **reordered**; **foreign**, not committed on the source; **changed**. Two readers judge, at
 `read_committed` and at `read_uncommitted`; where they agree, one figure stands for both. A group's figure is the number
-of records that it would have missed by moving to the target at the worst moment. **Whole after**: seconds from the end
-of the last fault until a reader has everything that was acknowledged by then; starting Spark is in it.
+of records that it would have missed by moving to the target at the worst moment. The seconds in each cell: from the end
+of the last fault until a reader has everything that was acknowledged by then. A replicator that was up to date when it
+was killed has copied that before it starts again, so this is not the time that a start takes.
 
 MirrorMaker 2 is Kafka's dedicated mode at its defaults, with three replicas and `read_committed`. Its exactly-once
 column adds `exactly.once.source.support` and `dedicated.mode.enable.internal.rest`. Without the latter, processes of

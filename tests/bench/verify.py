@@ -1,0 +1,58 @@
+"""`make bench-verify`: how fast `mirror verify` compares a copy, beside the copy itself. CASES=bytes1000."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import List, Tuple
+
+from mirror_lib.text import aligned, grouped
+from tests.bench.cases import Case, chosen
+from tests.bench.fill import fill
+from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.checkout import CACHE, LabError
+from tests.lab.flow_lab import QUIET
+from tests.lab.submitted import environment
+
+
+def command(*words: str) -> Tuple[float, str]:
+    """The seconds that `mirror` took, and what it printed."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "mirror_lib.cli", *words], env=environment(), capture_output=True, text=True
+    )
+    if done.returncode:
+        raise LabError(f"mirror {words[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return time.monotonic() - began, done.stdout
+
+
+def measured(source: KafkaBroker, target: KafkaBroker, case: Case, folder: Path) -> List[str]:
+    """A row of the table: records per second of both commands, each with its start."""
+    fill(source, case)
+    config = folder / f"{case.name}.yaml"
+    addresses = {"A": {"bootstrap.servers": source.bootstrap}, "B": {"bootstrap.servers": target.bootstrap}}
+    flow = {"topics": [case.name], "replication.factor": 1, "consumer.isolation.level": case.isolation, **QUIET}
+    state = str(folder / f"state-{case.name}")
+    config.write_text(json.dumps({"clusters": addresses, "flows": {"A->B": flow}, "state": state}))
+    copied, _ = command("run", str(config), "--once")
+    compared, _ = command("verify", str(config))
+    rates = [case.records / seconds for seconds in (copied, compared)]
+    return [case.name, *(grouped(round(rate)) for rate in rates), f"{rates[1] / rates[0]:.2f}"]
+
+
+def main() -> None:
+    """Print the table."""
+    rows = [["CASE", "COPIED/S", "VERIFIED/S", "RATIO"]]
+    with tempfile.TemporaryDirectory(prefix="verify-", dir=CACHE) as name, clusters(["A", "B"], Path(name)) as both:
+        for case in chosen((os.environ.get("CASES") or "bytes1000").split(), big=True):
+            rows.append(measured(both[0], both[1], case, Path(name)))
+    print("\n".join(aligned(rows, right={1, 2, 3})))
+
+
+if __name__ == "__main__":
+    main()

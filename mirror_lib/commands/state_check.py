@@ -67,7 +67,8 @@ def show_tables(arguments: argparse.Namespace, config: MirrorConfig, states: Seq
         return
     rows = [["TABLE", "STATUS", "WHAT"]]
     for each in states:
-        what = counted(each.rows, "row") if each.rows is not None else each.detail
+        rows_of = "" if each.rows is None else counted(each.rows, "row")
+        what = "; ".join(filter(None, (rows_of, each.detail)))
         faults = [str(fault) for fault in each.faults] or [what or "no process has written it"]
         rows += [[each.name, each.status, faults[0]], *(["", "", text] for text in faults[1:])]
     lines = [config.state, *aligned(rows)]
@@ -75,7 +76,7 @@ def show_tables(arguments: argparse.Namespace, config: MirrorConfig, states: Seq
     lines += [f"{each.name}: no record on the target is lost. {STATE_TABLES[each.name].lost}" for each in lost]
     for name in (each.name for each in states if each.status == UNREAD):
         lines.append(
-            f"{name}: its files show no damage. Check the storage, Spark's memory and rights. If a file is damaged "
+            f"{name}: no damaged file was found. Check the storage, Spark's memory and rights. If a file is damaged "
             f"within, `mirror state rebuild CONFIG --table {name}` moves the table aside"
         )
     if ledger_is_lost(states):

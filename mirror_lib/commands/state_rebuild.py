@@ -96,7 +96,8 @@ def _refuse_for_others(config: MirrorConfig, spark: SparkSession) -> None:
         raise RefusedError(
             f"{', '.join(sorted(others))}: ran with this state folder, and the configuration does not copy it. Its "
             "rows are in the same ledger. Nothing was changed",
-            "repeat the command with a configuration that has every flow of this state folder",
+            "repeat the command with a configuration that has every flow of this state folder; if such a flow is gone "
+            "for good, stop all runs and rename the folder offset_syncs by hand",
         )
 
 

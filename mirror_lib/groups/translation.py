@@ -145,6 +145,9 @@ def _verdict(place: Place, offset: int) -> str:
 def _over(placed: Translation, present: int, place: Place, at: GroupPosition, rules: TranslationRules) -> Translation:
     """`placed` against the offset that the group has on the other side already."""
     assert placed.new_offset is not None and at.log is not None
+    if place.kind == BEFORE and placed.new_offset <= present <= place.latest:
+        # It stands somewhere before the first copied record, and nobody knows a better place.
+        return replace(placed, new_offset=present, reread=0, commit=False)
     # An offset before the log's start is out of range for a consumer, and `auto.offset.reset` would then decide.
     if place.earliest <= present <= place.latest and present >= at.log.log_start:
         # It stands right even where the log seems to end before it.

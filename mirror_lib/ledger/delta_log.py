@@ -220,16 +220,17 @@ def in_doubt(commits: Sequence[Commit]) -> List[int]:
 
 
 def lost_lines(commits: Sequence[Commit], checksums: Mapping[int, Checksum]) -> List[Fault]:
-    """The commits that lost lines. Where two checksums enclose a commit, they decide, unless its own count is exact; a
-    commit may state files anew that the table has already, so more lines than they count are no loss."""
+    """The commits that lost lines. Where two checksums enclose a commit, they decide, unless its own count is exact.
+    A commit that counts nothing may state files anew that the table has already."""
     found = []
     for each in (each for each in commits if each.in_doubt):
         before = Checksum(0) if each.version == 0 else checksums.get(each.version - 1)
         after = checksums.get(each.version)
         by_itself = each.counts_exactly and bool(each.lost)
         if before is not None and after is not None and not by_itself:
-            whole = len(each.added) - len(each.removed) >= after.files - before.files
-            detail = "it has fewer files than its checksum counts, so it lost lines"
+            net, grown = len(each.added) - len(each.removed), after.files - before.files
+            whole = net == grown or (each.lost is None and net > grown)
+            detail = "it has other files than its checksum counts, so it lost lines"
         else:
             whole = not each.lost
             detail = f"it has fewer lines `{'` and `'.join(each.lost or ())}` than it counts"

@@ -179,10 +179,10 @@ class StateTable:
         """Raises `DamagedError`. To be called before the first read: Delta does not notice a commit that lost lines,
         and Spark prints lines about a file that it cannot read."""
         if not self._examined:
-            faults = examined(self._spark, self.path, data=False).faults
-            if faults:
-                raise damaged(self.path, self._schema, faults)
-            self._examined = True
+            found = examined(self._spark, self.path, data=False)
+            if found.faults:
+                raise damaged(self.path, self._schema, found.faults)
+            self._examined = not found.failed
 
     def _why_unreadable(self, data: bool) -> Optional[MirrorError]:
         """What its files say of a table that Delta could not read; `None` where they are whole."""

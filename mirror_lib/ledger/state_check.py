@@ -86,9 +86,9 @@ def _table(spark: SparkSession, state: str, schema: TableSchema) -> TableState:
     found = examined(own_session(spark), table.path, data=True)
     if found.faults:
         return TableState(schema.name, DAMAGED, faults=found.faults)
+    unseen = f"its files could not be examined for damage: {found.failed}" if found.failed else ""
     try:
-        detail = f"its files could not be examined for damage: {found.failed}" if found.failed else ""
-        return TableState(schema.name, FINE, _read(table), detail=detail)
+        return TableState(schema.name, FINE, _read(table), detail=unseen)
     except NewerTableError as error:
         return TableState(schema.name, NEWER, detail=error.message)
     except ForeignTableError as error:
@@ -96,7 +96,7 @@ def _table(spark: SparkSession, state: str, schema: TableSchema) -> TableState:
     except DamagedError as error:
         return TableState(schema.name, DAMAGED, detail=error.message)
     except StateError as error:
-        return TableState(schema.name, UNREAD, detail=error.message)
+        return TableState(schema.name, UNREAD, detail="; ".join(filter(None, (error.message, unseen))))
 
 
 def _read(table: StateTable) -> Optional[int]:

@@ -158,6 +158,11 @@ def test_loss_that_leaves_the_number_of_files_as_it_was_is_seen_by_the_commits_o
     assert [each.kind for each in lost_lines([cut], {2: Checksum(4), 3: Checksum(4)})] == [LOST_LINES]
 
 
+def test_overwrite_that_is_cut_behind_its_first_line_lost_lines() -> None:
+    cut = commit(3, info(numFiles="1", numOutputRows="9"))
+    assert [each.kind for each in lost_lines([cut], {2: Checksum(13), 3: Checksum(2)})] == [LOST_LINES]
+
+
 def test_commit_that_states_files_anew_is_no_damage() -> None:
     again = commit(3, info("COMPUTE STATS"), add("a"), add("b"))
     assert lost_lines([again], {2: Checksum(4), 3: Checksum(4)}) == []

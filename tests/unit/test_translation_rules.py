@@ -80,7 +80,9 @@ def test_group_before_the_first_row_of_a_ledger_that_was_begun_anew_goes_to_the_
     lagging = replace(at(100), map=begun_anew, log=OffsetRange(0, 4810))
     assert translate(lagging) == Translation("before first copied record", 0, "m", commit=True, reread=4800)
     # One that stands there already may have read as far as that.
-    assert not translate(replace(lagging, present=CommittedOffset(90))).commit
+    for present in (0, 90, 4800):
+        stands = translate(replace(lagging, present=CommittedOffset(present)))
+        assert (stands.new_offset, stands.commit, stands.reread) == (present, False, 0)
     expired = replace(lagging, log=OffsetRange(4805, 4810))
     assert translate(expired).new_offset == 4805
 

@@ -115,9 +115,15 @@ TOLD = "mirror_lib.kafka.groups:ClusterGroups.commit_offsets"
     ],
 )
 def test_take_over_that_died_is_made_again(
-    pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path, function: str, when: str, left: List[str]
+    pair: List[KafkaBroker],
+    spark: SparkSession,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    function: str,
+    when: str,
+    left: List[str],
 ) -> None:
-    stem = f"died-{when}-{function.rpartition('.')[0][-5:].lower()}"
+    stem = f"died-{request.node.callspec.id}"
     group = f"mirrormaker-1-{stem}"
     lab = made(pair, spark, tmp_path, stem)
     policy = {"replication.policy.class": "IdentityReplicationPolicy"}

@@ -62,7 +62,8 @@ start resumes. `requests-late` meets it in some runs.
 
 A checker that shares no code with the product reads both sides. Every record names itself in its value. In Jepsen's
 words: **lost**, a later record of its partition was copied and it was not; **unseen**, nothing after it was copied by
-the end either; **doubled**; **reordered**; **foreign**, not committed on the source; **changed**. Two readers judge, at
+the end either; **doubled**; **reordered**; **foreign**, not committed on the source; **changed**. Records that the
+source held once and has lost are not counted: a copy that still has them is exact here. Two readers judge, at
 `read_committed` and at `read_uncommitted`; where they agree, one figure stands for both. A group's figure is the number
 of records that it would have missed by moving to the target at the worst moment. The seconds in each cell: from the end
 of the last fault until a reader has everything that was acknowledged by then. A replicator that was up to date when it

@@ -84,20 +84,20 @@ def _needs_logs(chosen: Sequence[str]) -> bool:
 
 
 def _refuse_for_others(config: MirrorConfig, spark: SparkSession) -> None:
-    """Raise `RefusedError` where the ledger has rows of flows that this configuration does not copy: nobody would look
-    whether theirs can be made again."""
+    """Raise `RefusedError` where the ledger has rows of flows that this configuration does not copy: the check whether
+    a ledger can be rebuilt would leave them out."""
     from mirror_lib.ledger.runs import RunTable
 
     try:
         others = set(RunTable(spark, config.state).flows()) - {each.name for each in config.flows if each.copied}
     except MirrorError:
-        return  # without `runs` nobody knows of them
+        return  # without `runs` they are unknown
     if others:
         raise RefusedError(
             f"{', '.join(sorted(others))}: ran with this state folder, and the configuration does not copy it. Its "
             "rows are in the same ledger. Nothing was changed",
-            "repeat the command with a configuration that has every flow of this state folder; if such a flow is gone "
-            "for good, stop all runs and rename the folder offset_syncs by hand",
+            "repeat the command with a configuration that has every flow of this state folder; if such a flow was "
+            "removed for good, stop all runs and rename the folder offset_syncs by hand",
         )
 
 
@@ -133,8 +133,7 @@ def _refuse_beside_a_run(config: MirrorConfig, spark: SparkSession) -> None:
     from mirror_lib.replication.journal import DEAD_SECONDS
 
     try:
-        runs = RunTable(spark, config.state)
-        found = runs.open_runs(runs.flows(), DEAD_SECONDS)
+        found = RunTable(spark, config.state).open_runs(None, DEAD_SECONDS)
     except MirrorError:
         # Without `runs`, only the tables' files show that a process is at work.
         written = last_written(spark, config.state)

@@ -102,14 +102,16 @@ class RunTable:
         with self._table.explained("read"):
             return sorted(row[0] for row in rows.select("flow").distinct().collect())
 
-    def open_runs(self, flows: Sequence[str], seconds: float) -> List[OpenRun]:
-        """The runs of `flows` without an end that gave a sign of life in the last `seconds` by this driver's clock."""
+    def open_runs(self, flows: Optional[Sequence[str]], seconds: float) -> List[OpenRun]:
+        """The runs of `flows`, or of all, without an end that gave a sign of life in the last `seconds` by this
+        driver's clock."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
             return []
         since = round((time.time() - seconds) * 1e6)
         with self._table.explained("read"):
-            of_run = rows.where(F.col("flow").isin(list(flows))).groupBy("flow", "run_id")
+            chosen = rows if flows is None else rows.where(F.col("flow").isin(list(flows)))
+            of_run = chosen.groupBy("flow", "run_id")
             runs = of_run.agg(
                 F.expr("min(unix_micros(at)) AS started"),
                 F.expr("max(unix_micros(at)) AS last_sign"),

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import List, Tuple
+from typing import List
 
 from mirror_lib.text import aligned, grouped
 from tests.bench.cases import Case, chosen
@@ -20,15 +20,15 @@ from tests.lab.flow_lab import QUIET
 from tests.lab.submitted import environment
 
 
-def command(*words: str) -> Tuple[float, str]:
-    """The seconds that `mirror` took, and what it printed."""
+def seconds_of(*words: str) -> float:
+    """How long the command `mirror` took."""
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "mirror_lib.cli", *words], env=environment(), capture_output=True, text=True
     )
     if done.returncode:
         raise LabError(f"mirror {words[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
-    return time.monotonic() - began, done.stdout
+    return time.monotonic() - began
 
 
 def measured(source: KafkaBroker, target: KafkaBroker, case: Case, folder: Path) -> List[str]:
@@ -39,8 +39,7 @@ def measured(source: KafkaBroker, target: KafkaBroker, case: Case, folder: Path)
     flow = {"topics": [case.name], "replication.factor": 1, "consumer.isolation.level": case.isolation, **QUIET}
     state = str(folder / f"state-{case.name}")
     config.write_text(json.dumps({"clusters": addresses, "flows": {"A->B": flow}, "state": state}))
-    copied, _ = command("run", str(config), "--once")
-    compared, _ = command("verify", str(config))
+    copied, compared = seconds_of("run", str(config), "--once"), seconds_of("verify", str(config))
     rates = [case.records / seconds for seconds in (copied, compared)]
     return [case.name, *(grouped(round(rate)) for rate in rates), f"{rates[1] / rates[0]:.2f}"]
 

@@ -25,6 +25,7 @@ from tests.lab.standalone import SMALL
 
 # After so long the ledger has what was copied, on a busy machine too.
 LEDGER_SECONDS = 40.0
+TWO_EXECUTORS = ("--master", "local-cluster[2,1,1024]", *SMALL)
 CLOCK_SITE = ROOT / "tests" / "faults" / "clock_site"
 Act = Callable[[Scene], None]
 
@@ -132,7 +133,7 @@ def workers_killed(scene: Scene) -> None:
 @case(
     "an executor killed, with a driver and two executors",
     mm2=False,
-    spark_options=("--master", "local-cluster[2,1,1024]", *SMALL),
+    spark_options=TWO_EXECUTORS,
 )
 def executors_killed(scene: Scene) -> None:
     for _ in range(2):
@@ -146,16 +147,10 @@ def executors_killed(scene: Scene) -> None:
 @case(
     "an executor frozen for 20 s, then resumed, with a driver and two executors",
     mm2=False,
-    spark_options=("--master", "local-cluster[2,1,1024]", *SMALL),
+    spark_options=TWO_EXECUTORS,
 )
 def executors_frozen(scene: Scene) -> None:
-    for _ in range(2):
-        scene.strike("SIGSTOP of an executor")
-        executor = [scene.random.choice(replicator(scene).executors())]
-        send(executor, signal.SIGSTOP)
-        time.sleep(20)
-        send(executor, signal.SIGCONT)
-    scene.healed()
+    frozen_twice(scene, "an executor", lambda: [scene.random.choice(replicator(scene).executors())])
 
 
 @case("every process frozen while a successor copies, then resumed (a zombie)", quick=True)
@@ -179,12 +174,16 @@ def frozen_and_thawed(scene: Scene) -> None:
 
 @case("Python workers frozen for 20 s, then resumed", mm2=False)
 def workers_frozen(scene: Scene) -> None:
+    frozen_twice(scene, "the Python workers", lambda: replicator(scene).workers())
+
+
+def frozen_twice(scene: Scene, what: str, processes: Callable[[], List[int]]) -> None:
     for _ in range(2):
-        scene.strike("SIGSTOP of the Python workers")
-        workers = replicator(scene).workers()
-        send(workers, signal.SIGSTOP)
+        scene.strike(f"SIGSTOP of {what}")
+        frozen = processes()
+        send(frozen, signal.SIGSTOP)
         time.sleep(20)
-        send(workers, signal.SIGCONT)
+        send(frozen, signal.SIGCONT)
     scene.healed()
 
 
@@ -437,18 +436,13 @@ def partitions_added(scene: Scene) -> None:
     acks="1",
 )
 def source_truncated(scene: Scene) -> None:
-    first, second = scene.source.brokers[:2]
-    scene.strike(f"kill -9 of {second.name}, a follower")
-    second.kill()
-    wait_for(lambda: set(scene.source.leaders(scene.load.topic).values()) == {1}, "one leader", 90)
+    follower_killed(scene, scene.source, scene.load.topic)
     scene.flowing()
     scene.load.stop()
     wait_for(lambda: scene.load.acked <= scene.follower.seen, "all of it on the target", 90)
-    scene.strikes.append(Strike(f"kill -9 of {first.name}", len(scene.load.acked), len(scene.follower.seen)))
-    first.kill()
-    second.start(wait=False)
-    wait_for(lambda: set(scene.source.leaders(scene.load.topic).values()) == {2}, "the follower as leader", 90)
-    first.restart()
+    first = scene.source.brokers[0].name
+    scene.strikes.append(Strike(f"kill -9 of {first}", len(scene.load.acked), len(scene.follower.seen)))
+    follower_elected(scene.source, scene.load.topic)
     scene.load = scene.load.more()
     scene.load.begin()
     stopped_instead(scene)
@@ -462,22 +456,33 @@ def source_truncated(scene: Scene) -> None:
     remote_replicas=(1, 2),
 )
 def target_truncated(scene: Scene) -> None:
-    first, second = scene.target.brokers[:2]
     topic = scene.engine.remote_topic
-    scene.strike(f"kill -9 of {second.name}, a follower")
-    second.kill()
-    wait_for(lambda: set(scene.target.leaders(topic).values()) == {1}, "one leader", 90)
-    scene.strike(f"kill -9 of {first.name}")
-    first.kill()
-    second.start(wait=False)
-    wait_for(lambda: set(scene.target.leaders(topic).values()) == {2}, "the follower as leader", 90)
-    first.restart()
+    follower_killed(scene, scene.target, topic)
+    scene.strike(f"kill -9 of {scene.target.brokers[0].name}")
+    follower_elected(scene.target, topic)
     if not scene.engine.running:  # exit code 3, and the next start copies again what was lost
         scene.engine.start()
     scene.flowing()
     acked = set(scene.load.acked)
     wait_for(lambda: not isinstance(scene.engine, Mirror) or acked <= scene.on_target(), "what was lost, again", 120)
     scene.healed()
+
+
+def follower_killed(scene: Scene, cluster: Cluster, topic: str) -> None:
+    """Of a topic on the first two nodes the first one alone is in sync from here on."""
+    second = cluster.brokers[1]
+    scene.strike(f"kill -9 of {second.name}, a follower")
+    second.kill()
+    wait_for(lambda: set(cluster.leaders(topic).values()) == {1}, "one leader", 90)
+
+
+def follower_elected(cluster: Cluster, topic: str) -> None:
+    """The follower that missed records becomes the leader, and they are lost."""
+    first, second = cluster.brokers[:2]
+    first.kill()
+    second.start(wait=False)
+    wait_for(lambda: set(cluster.leaders(topic).values()) == {2}, "the follower as leader", 90)
+    first.restart()
 
 
 @case("the source topic deleted and created again while the copy runs", alone=True)

@@ -182,7 +182,7 @@ def loaded(files: Sequence[Path]) -> Found:
 
 def write(files: Sequence[Path]) -> None:
     """Keep what is new in these files, and make the page of all."""
-    found = loaded([*([KEPT] if KEPT.exists() else []), *files])
+    found = loaded([KEPT, *files])
     KEPT.write_text("".join(json.dumps(found[each], sort_keys=True) + "\n" for each in sorted(found)))
     PAGE.write_text(page(found, this_machine()))
 

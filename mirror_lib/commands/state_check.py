@@ -123,7 +123,8 @@ def look_at_flows(
 
 
 def _recorded(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, states: Sequence[TableState]) -> Any:
-    """What whole tables have of the flow. Of one that was lost, once or now, the worse is supposed."""
+    """What whole tables have of the flow. For a table that was lost, now or before, the worse
+    case is assumed."""
     from mirror_lib.ledger.delta_table import names_flow
     from mirror_lib.rebuild.flow import Recorded
 

@@ -109,7 +109,7 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
         # To go on at the first run would pass records that another tool copied and nobody read.
         return Translation(untranslatable(OLDER))
     if place.kind == BEFORE and at.direction == TO_DOWNSTREAM:
-        # A ledger that was begun anew may not have the first records of the remote log, which nobody may have read.
+        # A re-created ledger may lack the first records of the remote log, and the group may not have read them.
         place = replace(place, offset=min(place.offset, at.log.log_start))
     return translate_to(place, at, rules)
 
@@ -146,7 +146,7 @@ def _over(placed: Translation, present: int, place: Place, at: GroupPosition, ru
     """`placed` against the offset that the group has on the other side already."""
     assert placed.new_offset is not None and at.log is not None
     if place.kind == BEFORE and placed.new_offset <= present <= place.latest:
-        # It stands somewhere before the first copied record, and nobody knows a better place.
+        # It is at an offset before the first record of the ledger, and no better one is known.
         return replace(placed, new_offset=present, reread=0, commit=False)
     # An offset before the log's start is out of range for a consumer, and `auto.offset.reset` would then decide.
     if place.earliest <= present <= place.latest and present >= at.log.log_start:

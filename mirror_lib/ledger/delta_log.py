@@ -221,7 +221,7 @@ def in_doubt(commits: Sequence[Commit]) -> List[int]:
 
 def lost_lines(commits: Sequence[Commit], checksums: Mapping[int, Checksum]) -> List[Fault]:
     """The commits that lost lines. Where two checksums enclose a commit, they decide, unless its own count is exact.
-    A commit that counts nothing may state files anew that the table has already."""
+    A commit that counts nothing may repeat files that the table has already."""
     found = []
     for each in (each for each in commits if each.in_doubt):
         before = Checksum(0) if each.version == 0 else checksums.get(each.version - 1)

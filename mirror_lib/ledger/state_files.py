@@ -109,7 +109,7 @@ READERS = 8
 
 @dataclass(frozen=True)
 class FileText:
-    """What a file holds, or that it is gone. `broken` where its bytes are not those of its checksum file."""
+    """The text of a file; `None` where the file does not exist. `broken` where it differs from its checksum file."""
 
     text: Optional[str]
     error: str = ""

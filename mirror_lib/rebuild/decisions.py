@@ -59,8 +59,8 @@ def flow_refusal(flow: ReplicationFlow, facts: FlowFacts) -> Optional[Refusal]:
         return Refusal("shared", reason, "restore the table lane_producers from a backup")
     if change is None and facts.taken_over:
         reason = (
-            "`mirror takeover` started it after another tool's records, which a comparison cannot match (or the table "
-            "takeovers is lost, which would tell)"
+            "`mirror takeover` started it after another tool's records, which a comparison cannot match; or it is "
+            "unknown whether it did, since the table takeovers was lost"
         )
         return Refusal("taken over", reason, empty)
     if flow.auto_offset_reset == "latest" and flow.start_position is None:

@@ -29,6 +29,9 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
     parser.add_argument("--since", metavar="TIME", help="only records of that time or later (2026-01-01T00:00:00Z)")
     parser.add_argument("--sample", metavar="SHARE", help="only a share of them, a stretch of each partition (5%%)")
+    parser.add_argument(
+        "--by-record", action="store_true", help="compare each record as Spark's consumer reads it, not whole batches"
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="take the stretches where this seed puts them")
 
 
@@ -44,7 +47,7 @@ def scope_of(arguments: argparse.Namespace) -> Scope:
         except ValueError as error:
             raise ConfigError(f"--{option} {error}") from None
     seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
-    return Scope(seed=seed, **found)
+    return Scope(seed=seed, by_record=arguments.by_record or "share" in found, **found)
 
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

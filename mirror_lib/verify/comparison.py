@@ -13,7 +13,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
@@ -185,7 +185,7 @@ def remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
 
 def _joined(upstream: DataFrame, downstream: DataFrame, pairs: DataFrame) -> DataFrame:
     source = upstream.selectExpr(
-        "slot", "offset as upstream", "digest as source_digest", "key_digest as source_key", "bytes"
+        "slot", "offset as upstream", "digest as source_digest", "key_digest as source_key"
     )
     remote = downstream.selectExpr(
         "slot", "offset as downstream", "digest as remote_digest", "key_digest as remote_key"
@@ -246,7 +246,6 @@ def _aggregates() -> List[Column]:
     tail = "upstream is null and downstream >= downstream_end"
     return [
         F.expr(f"count_if({paired})").alias("records"),
-        F.expr(f"coalesce(sum(bytes) filter (where {paired}), 0)").alias("bytes"),
         F.expr("count_if(excused)").alias("compacted"),
         F.expr("count_if(differs)").alias("differing"),
         F.expr("min(upstream) filter (where differs)").alias("first_upstream"),
@@ -277,13 +276,12 @@ def compare_tails(
     )
     rank = F.row_number().over(Window.partitionBy("slot").orderBy("offset"))
     ranked = downstream.selectExpr("slot", "offset", "digest as remote_digest").withColumn("rank", rank)
-    expected = upstream.selectExpr("slot", "offset", "digest", "bytes").withColumn("rank", rank)
+    expected = upstream.selectExpr("slot", "offset", "digest").withColumn("rank", rank)
     expected = expected.withColumnRenamed("offset", "upstream")
     joined = ranked.join(expected, ["slot", "rank"], "left")
     equal = joined.withColumn("equal", F.coalesce(F.col("digest") == F.col("remote_digest"), F.lit(False)))
     found = equal.groupBy("slot").agg(
         F.expr("count_if(equal)").alias("records"),
-        F.expr("coalesce(sum(bytes) filter (where equal), 0)").alias("bytes"),
         F.expr("count_if(not equal)").alias("differing"),
         F.expr("min(struct(offset, upstream)) filter (where not equal)").alias("first"),
     )
@@ -292,7 +290,7 @@ def compare_tails(
 
 def _tail_counts(row: Row) -> TailCounts:
     offset, upstream = row["first"] or (None, None)
-    return TailCounts(row["records"], row["bytes"], row["differing"], offset, upstream)
+    return TailCounts(row["records"], row["differing"], offset, upstream)
 
 
 # A record finds its run among those that touch the same stretch of so many offsets.
@@ -307,18 +305,17 @@ class Sum:
     """One side of a partition: `stray` records have no place in the remote log by the ledger."""
 
     records: int
-    bytes: int
     stray: int
     hashes: Tuple[int, int]
 
 
-NOTHING = Sum(0, 0, 0, (0, 0))
+NOTHING = Sum(0, 0, (0, 0))
 
 
 def screen(
     spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange]
-) -> Mapping[int, Counts]:
-    """Counts by index of the ranges in which every record of both logs is in the map and equals its pair.
+) -> Set[int]:
+    """The indices of the ranges in which every record of both logs is in the map and equals its pair.
 
     The others may be equal too (compacted logs, a remote log that goes on) or not: they need `compare`. 128 bits of
     differently seeded hashes stand for the records, so that two logs that differ pass with a chance of one in 10^38.
@@ -328,10 +325,9 @@ def screen(
         upstream = _sums(_placed(source.hashes(source_slices(slots)), runs))
     downstream = _sums(remote.hashes(remote_slices(slots)).withColumn("place", F.col("offset")))
     return {
-        slot: Counts(records=copied_sum.records, bytes=copied_sum.bytes)
+        slot
         for slot, one in slots.items()
-        for copied_sum in [upstream.get(slot, NOTHING)]
-        if _equal(one, copied_sum, downstream.get(slot, NOTHING))
+        if _equal(one, upstream.get(slot, NOTHING), downstream.get(slot, NOTHING))
     }
 
 
@@ -356,10 +352,9 @@ def _placed(records: DataFrame, runs: RunFrame) -> DataFrame:
 def _sums(records: DataFrame) -> Mapping[int, Sum]:
     placed = records.groupBy("slot").agg(
         F.expr("count(place)").alias("records"),
-        F.expr("coalesce(sum(bytes), 0)").alias("bytes"),
         F.expr("count_if(place is null)").alias("stray"),
         F.expr("coalesce(bit_xor(xxhash64(place, hash_1)), 0)").alias("sum_1"),
         F.expr("coalesce(bit_xor(xxhash64(place, hash_2)), 0)").alias("sum_2"),
     )
     rows = placed.collect()
-    return {r["slot"]: Sum(r["records"], r["bytes"], r["stray"], (r["sum_1"], r["sum_2"])) for r in rows}
+    return {r["slot"]: Sum(r["records"], r["stray"], (r["sum_1"], r["sum_2"])) for r in rows}

@@ -63,11 +63,8 @@ _HEADERS = (
     f"concat(encode(concat({_COUNT}, ':'), 'UTF-8'),"
     f" coalesce(aggregate(headers, {_NOTHING}, (all, header) -> concat(all, {_HEADER})), {_NOTHING}))"
 )
-_HEADER_BYTES = "aggregate(headers, 0, (sum, h) -> sum + octet_length(h.key) + coalesce(octet_length(h.value), 0))"
 _TIMESTAMP = "encode(cast(unix_millis(timestamp) as string), 'UTF-8')"
 FIELDS = {"key": _part("key"), "value": _part("value"), "headers": _HEADERS, "timestamp": _part(_TIMESTAMP)}
-_CONTENT = ("octet_length(key)", "octet_length(value)", _HEADER_BYTES)
-_BYTES = f"cast({' + '.join(f'coalesce({length}, 0)' for length in _CONTENT)} as bigint)"
 
 
 # Nulls leave a hash as it was, so each part also says whether it is null.
@@ -111,8 +108,8 @@ _FEED = (
     ("until", "bigint"),
     ("topic_id", "string"),
 )
-_FIELDS_AND_BYTES = (*((f"{name}_hash", "bigint") for name in FIELD_HASHES), ("bytes", "bigint"))
-_MADE_COLUMNS = (("slot", "int"), ("origin", "int"), ("upstream", "bigint"), *_FIELDS_AND_BYTES)
+_HASH_COLUMNS = tuple((f"{name}_hash", "bigint") for name in FIELD_HASHES)
+_MADE_COLUMNS = (("slot", "int"), ("origin", "int"), ("upstream", "bigint"), *_HASH_COLUMNS)
 _KAFKA_COLUMNS = (
     *_SLOT,
     ("offset", "bigint"),
@@ -138,9 +135,9 @@ class DigestReader:
         self._made = made
 
     def digests(self, slices: Sequence[Slice]) -> DataFrame:
-        """`slot, offset, digest, key_digest, tombstone, bytes`: one row for each record of `slices`.
+        """`slot, offset, digest, key_digest, tombstone`: one row for each record of `slices`.
 
-        `digest` covers key, value, headers and timestamp (SHA-256); `bytes` is their content without the timestamp.
+        `digest` covers key, value, headers and timestamp (SHA-256).
         """
         return self._records(slices).selectExpr(
             "slot",
@@ -148,16 +145,15 @@ class DigestReader:
             f"{RECORD_DIGEST} as digest",
             f"if(key is null, null, {KEY_DIGEST}) as key_digest",
             "value is null as tombstone",
-            f"{_BYTES} as bytes",
         )
 
     def hashes(self, slices: Sequence[Slice]) -> DataFrame:
-        """`slot, offset, hash_1, hash_2, bytes`: two independent 64-bit hashes of the same content, and its size."""
-        return self._records(slices).selectExpr("slot", "offset", *_HASHES, f"{_BYTES} as bytes")
+        """`slot, offset, hash_1, hash_2`: two independent 64-bit hashes of the same content."""
+        return self._records(slices).selectExpr("slot", "offset", *_HASHES)
 
     def made_hashes(self, slices: Sequence[Slice], slots: Sequence[Slice], feeds: Sequence[Feed]) -> DataFrame:
-        """`slot, origin, upstream`, a hash of each of FIELD_HASHES as `<name>_hash`, and `bytes`: what the flow makes
-        of the records of `slices`, each by the place among `slots` that it belongs to and the number of the feed that
+        """`slot, origin, upstream`, a hash of each of FIELD_HASHES as `<name>_hash`: what the flow makes of the
+        records of `slices`, each by the place among `slots` that it belongs to and the number of the feed that
         it is of. What belongs to none is left out. The flow's own origin is not among the headers."""
         read = [part for part in slices if part.from_offset < part.until_offset]
         if not read:
@@ -166,11 +162,11 @@ class DigestReader:
         here = self._load(read).join(F.broadcast(to), ["topic", "partition"])
         places = ["topic", "source_topic", "source_partition"]
         ours = here.join(F.broadcast(self._feeds(feeds)), places).where("offset >= first and offset < until")
-        return ours.selectExpr("slot", "origin", "offset as upstream", *_FIELD_HASHES, f"{_BYTES} as bytes")
+        return ours.selectExpr("slot", "origin", "offset as upstream", *_FIELD_HASHES)
 
     def found_hashes(self, slots: Sequence[Slice], feeds: Sequence[Feed], cluster: str) -> DataFrame:
-        """`slot, downstream, whose`, for the flow's own records `origin, upstream, first, until`, and hashes and
-        `bytes` as of `made_hashes`: the records of `slots`. `cluster` is the source's name in the flow's origins."""
+        """`slot, downstream, whose`, for the flow's own records `origin, upstream, first, until`, and hashes as
+        of `made_hashes`: the records of `slots`. `cluster` is the source's name in the flow's origins."""
         told = self._records(slots).withColumn("told", F.expr(_NEWEST_ORIGIN))
         parts = told.withColumn("parts", F.expr(f"if({_IS_ORIGIN}, split(told, '/'), null)")).selectExpr(
             *("slot", "topic", "offset as downstream", "key", "value", "timestamp"),
@@ -186,7 +182,6 @@ class DigestReader:
         return found.selectExpr(
             *("slot", "downstream", whose, f"if({is_own}, origin, null) as origin", "upstream", "first", "until"),
             *_FIELD_HASHES,
-            f"{_BYTES} as bytes",
         )
 
     def _feeds(self, feeds: Sequence[Feed]) -> DataFrame:

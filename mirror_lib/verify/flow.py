@@ -1,12 +1,13 @@
 """Verifies one flow against its ledger and both clusters and returns a `VerifyReport`. Changes nothing.
 
-Both clusters are read as any consumer reads them, through Spark's own Kafka source. Topics that were copied and are not
-in the plan any more are listed.
+What record batches cannot settle, and a few records of every partition in any case, are read as any consumer reads
+them, through Spark's own Kafka source. Topics that were copied and are not in the plan any more are listed.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.policy import remote_topics
 from mirror_lib.topics.remote_topics import compacted
+from mirror_lib.verify.batches import Settled, comparable, settle
 from mirror_lib.verify.comparison import compare, compare_tails, kinds, screen
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.origins import (
@@ -39,7 +41,16 @@ from mirror_lib.verify.origins import (
     origin_copy,
     verdicts,
 )
-from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, copied_range, sample
+from mirror_lib.verify.ranges import (
+    EVERYTHING,
+    CopiedPartition,
+    CopiedRange,
+    Scope,
+    a_few,
+    copied_range,
+    rest,
+    sample,
+)
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -88,7 +99,7 @@ def topic_verdicts(
         stray = not begun and (topic.source.name, number) in strays
         verdict = found.get((topic.source.name, topic.remote_topic, number))
         if verdict is None:
-            return PartitionVerdict(number, 0, 0, NOT_COMPARED if was_copied or stray else EQUAL, None, (NO_LOG,))
+            return PartitionVerdict(number, 0, NOT_COMPARED if was_copied or stray else EQUAL, None, (NO_LOG,))
         if verdict.verdict == DIFFERS:
             stray = not was_copied and (topic.source.name, number, topic.remote_topic_id) in held
         if not stray:
@@ -100,7 +111,7 @@ def topic_verdicts(
         numbers = range(topic.partitions)
         # Once one of its partitions is copied anew, the others have had no records since.
         begun = any(syncs.get(key_of(topic, number)) for number in numbers)
-        further = (PartitionVerdict(n, 0, 0, NOT_COMPARED, None, (EXTRA,)) for n in extra.get(topic.remote_topic, ()))
+        further = (PartitionVerdict(n, 0, NOT_COMPARED, None, (EXTRA,)) for n in extra.get(topic.remote_topic, ()))
         own = with_none_compared([of(topic, n, begun) for n in numbers])
         return TopicVerdict(topic.source.name, topic.remote_topic, (*own, *further))
 
@@ -205,12 +216,12 @@ def verify(
     mirror: str = DEFAULT_NAME,
     scope: Scope = EVERYTHING,
 ) -> VerifyReport:
-    """Compare every copied topic record for record over what was copied (`verify.comparison` says why that proves).
+    """Compare every copied topic over what was copied (`verify.comparison` says why that proves).
 
     `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
-    `mirror` is the file's name for itself; what is out of `scope` is not read. May run beside the flow. StateError if
-    the ledger, ClusterError if a cluster cannot be read to the end, RefusedError where the flow would make other
-    records the next time, and without origins.
+    `mirror` is the file's name for itself; what is out of `scope`, which also says how to compare, is not read. May run
+    beside the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end, RefusedError where
+    the flow would make other records the next time, and without origins.
     """
     remote = DigestReader(spark, flow.target, "read_uncommitted")
     change = flow.change
@@ -229,7 +240,7 @@ def verify(
         ranges = [sample(each, scope.share, scope.seed) for each in ranges]
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with read_to_the_end(flow.name, spark):
-        findings = _findings(spark, readers, ranges)
+        findings = _findings(readers, ranges, _counts(spark, flow, readers, ranges, scope))
     partitions = [partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
     extra = {} if flow.shared_remote_topics else extra_partitions(source, target, copied)
     topics = topic_verdicts(copied, ranges, partitions, syncs, extra)
@@ -349,10 +360,9 @@ def _may_lose_sight(flow: ReplicationFlow) -> bool:
 
 
 def _findings(
-    spark: SparkSession, readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange]
+    readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange], counts: Sequence[Counts]
 ) -> List[Finding]:
-    """Settle what is equal, compare the rest, then look closer where something differs; in the order of `ranges`."""
-    counts = _counts(spark, readers, ranges)
+    """Compare what lies behind the ledger's end, then look closer where something differs; in the order of `ranges`."""
     open_ended = {n: r for n, r in enumerate(ranges) if counts[n].tail and _tail_is_comparable(r)}
     tails = compare_tails(*readers, open_ended) if open_ended else {}
     firsts = [_first(r, counts[n], tails.get(n)) for n, r in enumerate(ranges)]
@@ -362,13 +372,38 @@ def _findings(
 
 
 def _counts(
-    spark: SparkSession, readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange]
+    spark: SparkSession,
+    flow: ReplicationFlow,
+    readers: Tuple[DigestReader, DigestReader],
+    ranges: Sequence[CopiedRange],
+    scope: Scope,
 ) -> List[Counts]:
-    equal = screen(spark, *readers, ranges)
-    rest = [slot for slot in range(len(ranges)) if slot not in equal]
-    compared = compare(spark, *readers, [ranges[slot] for slot in rest]) if rest else {}
-    found = {**equal, **{rest[n]: counts for n, counts in compared.items()}}
-    return [found.get(slot, Counts()) for slot in range(len(ranges))]
+    """Settle what is equal: by whole batches where that can be, else by sums of hashes. Compare the rest."""
+    by_batch: Mapping[int, Settled] = {}
+    if not scope.by_record and flow.change is None:
+        able = {slot: copied for slot, copied in enumerate(ranges) if comparable(copied)}
+        by_batch = settle(spark, (flow.source, flow.target), flow.isolation_level, able)
+    tails = {slot: each.tail for slot, each in by_batch.items()}
+    parts: List[Tuple[int, CopiedRange]] = []
+    for slot, copied in enumerate(ranges):
+        told = by_batch.get(slot)
+        if told is None:
+            parts.append((slot, copied))
+        elif told.open:
+            parts += [(slot, rest(copied, *each)) for each in told.open]
+        else:
+            parts.append((slot, a_few(copied, random.randrange(2**32))))
+    if by_batch:
+        left = sum(part.runs.records for slot, part in parts if slot in by_batch)
+        records = sum(ranges[slot].runs.records for slot in by_batch)
+        log.info("%s: of %d records %d are compared one by one, the others by their batches", flow.name, records, left)
+    equal = screen(spark, *readers, [part for _, part in parts])
+    unequal = sorted({slot for n, (slot, _) in enumerate(parts) if n not in equal})
+    compared = compare(spark, *readers, [ranges[slot] for slot in unequal]) if unequal else {}
+    found = [Counts(copied.runs.records, tail=tails.get(slot, 0)) for slot, copied in enumerate(ranges)]
+    for n, slot in enumerate(unequal):
+        found[slot] = compared.get(n, Counts())
+    return found
 
 
 def _tail_is_comparable(copied: CopiedRange) -> bool:
@@ -462,6 +497,6 @@ def with_unlisted(flow: ReplicationFlow, report: VerifyReport, found: Unlisted) 
 def _not_compared(flow: ReplicationFlow, topics: Mapping[str, Sequence[int]], why: str) -> Tuple[TopicVerdict, ...]:
     def of(numbers: Sequence[int]) -> Tuple[PartitionVerdict, ...]:
         # A sentence on the topic is told once.
-        return tuple(PartitionVerdict(n, 0, 0, NOT_COMPARED, None, (why,) if n == numbers[0] else ()) for n in numbers)
+        return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, (why,) if n == numbers[0] else ()) for n in numbers)
 
     return tuple(TopicVerdict(name, ", ".join(remote_topics(flow, name)), of(each)) for name, each in topics.items())

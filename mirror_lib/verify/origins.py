@@ -89,7 +89,6 @@ class OriginCounts:
     are of source offsets before and behind what is compared, `other` ones of topics that the flow does not copy."""
 
     records: int = 0
-    bytes: int = 0
     missing: int = 0
     doubled: int = 0
     elsewhere: int = 0
@@ -122,7 +121,7 @@ def compare_origins(made: DataFrame, found: DataFrame, slots: Sequence[SlotFacts
 
 
 def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
-    """`kind, slot, origin, upstream, downstream, other, bytes, fields` of what is the flow's, or should be."""
+    """`kind, slot, origin, upstream, downstream, other, fields` of what is the flow's, or should be."""
     key = ("origin", "upstream")
     own = found.where(f"whose = '{OWN}' and upstream >= first and upstream < until")
     # By origin alone, so that all that is asked here is answered without moving a record again.
@@ -132,7 +131,7 @@ def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
     of_slot = Window.partitionBy(*key, "found_slot").orderBy("downstream")
     there = there.withColumn("nth", F.row_number().over(of_slot))
     wanted = made.selectExpr(
-        *key, "slot as made_slot", "bytes", *(f"{name}_hash as made_{name}" for name in FIELD_HASHES)
+        *key, "slot as made_slot", *(f"{name}_hash as made_{name}" for name in FIELD_HASHES)
     ).repartition(*key)
     both = wanted.join(there, list(key), "full_outer")
     keeps = slots.selectExpr("slot as made_slot", "keeps_places")
@@ -147,7 +146,7 @@ def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
         "fact", F.explode(F.expr(_FACTS))
     )
     names = ("kind", "slot", "upstream", "downstream", "other")
-    return told.selectExpr("origin", "bytes", "fields", *(f"fact.{name} as {name}" for name in names))
+    return told.selectExpr("origin", "fields", *(f"fact.{name} as {name}" for name in names))
 
 
 def _strangers(found: DataFrame) -> DataFrame:
@@ -160,7 +159,7 @@ def _strangers(found: DataFrame) -> DataFrame:
     )
     # None of them has an order to keep.
     return found.where(f"not ({inside})").selectExpr(
-        *("cast(null as int) as origin", "bytes", "'' as fields", kind, "slot", "upstream", "downstream"),
+        *("cast(null as int) as origin", "'' as fields", kind, "slot", "upstream", "downstream"),
         "cast(null as int) as other",
     )
 
@@ -189,7 +188,6 @@ def _aggregates() -> List[Column]:
     counted = [(name, f"kind = '{name}'") for name in (_OTHER, _BEFORE, _BEHIND)]
     return [
         F.expr(f"count_if(kind = '{PAIR}')").alias("records"),
-        F.expr(f"coalesce(sum(bytes) filter (where kind = '{PAIR}'), 0)").alias("bytes"),
         F.expr(f"count_if({gone})").alias("gone"),
         *(F.expr(f"count_if({where})").alias(name) for name, where in counted),
         *(F.expr(f"count_if({where})").alias(name) for name, where, _ in told),
@@ -359,7 +357,7 @@ def nothing_compared(copied: Sequence[CopiedTopic]) -> Tuple[TopicVerdict, ...]:
 
     def of(topic: CopiedTopic) -> Tuple[PartitionVerdict, ...]:
         numbers = range(topic.remote_partitions)
-        return tuple(PartitionVerdict(n, 0, 0, NOT_COMPARED, None, () if n else (NO_ORIGINS,)) for n in numbers)
+        return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, () if n else (NO_ORIGINS,)) for n in numbers)
 
     return _by_remote(copied, of)
 
@@ -399,7 +397,7 @@ class _Judge:
         own = [each for each in self._copy.remotes if each.topic == name]
         if not own:
             verdict, why = self._of_none(name)
-            return tuple(PartitionVerdict(n, 0, 0, verdict, None, (why,)) for n in range(topic.remote_partitions))
+            return tuple(PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions))
         return tuple(self._verdict(each, counts.get(each.slot, NOTHING), gone) for each in own)
 
     def _of_none(self, name: str) -> Tuple[str, str]:
@@ -414,7 +412,7 @@ class _Judge:
         unseen = NOT_COMPARED if found.missing and not found.records else EQUAL
         verdict = DIFFERS if difference else EXPIRED if nothing_left else unseen
         told = self._unknown(remote, found, gone)
-        return PartitionVerdict(remote.partition, found.records, found.bytes, verdict, difference, told)
+        return PartitionVerdict(remote.partition, found.records, verdict, difference, told)
 
     def _judged(self, remote: Remote, found: OriginCounts) -> OriginCounts:
         """`found` without what an exact copy may have as well."""

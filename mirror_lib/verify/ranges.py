@@ -13,16 +13,19 @@ from mirror_lib.ledger.intervals import NO_RUNS, Numbers, PartitionMap, Run
 
 # A sample of a partition has at least so many records.
 LEAST_SAMPLE = 10_000
+# So many of each partition are compared one by one, though their batches are equal.
+FEW = 100
 
 
 @dataclass(frozen=True)
 class Scope:
     """How much of a copy is compared: records from the first one of the time `since` on (ms since 1970), and of those a
-    `share`, at places that `seed` decides."""
+    `share`, at places that `seed` decides. `by_record`: each as Spark's consumer reads it, none by its batch."""
 
     since: Optional[int] = None
     share: float = 1.0
     seed: int = 0
+    by_record: bool = False
 
     @property
     def narrowed(self) -> bool:
@@ -157,24 +160,50 @@ def sample(copied: CopiedRange, share: float, seed: int) -> CopiedRange:
     if wanted >= records or copied.compacted or copied.contradiction:
         return copied
     left = random.Random(f"{seed} {copied.topic} {copied.partition}").randrange(records - wanted + 1)
+    return replace(stretch(copied, left, wanted), not_asked=copied.not_asked + records - wanted)
+
+
+def a_few(copied: CopiedRange, seed: int) -> CopiedRange:
+    """A hundredth of the copied records, and not fewer than `FEW`, one after the other somewhere."""
+    records = copied.runs.records
+    count = min(max(math.ceil(records / 100), FEW), records)
+    return stretch(copied, random.Random(seed).randrange(records - count + 1), count)
+
+
+def stretch(copied: CopiedRange, first: int, count: int) -> CopiedRange:
+    """`count` of the copied records, from the one with so many before it on, and what lies between them and the one
+    before."""
     source_first, remote_first, passed = copied.source.first, copied.remote.first, 0
     runs: List[Tuple[int, int, int]] = []
-    for upstream, downstream, count in copied.runs:
-        if passed < left <= passed + count:
+    for upstream, downstream, length in copied.runs:
+        if passed < first <= passed + length:
             # From the record before it on, so that what lies between the two is seen.
-            source_first, remote_first = upstream + left - passed, downstream + left - passed
-        first, last = max(left - passed, 0), min(left + wanted - passed, count)
-        if first < last:
-            runs.append((upstream + first, downstream + first, last - first))
-        passed += count
+            source_first, remote_first = upstream + first - passed, downstream + first - passed
+        begin, end = max(first - passed, 0), min(first + count - passed, length)
+        if begin < end:
+            runs.append((upstream + begin, downstream + begin, end - begin))
+        passed += length
     part = PartitionMap.of(runs, f"{copied.topic}-{copied.partition}")
     return replace(
         copied,
         runs=part,
         source=Bounds(source_first, source_first, part.upstream_end, part.upstream_end, part.upstream_end),
         remote=Bounds(remote_first, remote_first, part.downstream_end, part.downstream_end, part.downstream_end),
-        not_asked=copied.not_asked + records - wanted,
     )
+
+
+def rest(copied: CopiedRange, first: int, until: int) -> CopiedRange:
+    """The copied records `[first, until)`, counted from the first: at either end of the range with what lies beyond
+    them in the logs, as in the range itself."""
+    part = stretch(copied, first, until - first)
+    source, remote = part.source, part.remote
+    if not first:
+        source = replace(source, read_from=copied.source.read_from)
+        remote = replace(remote, read_from=copied.remote.read_from)
+    if until == copied.runs.records:
+        source = replace(source, read_until=copied.source.read_until, end=copied.source.end)
+        remote = replace(remote, read_until=copied.remote.read_until, end=copied.remote.end)
+    return replace(part, source=source, remote=remote)
 
 
 def _firsts(merged: PartitionMap, kept: PartitionMap, first: Run, known: CopiedPartition) -> Tuple[int, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.ledger.records import LeftOut
-from mirror_lib.text import aligned, grouped, size
+from mirror_lib.text import aligned, grouped
 from mirror_lib.verify.ranges import CopiedRange
 
 EQUAL = "equal"
@@ -42,12 +42,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class PartitionVerdict:
-    """One partition: `records` pairs compared, `bytes` of keys, values and headers in them. `unknown` in sentences;
+    """One partition: `records` pairs compared. `unknown` in sentences;
     `left_out` is what the flow says it skipped. `waiting`: the source holds records that the ledger has not reached."""
 
     partition: int
     records: int
-    bytes: int
     verdict: str
     difference: Optional[Difference] = None
     unknown: Tuple[str, ...] = ()
@@ -67,11 +66,6 @@ class TopicVerdict:
     def records(self) -> int:
         """Pairs of records compared."""
         return sum(partition.records for partition in self.partitions)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of keys, values and headers compared, counted once."""
-        return sum(partition.bytes for partition in self.partitions)
 
     @property
     def verdict(self) -> str:
@@ -185,11 +179,11 @@ def _changed(upstream: SeenRecord, downstream: SeenRecord) -> Tuple[str, str]:
 
 def report_lines(report: VerifyReport) -> List[str]:
     """An aligned table, a row for each topic, and below it each difference and each thing that cannot be known."""
-    rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "VERDICT")]
+    rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "VERDICT")]
     for topic in report.topics:
-        counts = (str(len(topic.partitions)), grouped(topic.records), size(topic.bytes))
+        counts = (str(len(topic.partitions)), grouped(topic.records))
         rows.append((topic.topic, topic.remote_topic, *counts, topic.verdict))
-    lines = aligned(rows, right={2, 3, 4})
+    lines = aligned(rows, right={2, 3})
     for topic in report.topics:
         lines += [f"{topic.topic}-{d.partition}: {_sentence(d)}" for d in topic.differences]
     for topic in report.topics:
@@ -224,7 +218,6 @@ def _topic_json(topic: TopicVerdict) -> Dict[str, object]:
         "remote_topic": topic.remote_topic,
         "partitions": len(topic.partitions),
         "records": topic.records,
-        "bytes": topic.bytes,
         "verdict": topic.verdict,
         "differences": [dict(vars(difference)) for difference in topic.differences],
         "unknown": [
@@ -257,7 +250,6 @@ class Counts:
     """
 
     records: int = 0
-    bytes: int = 0
     compacted: int = 0
     differing: int = 0
     first_upstream: Optional[int] = None
@@ -273,7 +265,6 @@ class TailCounts:
     """What was found behind the ledger's end: `records` pairs that are equal, and the first that is not."""
 
     records: int
-    bytes: int
     differing: int
     first_downstream: Optional[int]
     first_upstream: Optional[int]
@@ -307,13 +298,12 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     """The verdict on a partition that both clusters have."""
     counts, tail = finding.counts, finding.tail
     records = counts.records + (tail.records if tail else 0)
-    size = counts.bytes + (tail.bytes if tail else 0)
     difference = _difference(copied, finding)
     equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
     waiting = copied.source.log_end > copied.source.end
-    return PartitionVerdict(copied.partition, records, size, verdict, difference, left, waiting=waiting)
+    return PartitionVerdict(copied.partition, records, verdict, difference, left, waiting=waiting)
 
 
 NONE_IN_SCOPE = "no copied record of the flow is in scope (--since, --sample): nothing was compared"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Tuple
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from mirror_lib.cli import main
 from tests.integration.conftest import Ground
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
@@ -109,6 +111,27 @@ def test_the_hard_cases_are_in_the_data(hard_cases: Tuple[FlowLab, dataset.OpenT
     assert min(read_topic(made.source, "trimmed")[0]) == 777
     uncommitted = read_topic(made.source, "transactions")
     assert sum(map(len, uncommitted.values())) > HARD["transactions"]  # type: ignore[operator]
+
+
+def test_verify_says_the_same_by_batch_and_by_record(
+    hard_cases: Tuple[FlowLab, dataset.OpenTransaction],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of the topics that no cleaner has touched most are settled without a record being looked at."""
+    made, _ = hard_cases
+    reports = []
+    for option in ([], ["--by-record"]):
+        with caplog.at_level("INFO", "mirror_lib.verify.flow"):
+            assert main(["verify", str(made.config), "--json", *option]) == 0
+        reports.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert reports[0] == reports[1]
+    assert {topic["topic"]: topic["verdict"] for topic in reports[0]["topics"]} == dict.fromkeys(HARD, "equal")
+    told = [re.findall(r"\d+", each.getMessage()) for each in caplog.records if "by their batches" in each.msg]
+    ((records, one_by_one),) = [(int(one), int(other)) for one, other in told]
+    # Batches of one record, and those larger than the remote topic allows, were put together anew.
+    assert records == sum(count for count in HARD.values() if count is not None)
+    assert 3000 <= one_by_one <= records - 3000
 
 
 def test_open_transaction_is_copied_once_it_is_committed_and_nothing_else_with_it(

@@ -69,7 +69,7 @@ def test_remote_log_that_goes_on_uncompared_where_the_source_does_not_is_not_cal
     assert of(partition(), SURPLUS).verdict == NOT_COMPARED
     for known in (partition((0, 10, 12)), partition(shared=True), replace(partition(), cut_behind=True)):
         assert of(known, SURPLUS).verdict == EQUAL
-    assert partition_verdict(partition(), Finding(SURPLUS, TailCounts(3, 30, 0, None, None))).verdict == EQUAL
+    assert partition_verdict(partition(), Finding(SURPLUS, TailCounts(3, 0, None, None))).verdict == EQUAL
 
 
 def test_what_expired_is_told_as_expired() -> None:
@@ -115,5 +115,5 @@ def test_record_that_the_present_rule_makes_otherwise_may_be_of_an_earlier_rule(
 
 
 def test_records_behind_the_last_row_count_as_compared() -> None:
-    finding = Finding(Counts(tail=2), TailCounts(2, 20, 0, None, None))
+    finding = Finding(Counts(tail=2), TailCounts(2, 0, None, None))
     assert (partition_verdict(partition(NO_LEDGER), finding).verdict) == EQUAL

@@ -35,7 +35,7 @@ def ledger(*partitions: int, source: str = "id", remote: str = "remote id") -> L
 def judged(syncs: Ledger, *compared: int, verdict: str = EQUAL) -> TopicVerdict:
     whole = Bounds(0, 0, 5, 5, 5)
     ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in compared]
-    (topic,) = topic_verdicts([ORDERS], ranges, [PartitionVerdict(n, 5, 50, verdict) for n in compared], syncs)
+    (topic,) = topic_verdicts([ORDERS], ranges, [PartitionVerdict(n, 5, verdict) for n in compared], syncs)
     return topic
 
 
@@ -78,7 +78,7 @@ def differing(syncs: Ledger) -> TopicVerdict:
     whole = Bounds(0, 0, 5, 5, 5)
     ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in (0, 1)]
     difference = Difference(1, "not on the source", None, 0, 5, "the source holds no such record")
-    verdicts = [PartitionVerdict(0, 5, 50, EQUAL), PartitionVerdict(1, 0, 0, DIFFERS, difference)]
+    verdicts = [PartitionVerdict(0, 5, EQUAL), PartitionVerdict(1, 0, DIFFERS, difference)]
     return topic_verdicts([ORDERS], ranges, verdicts, syncs)[0]
 
 
@@ -100,14 +100,14 @@ def test_difference_stays_one_where_no_other_topic_filled_the_remote_log(syncs: 
 def test_remote_partition_beyond_those_of_the_source_is_not_passed_over() -> None:
     whole = Bounds(0, 0, 5, 5, 5)
     ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in (0, 1)]
-    verdicts = [PartitionVerdict(number, 5, 50, EQUAL) for number in (0, 1)]
+    verdicts = [PartitionVerdict(number, 5, EQUAL) for number in (0, 1)]
     (topic,) = topic_verdicts([ORDERS], ranges, verdicts, ledger(0, 1), {"there": [3]})
     assert [(each.partition, each.unknown) for each in topic.partitions] == [(0, ()), (1, ()), (3, (EXTRA,))]
     assert topic.verdict == NOT_COMPARED
 
 
 def of_nothing(*waiting: bool, records: int = 0) -> TopicVerdict:
-    partitions = [PartitionVerdict(n, records, 0, EQUAL, waiting=each) for n, each in enumerate(waiting)]
+    partitions = [PartitionVerdict(n, records, EQUAL, waiting=each) for n, each in enumerate(waiting)]
     whole = Bounds(0, 0, 0, 0, 5)
     ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in range(len(waiting))]
     (topic,) = topic_verdicts([ORDERS], ranges, partitions, {})

@@ -80,7 +80,7 @@ def test_partition_out_of_scope_is_neutral_and_a_flow_out_of_scope_is_not_equal(
     idle = partition_verdict(copied((0, 0, 100), since=100), Finding(Counts()))
     assert (idle.verdict, idle.records) == (EQUAL, 0)
     topic = TopicVerdict("t", "r", (idle,))
-    busy = TopicVerdict("u", "r", (PartitionVerdict(0, 5, 50, EQUAL),))
+    busy = TopicVerdict("u", "r", (PartitionVerdict(0, 5, EQUAL),))
     assert [each.verdict for each in with_none_in_scope([topic, busy])] == [EQUAL, EQUAL]
     assert [each.verdict for each in with_none_in_scope([topic])] == [NOT_COMPARED]
 

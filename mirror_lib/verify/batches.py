@@ -1,0 +1,299 @@
+"""Compares record batches of both logs byte for byte, and says which copied records that settles.
+
+Two batches that say the same of their records in the header, and that hold the same bytes behind it, hold the same
+records: nothing has to be decoded for it. It reads the logs as the copying code does, several times as fast as Spark's
+Kafka source, and says `equal` or nothing. Whatever it does not settle is for Spark's own consumer: batches that the
+flow put together anew, compacted logs, what differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from array import array
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import MirrorError
+from mirror_lib.kafka.admin_client import log_client
+from mirror_lib.kafka.connection import Disconnected, LogClient
+from mirror_lib.kafka.log_reader import LogEntries, log_entries
+from mirror_lib.kafka.record_batch import TRANSACTIONAL, BatchHeader, checked_payload
+from mirror_lib.ledger.intervals import Numbers, Run
+from mirror_lib.spark.jobs import Shipped, shipped
+from mirror_lib.verify.ranges import CopiedRange
+
+log = logging.getLogger(__name__)
+
+# A piece has so many records, and a task so many of one piece or of several.
+LEAST_PIECE, LARGEST_PIECE = 250_000, 2_000_000
+# Of a large copy, so that many executors share it and progress can be seen.
+PIECES = 256
+CONNECT_SECONDS = 30.0
+# A partition whose leader moves is asked again, so often and after so long.
+ATTEMPTS, AGAIN_SECONDS = 10, 1.0
+# What a batch's writer was, and when its tombstones may go (KIP-534), is not its records'.
+_OF_THE_WRITER = TRANSACTIONAL | 0x40
+ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive copied records of one partition. A batch belongs to the piece within which it begins.
+
+    `runs`: flat, those that hold these records, whole; `rank`: how many copied records lie before them. `source` and
+    `remote`: the offsets `[from, until)` of the piece in both logs. `tail_until`: until where the remote log is read.
+    """
+
+    slot: int
+    topic: str
+    remote_topic: str
+    partition: int
+    runs: Numbers
+    rank: int
+    source: Tuple[int, int]
+    remote: Tuple[int, int]
+    tail_until: int
+
+
+class Equal(NamedTuple):
+    """Of a piece: the copied records `[first, until)`, counted over the partition, are the same on both sides, and
+    nothing lies between them. `tail`: records of the remote log behind the ledger's end."""
+
+    first: int
+    until: int
+    tail: int
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Of a partition: `open` lists the copied records `[first, until)` that are still to be compared."""
+
+    open: Tuple[Tuple[int, int], ...]
+    tail: int
+
+
+def comparable(copied: CopiedRange) -> bool:
+    """Whether the logs of a range can be compared by batches: nothing was cleaned away, and nobody else writes."""
+    return bool(copied.runs.records) and not (copied.compacted or copied.shared or copied.contradiction)
+
+
+def settle(
+    spark: SparkSession,
+    clusters: Tuple[ClusterConfig, ClusterConfig],
+    isolation_level: str,
+    ranges: Mapping[int, CopiedRange],
+) -> Mapping[int, Settled]:
+    """Compare both logs of each range, keyed as `ranges` are, on the executors. `isolation_level` is the source's."""
+    total = sum(each.runs.records for each in ranges.values())
+    size = min(max(total // PIECES, LEAST_PIECE), LARGEST_PIECE)
+    pieces = [piece for slot, copied in ranges.items() for piece in pieces_of(slot, copied, size)]
+    tasks = _tasks(pieces, size)
+    found: Dict[int, Optional[Equal]] = {}
+    if tasks:
+        with shipped(spark, tuple(tasks), (*clusters, ISOLATION[isolation_level])) as held:
+            columns = "piece int, first bigint, until bigint, tail bigint"
+            rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_comparer(held), columns).collect()
+        found = {row["piece"]: Equal(row["first"], row["until"], row["tail"]) for row in rows}
+    by_slot: Dict[int, List[Optional[Equal]]] = {}
+    for number, piece in enumerate(pieces):
+        by_slot.setdefault(piece.slot, []).append(found.get(number))
+    return {slot: settled(each, ranges[slot].runs.records) for slot, each in by_slot.items()}
+
+
+def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
+    """`copied` in pieces of about `size` records."""
+    runs = list(copied.runs.runs_from(0))
+    ends = list(accumulate(run.record_count for run in runs))
+    count = max(1, round(ends[-1] / size))
+    cuts = [ends[-1] * n // count for n in range(count + 1)]
+    places = [(copied.source.read_from, copied.remote.read_from)]
+    held: List[Tuple[int, int]] = []
+    at = 0
+    for first, until in zip(cuts, cuts[1:]):
+        while ends[at] <= first:
+            at += 1
+        last = at
+        while ends[last] < until:
+            last += 1
+        # Right behind the last record, so that what lies before the next one is seen.
+        within = until - (ends[last] - runs[last].record_count)
+        places.append((runs[last].upstream_offset + within, runs[last].downstream_offset + within))
+        held.append((at, last + 1))
+    places[-1] = (copied.source.end, copied.remote.end)
+    return [
+        Piece(
+            slot,
+            copied.topic,
+            copied.remote_topic,
+            copied.partition,
+            array("q", [number for run in runs[begin:end] for number in run]),
+            ends[begin] - runs[begin].record_count,
+            (here[0], there[0]),
+            (here[1], there[1]),
+            copied.remote.read_until if n == count - 1 else there[1],
+        )
+        for n, ((begin, end), here, there) in enumerate(zip(held, places, places[1:]))
+    ]
+
+
+def _tasks(pieces: Sequence[Piece], size: int) -> List[Tuple[Tuple[int, Piece], ...]]:
+    """The pieces with their numbers, small ones together."""
+    tasks: List[Tuple[Tuple[int, Piece], ...]] = []
+    held: List[Tuple[int, Piece]] = []
+    records = 0
+    for number, piece in enumerate(pieces):
+        held.append((number, piece))
+        records += piece.source[1] - piece.source[0]
+        if records >= size:
+            tasks.append(tuple(held))
+            held, records = [], 0
+    return [*tasks, tuple(held)] if held else tasks
+
+
+def settled(found: Sequence[Optional[Equal]], records: int) -> Settled:
+    """What the pieces of a partition, in order, come to. A batch may go on behind the piece that it begins in."""
+    left: List[Tuple[int, int]] = []
+    position = tail = 0
+    for each in found:
+        if each is None or each.first == each.until:
+            continue
+        if each.first < position:
+            return Settled(((0, records),), 0)  # two pieces have the same record: the ledger is no map
+        if each.first > position:
+            left.append((position, each.first))
+        position = each.until
+    if position < records:
+        left.append((position, records))
+    last = found[-1]
+    if last is not None:
+        tail = last.tail
+    return Settled(tuple(left), tail)
+
+
+def _comparer(tasks: Shipped[Tuple[Tuple[Tuple[int, Piece], ...], ...]]) -> Callable[
+    [Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]
+]:
+    def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield _rows(compare_pieces(tasks.value[index], *tasks.secret))
+
+    return compare
+
+
+def _rows(found: Mapping[int, Equal]) -> pa.RecordBatch:
+    columns = [*zip(*((number, *each) for number, each in found.items()))] or [(), (), (), ()]
+    names = ("piece", *Equal._fields)
+    types = (pa.int32(), pa.int64(), pa.int64(), pa.int64())
+    return pa.RecordBatch.from_arrays([pa.array(each, kind) for each, kind in zip(columns, types)], names=list(names))
+
+
+def compare_pieces(
+    pieces: Sequence[Tuple[int, Piece]], source: ClusterConfig, target: ClusterConfig, isolation: int
+) -> Mapping[int, Equal]:
+    """Those of the numbered `pieces` that are equal, by number. A cluster that cannot be read leaves its pieces out:
+    Spark's consumer is asked then, and says why."""
+    found: Dict[int, Equal] = {}
+    try:
+        with ExitStack() as open_clients:
+            deadline = time.monotonic() + CONNECT_SECONDS
+            here = open_clients.enter_context(log_client(source, "consumer", deadline))
+            there = open_clients.enter_context(log_client(target, "consumer", deadline))
+            here.refresh_leaders({piece.topic for _, piece in pieces}, deadline)
+            there.refresh_leaders({piece.remote_topic for _, piece in pieces}, deadline)
+            for number, piece in pieces:
+                equal = _read_at_last(here, there, piece, isolation)
+                if equal is not None:
+                    found[number] = equal
+    except MirrorError as error:
+        log.warning("batches are not compared: %s", error)
+    return found
+
+
+def _read_at_last(here: LogClient, there: LogClient, piece: Piece, isolation: int) -> Optional[Equal]:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            ours = log_entries(here, (piece.topic, piece.partition), piece.source[0], isolation)
+            theirs = log_entries(there, (piece.remote_topic, piece.partition), piece.remote[0], 0)
+            return compare_batches(piece, ours, theirs)
+        except Disconnected as error:
+            log.warning("%s-%d: %s; attempt %d of %d", piece.topic, piece.partition, error, attempt, ATTEMPTS)
+            time.sleep(AGAIN_SECONDS)
+            deadline = time.monotonic() + CONNECT_SECONDS
+            here.refresh_leaders([piece.topic], deadline)
+            there.refresh_leaders([piece.remote_topic], deadline)
+        except MirrorError as error:
+            log.info("%s-%d: not settled by its batches: %s", piece.topic, piece.partition, error)
+            return None
+    return None
+
+
+def compare_batches(piece: Piece, source: LogEntries, remote: LogEntries) -> Optional[Equal]:
+    """What the batches of `piece` settle; None where two of them are not the same, or not where the runs say.
+
+    Raises `BatchError` where a batch is corrupt.
+    """
+    copies = _data(remote, piece.remote[0], piece.tail_until)
+    runs = _ranked(piece)
+    rank, run = next(runs)
+    first = until = -1
+    for original in _data(source, *piece.source):
+        header = original[1]
+        if header is None:
+            return None
+        while header.base_offset >= run.upstream_end:
+            following = next(runs, None)
+            if following is None:
+                return None
+            rank, run = following
+        place = header.base_offset - run.upstream_offset
+        if place < 0 or header.next_offset > run.upstream_end or rank + place != until != -1:
+            return None
+        copy = next(copies, None)
+        if copy is None or copy[1] is None or copy[1].base_offset != run.downstream_offset + place:
+            return None
+        if not _same(original[0], header, copy[0], copy[1]):
+            return None
+        first = rank + place if first < 0 else first
+        until = rank + place + header.record_count
+    tail = 0
+    for _, header in copies:
+        if header is None or header.base_offset < piece.remote[1]:
+            return None
+        tail += header.record_count
+    return Equal(max(first, 0), max(until, 0), tail)
+
+
+def _data(entries: LogEntries, first: int, until: int) -> Iterator[Tuple[memoryview, Optional[BatchHeader]]]:
+    """The entries that hold records and begin at these offsets; the header is None for messages of magic 0 and 1."""
+    for raw, header, is_data in entries:
+        if header is None:
+            yield raw, None
+            return
+        if header.base_offset >= until:
+            return
+        if is_data and header.base_offset >= first:
+            yield raw, header
+
+
+def _ranked(piece: Piece) -> Iterator[Tuple[int, Run]]:
+    rank = piece.rank
+    for run in map(Run, piece.runs[0::3], piece.runs[1::3], piece.runs[2::3]):
+        yield rank, run
+        rank += run.record_count
+
+
+def _same(original: memoryview, header: BatchHeader, copy: memoryview, copied: BatchHeader) -> bool:
+    """Whether both hold the same records, none missing. Raises `BatchError` where a CRC does not hold."""
+    if (header.attributes ^ copied.attributes) & ~_OF_THE_WRITER:
+        return False
+    if not header.contiguous or header.record_count != copied.record_count or header[6:9] != copied[6:9]:
+        return False
+    return checked_payload(original, header) == checked_payload(copy, copied)

@@ -5,8 +5,8 @@ new metric is a field here, and where it is measured.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, fields
-from typing import Dict, List, Mapping, Optional, Tuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.text import counted, duration, grouped, size
@@ -18,6 +18,24 @@ def _told(means: str, gauge: str = "") -> Mapping[str, str]:
     """Of a metric what it means; `gauge` is COUNTED where Spark's metrics system adds up what passes tell, CURRENT
     where the last one counts, and empty where it has no gauge."""
     return {"means": means, "gauge": gauge}
+
+
+@dataclass(frozen=True)
+class TopicMetrics:
+    """One source topic in a pass: records and bytes copied of it, `None` where records are counted by remote topic, and
+    its upstream offsets still to go through, `worst_records` of them in `worst_partition`, which has the most."""
+
+    topic: str
+    partitions: int
+    records: Optional[int]
+    bytes: Optional[int]
+    behind_records: int
+    worst_partition: int
+    worst_records: int
+
+    def idle(self) -> TopicMetrics:
+        """The same of a pass that copied nothing."""
+        return self if self.records is None else replace(self, records=0, bytes=0)
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,7 @@ class FlowMetrics:
             CURRENT,
         ),
     )
+    topics: Tuple[TopicMetrics, ...] = field(default=(), metadata=_told("the same of each source topic, by name"))
 
     @property
     def records_per_second(self) -> float:
@@ -69,6 +88,27 @@ def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartit
     `times` those of the last records copied (ms)."""
     behind = [times[each] for each, count in left.items() if count and times.get(each, -1) > 0]
     return max(0.0, time.time() - min(behind) / 1000) if behind else None
+
+
+def by_topic(
+    left: Mapping[TopicPartition, int], copied: Optional[Iterable[Tuple[str, int, int]]]
+) -> Tuple[TopicMetrics, ...]:
+    """The topics of a pass by name. `left`: upstream offsets still to go through of each source partition. `copied`:
+    records and bytes of source topics, each as often as it was copied from; `None` where nobody counts them so."""
+    to_go: Dict[str, Dict[int, int]] = {}
+    for (topic, partition), count in left.items():
+        to_go.setdefault(topic, {})[partition] = count
+    done: Dict[str, Tuple[int, int]] = {}
+    for topic, records, nbytes in copied or ():
+        before = done.get(topic, (0, 0))
+        done[topic] = (before[0] + records, before[1] + nbytes)
+    found = []
+    for topic, partitions in sorted(to_go.items()):
+        worst = max(sorted(partitions), key=partitions.__getitem__)
+        total = sum(partitions.values())
+        own: Tuple[Optional[int], Optional[int]] = done.get(topic, (0, 0)) if copied is not None else (None, None)
+        found.append(TopicMetrics(topic, len(partitions), own[0], own[1], total, worst, partitions[worst]))
+    return tuple(found)
 
 
 def status_line(snapshot: FlowMetrics) -> str:
@@ -102,8 +142,10 @@ def _idle(snapshot: FlowMetrics) -> bool:
 
 
 def metrics_json(snapshot: FlowMetrics) -> Dict[str, object]:
-    """The same as a JSON document, with the rate."""
-    return {**asdict(snapshot), "records_per_second": round(snapshot.records_per_second, 1)}
+    """The same of the flow as a JSON document, with the rate. A mirror may have thousands of topics and passes every
+    second, so these are left out."""
+    document = {name: value for name, value in vars(snapshot).items() if name != "topics"}
+    return {**document, "records_per_second": round(snapshot.records_per_second, 1)}
 
 
 def _behind(snapshot: FlowMetrics) -> List[str]:

@@ -223,6 +223,7 @@ def stalled_snapshot(last: FlowMetrics, waited: float) -> FlowMetrics:
         behind_seconds=max(waited, last.behind_seconds or 0.0),
         stopped=last.stopped,
         commit_waits_seconds=waited,
+        topics=tuple(each.idle() for each in last.topics),
     )
 
 

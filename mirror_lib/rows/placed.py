@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, RangePositions, Stand
-from mirror_lib.metrics import FlowMetrics, farthest_back
+from mirror_lib.metrics import FlowMetrics, by_topic, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
 from mirror_lib.replication.flow import FlowContext
@@ -337,6 +337,7 @@ class PlacedMirror(RowMirror):
             recovered=sum(lane.recovered for lane in lanes),
             stopped=0,
             waiting=self._pace.word(seconds) or ("copying" if to_come else "waiting for records"),
+            topics=by_topic(left, None),
         )
         self._watcher(snapshot)
 

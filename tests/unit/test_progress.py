@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror_lib.metrics import FlowMetrics, is_news, metrics_json, status_line
+from mirror_lib.metrics import FlowMetrics, TopicMetrics, by_topic, is_news, metrics_json, status_line
 from mirror_lib.text import duration, grouped, size
 
 COPYING = FlowMetrics(
@@ -92,3 +92,15 @@ def test_durations(seconds: float, words: str) -> None:
 
 def test_digits_come_in_threes() -> None:
     assert [len(part) for part in grouped(1234567).split(grouped(1000)[1])] == [1, 3, 3]
+
+
+def test_topics_of_a_pass_name_the_partition_that_is_farthest_back() -> None:
+    left = {("orders", 0): 5, ("orders", 1): 9, ("orders", 2): 9, ("audit", 0): 0}
+    orders, audit = TopicMetrics("orders", 3, 7, 70, 23, 1, 9), TopicMetrics("audit", 1, 0, 0, 0, 0, 0)
+    assert by_topic(left, [("orders", 3, 30), ("orders", 4, 40)]) == (audit, orders)
+    assert by_topic({("orders", 0): 5}, None) == (TopicMetrics("orders", 1, None, None, 5, 0, 5),)
+    assert (orders.idle().records, orders.idle().behind_records) == (0, 23)
+
+
+def test_topics_are_not_in_a_pass_document() -> None:
+    assert "topics" not in metrics_json(replace(COPYING, topics=by_topic({("orders", 0): 5}, None)))

@@ -32,6 +32,8 @@ setup(
         "spark": ["pyspark>=3.3.1,<4.3", "delta-spark>=2.3.0,<4.5", *ARROW],
         # For a Spark that is there already: a pyspark of ours would be taken instead of it.
         "platform": ARROW,
+        # `mirror status`: Delta's tables without Java. The last release for Python 3.8 and 3.9 is 0.25.
+        "status": ["deltalake>=0.21.0,<2", *ARROW],
         "msk-iam": MSK_IAM,
         # zstandard, lz4 and python-snappy read back what cramjam wrote; the lab's issuer signs tokens with pyjwt.
         "test": [

@@ -26,6 +26,7 @@ from mirror_lib.commands import (
     run,
     state_check,
     state_rebuild,
+    status,
     takeover,
     translate,
     verify,
@@ -122,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, plan, explain, verify, translate):
+    for command in (run, status, plan, explain, verify, translate):
         command.add(commands)
     _add_groups(commands)
     _add_state(commands)

@@ -202,7 +202,8 @@ class FlowRun(FlowLife):
         checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
         run = MirrorRun(journal.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
         # Whoever finds a batch begun in a checkpoint must find the run that began it. Nobody looks into a new one.
-        journal.run_begins(run, wait=checkpoint != journal.run_id)
+        totals = self._totals
+        journal.run_begins(run, checkpoint != journal.run_id, lambda: (totals.records, totals.bytes))
         error = self._query(mirror, journal, checkpoint)
         self._storage = self._storage.seen(mirror.has_history())
         halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
@@ -214,7 +215,6 @@ class FlowRun(FlowLife):
             if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
                 drop_folder(self._spark, self._folder(checkpoint))
         journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
-        totals = self._totals
         if error is None and not (totals.records or totals.recovered or self._stop.is_set()):
             self._note = _note(flow, source)
         return error

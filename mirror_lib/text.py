@@ -56,9 +56,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds with a unit: `3.1 s`, from some hours on `5.2 h`, from some days on `12.5 days`."""
-    if seconds < 2 * HOUR:
+    """Seconds with a unit: `3.1 s`, from ten minutes on `45 min`, then `5.2 h` and `12.5 days`."""
+    if seconds < 600:
         return f"{seconds:.1f} s"
+    if seconds < 2 * HOUR:
+        return f"{seconds / 60:.0f} min"
     return f"{seconds / HOUR:.1f} h" if seconds < 2 * DAY else f"{seconds / DAY:.1f} days"
 
 

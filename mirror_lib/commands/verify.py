@@ -11,7 +11,7 @@ from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment, share
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError
 from mirror_lib.threads import repeated
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def _verify(
         print_progress(f"{flow.name}: deleted on both clusters, and not compared: {some(list(unlisted.deleted))}")
     report = with_unlisted(flow, report, unlisted)
     report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
+    if report.topics:
+        _record(spark, config, report, scope)
     if as_json:
         print_json(report_json(report))
     elif report.topics:
@@ -116,6 +118,18 @@ def _verify(
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
     return _Done(bool(report.topics), bool(missing) or not report.equal)
+
+
+def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:
+    """Add the outcome to the table `verifications`, for `mirror status`. Who may only read the state folder can verify
+    all the same."""
+    from mirror_lib.ledger.verifications import VerificationTable
+    from mirror_lib.verify.verdicts import summary
+
+    try:
+        VerificationTable(spark, config.state).append(summary(report, scope))
+    except MirrorError as error:
+        print_progress(f"{report.flow}: the outcome was not recorded for mirror status: {error}")
 
 
 class _Compared(NamedTuple):

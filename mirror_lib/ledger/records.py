@@ -257,3 +257,17 @@ class GroupOffsetRun:
     first_at: datetime
     last_at: datetime
     moves: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What one comparison of a flow found, as the table `verifications` has it: topics and pairs of records that were
+    compared, topics that differ, a sentence on the first difference (empty without one), and what was compared."""
+
+    flow: str
+    verdict: str
+    topics: int
+    records: int
+    differing: int
+    first_difference: str
+    scope: str

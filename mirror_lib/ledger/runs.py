@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
@@ -30,9 +32,10 @@ RUNS = TableSchema(
         Column("target_cluster_id", "string", "B's own id"),
         Column("checkpoint", "string", "folder of Spark's checkpoint, under checkpoints/"),
         Column("outcome", "string", "null while it runs; then ok, stopped, window closed, or the error"),
-        Column("records", "bigint", "records copied; null before the end"),
-        Column("bytes", "bigint", "bytes of record batches written; null before the end"),
+        Column("records", "bigint", "records copied so far; null at the start"),
+        Column("bytes", "bigint", "bytes of record batches written so far; null at the start"),
         Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),
+        Column("driver", "string", "host and process id of the driver", since=2),
     ),
     stamp="at",
     lost="The list of runs is lost, and the next run cannot check that its aliases still name the same clusters.",
@@ -77,15 +80,15 @@ class RunTable:
 
     def started(self, run: MirrorRun) -> None:
         """Write down that `run` begins."""
-        self._table.append([(*_facts(run, "started"), None, None, None)], {})
+        self._table.append([(*_facts(run, "started"), None, None, None, _driver())], {})
 
     def ended(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
         """Write down how `run` ended: `outcome` is `ok` or one sentence, free of secrets."""
-        self._table.append([(*_facts(run, "ended"), outcome, records, bytes)], {})
+        self._table.append([(*_facts(run, "ended"), outcome, records, bytes, _driver())], {})
 
-    def alive(self, run: MirrorRun) -> None:
-        """Write down that `run` is under way."""
-        self._table.append([(*_facts(run, "alive"), None, None, None)], {})
+    def alive(self, run: MirrorRun, *, records: int, bytes: int) -> None:
+        """Record that `run` is running and has copied so much."""
+        self._table.append([(*_facts(run, "alive"), None, records, bytes, _driver())], {})
 
     def drop_old_signs(self, flow: str) -> None:
         """Delete the signs of life of `flow` that are an hour old, and their files when no reader needs them."""
@@ -150,6 +153,10 @@ class RunTable:
 
 
 _FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
+
+
+def _driver() -> str:
+    return f"{socket.gethostname()} process {os.getpid()}"
 
 
 def _facts(run: MirrorRun, kind: str) -> tuple[object, ...]:

@@ -22,11 +22,12 @@ from mirror_lib.ledger.table_check import examined, has_log
 from mirror_lib.ledger.table_schema import TableSchema
 from mirror_lib.ledger.takeovers import TAKEOVERS
 from mirror_lib.ledger.topic_acls import TOPIC_ACLS
+from mirror_lib.ledger.verifications import VERIFICATIONS
 
 # The ledger first. By name, in the order in which they are shown.
 STATE_TABLES: Mapping[str, TableSchema] = {
     each.name: each
-    for each in (OFFSET_SYNCS, RUNS, INCIDENTS, GROUP_OFFSETS, TAKEOVERS, TOPIC_ACLS, LANE_PRODUCERS)
+    for each in (OFFSET_SYNCS, RUNS, INCIDENTS, GROUP_OFFSETS, TAKEOVERS, TOPIC_ACLS, LANE_PRODUCERS, VERIFICATIONS)
 }
 
 FINE, MISSING, DAMAGED, NEWER, FOREIGN, ASIDE = "fine", "missing", "damaged", "newer version", "foreign", "moved aside"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import List, Optional, Tuple
 
 from mirror_lib.errors import StateError
@@ -31,6 +32,14 @@ class Scope:
     def narrowed(self) -> bool:
         """Whether a part of the copy is not compared."""
         return self.since is not None or self.share < 1
+
+    @property
+    def words(self) -> str:
+        """Which part of the copy is compared, in words."""
+        at = None if self.since is None else datetime.fromtimestamp(self.since / 1000, timezone.utc)
+        since = "" if at is None else f"since {at:%Y-%m-%dT%H:%M:%SZ}"
+        part = "" if self.share == 1 else f"a sample of {self.share:.4g}"
+        return ", ".join(filter(None, (since, part))) or "whole"
 
 
 EVERYTHING = Scope()

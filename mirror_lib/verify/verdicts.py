@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.ledger.records import LeftOut
+from mirror_lib.ledger.records import LeftOut, Verification
 from mirror_lib.text import aligned, grouped
-from mirror_lib.verify.ranges import CopiedRange
+from mirror_lib.verify.ranges import CopiedRange, Scope
 
 EQUAL = "equal"
 DIFFERS = "differs"
@@ -204,6 +204,18 @@ def _skipped(left_out: LeftOut) -> str:
     ranges = [str(first) if end == first + 1 else f"{first} to {end - 1}" for first, end in left_out.ranges]
     more = ", and more" if sum(end - first for first, end in left_out.ranges) < left_out.offsets else ""
     return f"on.error: skip left out {left_out.offsets} offsets, they are not on the target: {', '.join(ranges)}{more}"
+
+
+def summary(report: VerifyReport, scope: Scope) -> Verification:
+    """The report in one row: the worst verdict of the topics counts."""
+    verdicts = [topic.verdict for topic in report.topics]
+    worst = next((each for each in (DIFFERS, NOT_COMPARED) if each in verdicts), EQUAL)
+    first = next(((topic, each) for topic in report.topics for each in topic.differences), None)
+    told = "" if first is None else f"{first[0].topic}-{first[1].partition}: {_sentence(first[1])}"
+    return Verification(
+        *(report.flow, worst, len(verdicts), sum(topic.records for topic in report.topics), verdicts.count(DIFFERS)),
+        *(told, scope.words),
+    )
 
 
 def report_json(report: VerifyReport) -> Dict[str, object]:

@@ -393,13 +393,13 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     assert table.open_runs([FLOW], 600) == []
     for each in (run, of_other):
         table.started(each)
-        table.alive(each)
+        table.alive(each, records=5, bytes=50)
     delta = DeltaTable.forPath(spark, f"{state}/runs")
     delta.update(set={"at": F.expr("at - interval 2 hours")})
     assert table.open_runs([FLOW], 600) == []
 
     monkeypatch.setattr(signs, "SIGN_SECONDS", 0.1)
-    alive = signs.SignsOfLife(spark, table, run)
+    alive = signs.SignsOfLife(spark, table, run, lambda: (7, 70))
     alive.start()
     until(lambda: bool(table.open_runs([FLOW], 600)))
     alive.end()

@@ -28,7 +28,7 @@ case $SPARK in
     *) fail "SPARK=$SPARK is not a Spark line this project tests with: use 3.3, 3.4, 3.5, 4.0, 4.1 or 4.2" ;;
 esac
 # The linters run on the first line alone: mypy has no version for Python 3.8.
-[[ $SPARK == 4.0 ]] && extras=spark,test,dev,connect || extras=spark,test
+[[ $SPARK == 4.0 ]] && extras=spark,status,test,dev,connect || extras=spark,status,test
 VENV=${VENV:-.venv}
 kafka_jars=.cache/kafka-$KAFKA_VERSION
 connect_jars=.cache/connect-$KAFKA_VERSION

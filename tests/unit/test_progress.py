@@ -84,7 +84,8 @@ def test_sizes(nbytes: float, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(3.14, "3.1 s"), (7199, "7199.0 s"), (18720, "5.2 h"), (35_404_256.5, "409.8 days")]
+    ("seconds", "words"),
+    [(3.14, "3.1 s"), (599, "599.0 s"), (7199, "120 min"), (18720, "5.2 h"), (35_404_256.5, "409.8 days")],
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words

@@ -1,0 +1,83 @@
+"""`mirror status`: the state of every flow, without Spark."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, List
+
+from mirror_lib.commands.arguments import Commands, add_command
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.config.model import MirrorConfig
+
+if TYPE_CHECKING:
+    from mirror_lib.status.facts import FlowStatus
+
+EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNKNOWN = 0, 1, 2
+EPILOG = """\
+exit codes:
+  0    every flow is healthy
+  1    a flow is degraded: it needs you, and the lines that begin with ! say why
+  2    cannot tell: a cluster or the state folder could not be read, a flow never ran, or the configuration is wrong
+"""
+# As many flows are read at once.
+FLOWS_AT_ONCE = 8
+# Clears the screen and moves the cursor to its top (ECMA-48).
+CLEAR = "\033[2J\033[H"
+
+
+def add(commands: Commands) -> None:
+    """`mirror status` and its options."""
+    parser = add_command(commands, "status", status_command, "the state of every flow: lag, run, problems; no Spark")
+    parser.epilog = EPILOG
+    parser.add_argument("--all", action="store_true", help="list every topic, not only those with the greatest lag")
+    parser.add_argument("--partitions", action="store_true", help="list every partition instead of topics")
+    parser.add_argument(
+        "--watch", nargs="?", const=5.0, type=float, metavar="SECONDS", help="again every 5 s, or every SECONDS"
+    )
+
+
+def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror status`: print the state of every flow; with `--watch` until Ctrl-C."""
+    while True:
+        found = _read(arguments, config)
+        if arguments.watch is not None and sys.stdout.isatty() and not arguments.json:
+            print(CLEAR, end="")
+        _show(arguments, found)
+        if arguments.watch is None:
+            return exit_code(found)
+        try:
+            time.sleep(max(1.0, arguments.watch))
+        except KeyboardInterrupt:
+            return exit_code(found)
+
+
+def _read(arguments: argparse.Namespace, config: MirrorConfig) -> List[FlowStatus]:
+    from mirror_lib.status.look import flow_status
+
+    flows = [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="status") as pool:
+        return list(pool.map(partial(flow_status, config), flows))
+
+
+def _show(arguments: argparse.Namespace, found: List[FlowStatus]) -> None:
+    from mirror_lib.status.render import status_json, status_lines
+
+    for number, status in enumerate(found):
+        if arguments.json:
+            print_json(status_json(status))
+        else:
+            print_lines([*([""] if number else []), *status_lines(status, arguments.all, arguments.partitions)])
+
+
+def exit_code(found: List[FlowStatus]) -> int:
+    """Of all flows: cannot tell before degraded, degraded before healthy."""
+    from mirror_lib.status.facts import DEGRADED, UNKNOWN
+
+    states = {each.state for each in found}
+    if UNKNOWN in states:
+        return EXIT_UNKNOWN
+    return EXIT_DEGRADED if DEGRADED in states else EXIT_HEALTHY

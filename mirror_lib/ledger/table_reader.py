@@ -1,0 +1,120 @@
+"""Reads the tables of the state folder without Spark and without Java, through the package deltalake.
+
+Columns are only ever added to a table, so those that this release has can be read of a newer one too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from mirror_lib.errors import ConfigError, StateError, cause_of
+
+# By scheme of `state`, what deltalake calls the same place.
+_SCHEMES = {"file": "", "dbfs": "/dbfs", "s3n": "s3://", "s3a": "s3://"}
+_UNREADABLE = ("wasb", "wasbs", "adl", "hdfs", "viewfs")
+
+
+class TableReader:
+    """The tables under one state folder."""
+
+    def __init__(self, state: str) -> None:
+        """Raises `ConfigError` where the package is missing, or where it cannot read such a folder."""
+        try:
+            import deltalake
+        except ImportError as error:
+            raise ConfigError(
+                f"the Python package deltalake is missing: {error}", "pip install '.[status]', or 'deltalake'"
+            ) from None
+        self._library: Any = deltalake
+        self._root = place_of(state)
+
+    def rows(self, table: str, columns: Sequence[str], flow: str) -> List[Dict[str, Any]]:
+        """The rows of `flow`; none before the table's first row. A column that the table lacks is None in each.
+
+        Raises `StateError` where the table cannot be read.
+        """
+        found = self.arrow(table, columns, flow)
+        return [] if found is None else found.to_pylist()
+
+    def arrow(self, table: str, columns: Sequence[str], flow: str) -> Any:
+        """The same as a table of pyarrow; `None` before the table's first row."""
+        path = f"{self._root}/{table}"
+        try:
+            delta = self._library.DeltaTable(path)
+        except self._library.exceptions.TableNotFoundError:
+            return None
+        except Exception as error:  # the library raises several, and OSError
+            raise self._unread(path, error) from error
+        try:
+            has = {field.name for field in delta.schema().fields}
+            wanted = [name for name in columns if name in has]
+            found = delta.to_pyarrow_table(columns=wanted, filters=[("flow", "=", flow)])
+        except Exception as error:
+            raise self._unread(path, error) from error
+        import pyarrow
+
+        for name in columns:
+            if name not in has:
+                found = found.append_column(name, pyarrow.nulls(found.num_rows))
+        return found
+
+    def _unread(self, path: str, error: Exception) -> StateError:
+        hint = "check the folder and this machine's access to it; `mirror state check CONFIG` finds damage"
+        return StateError(f"could not read the table {path}: {cause_of(error)}", hint)
+
+
+def place_of(state: str) -> str:
+    """What deltalake calls the folder `state`. Raises `ConfigError` for storage that it does not read."""
+    scheme, colon, rest = state.rstrip("/").partition(":")
+    if not colon or "/" in scheme:
+        return state.rstrip("/")
+    if scheme in _UNREADABLE:
+        raise ConfigError(
+            f"the state folder {state} cannot be read without Spark: {scheme} is a file system of Hadoop",
+            "run the queries of docs/tables.md in Spark; for Azure name the folder by abfss",
+        )
+    if scheme not in _SCHEMES:
+        return state.rstrip("/")
+    mapped = _SCHEMES[scheme]
+    return mapped + rest.lstrip("/") if mapped.endswith("//") else f"{mapped}/{rest.lstrip('/')}"
+
+
+def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int, Any]]:
+    """By source topic id, remote topic id, source topic and partition: the upstream offset where the copy resumes, the
+    downstream one, and when the row was committed. `table` has the columns of `offset_syncs`.
+
+    Of rows that end at one downstream offset the latest commit counts: a truncated source resumes from a lower offset.
+    """
+    import pyarrow.compute as pc
+
+    keys = ["source_topic_id", "remote_topic_id", "source_topic", "partition"]
+    plain = pc.and_(pc.is_null(table["remote_partition"]), pc.is_null(table["upstream_until"]))
+    table = table.filter(plain)
+    table = table.append_column("downstream", pc.add(table["downstream_offset"], table["record_count"]))
+    table = table.append_column("upstream", pc.add(table["upstream_offset"], table["record_count"]))
+    # A ledger of millions of rows is reduced here; what is left are a few rows of each partition.
+    last = table.group_by(keys).aggregate([("downstream", "max")])
+    ends = table.select([*keys, "downstream", "upstream", "committed_at"])
+    kept = ends.join(last, [*keys, "downstream"], [*keys, "downstream_max"], join_type="inner")
+    found: Dict[Tuple[str, str, str, int], Tuple[int, int, Any]] = {}
+    for row in kept.to_pylist():
+        key = (row[keys[0]], row[keys[1]], row[keys[2]], row[keys[3]])
+        new = (row["upstream"], row["downstream"], row["committed_at"])
+        old: Optional[Tuple[int, int, Any]] = found.get(key)
+        if old is None or (new[2], new[0]) > (old[2], old[0]):
+            found[key] = new
+    return found
+
+
+def last_ranges(table: Any) -> Dict[Tuple[str, str, int], Tuple[int, Any]]:
+    """By source topic id, source topic and partition of a flow that repartitions: the upstream offset where the copy
+    resumes and when the last row was committed."""
+    import pyarrow.compute as pc
+
+    ranges = table.filter(pc.and_(pc.is_valid(table["upstream_until"]), pc.greater_equal(table["partition"], 0)))
+    keys = ["source_topic_id", "source_topic", "partition"]
+    last = ranges.group_by(keys).aggregate([("upstream_until", "max"), ("committed_at", "max")])
+    return {
+        (row[keys[0]], row[keys[1]], row[keys[2]]): (row["upstream_until_max"], row["committed_at_max"])
+        for row in last.to_pylist()
+    }

@@ -1,0 +1,279 @@
+"""What is read of a flow at one moment, and what follows: lag, time until deletion, problems, the state. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.text import counted, duration
+
+HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
+# A run under way signs every three minutes.
+DEAD_SECONDS = 600.0
+# Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
+WARN_SECONDS = 24 * 3600.0
+WELL_ENDED = ("ok", "stopped", "window closed")
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """One source partition. Offsets; `position` is the next one to copy, `None` before the first row of the ledger.
+
+    `lag`: offsets from there to the end of the log, control records included. `lag_seconds`: age of the next record to
+    copy. `deleted`: offsets that retention removed before they were copied. `kept_seconds`: how long the source keeps
+    the next record, at least; negative where it may be deleted at any moment, `None` where nothing is to be copied or
+    retention does not go by time. `copied_at`: Unix seconds of the last commit to the ledger.
+    """
+
+    topic: str
+    remote_topic: str
+    partition: int
+    log_start: int
+    log_end: int
+    position: Optional[int]
+    copied_at: Optional[float] = None
+    lag: int = 0
+    lag_seconds: Optional[float] = None
+    deleted: int = 0
+    kept_seconds: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The run of a flow that started last. Times are Unix seconds. `outcome` is `None` while it runs, and for one that
+    was killed; `driver` is its host and process, where the table names it. `records_per_second`: of the last interval
+    between two signs of life, or of the whole run."""
+
+    run_id: str
+    started: float
+    last_sign: float
+    ended: Optional[float] = None
+    outcome: Optional[str] = None
+    driver: Optional[str] = None
+    records_per_second: Optional[float] = None
+
+    def running(self, now: float) -> bool:
+        """Whether it is under way: no end, and a sign of life in the last ten minutes."""
+        return self.ended is None and now - self.last_sign <= DEAD_SECONDS
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with an error."""
+        return self.outcome is not None and self.outcome not in WELL_ENDED
+
+
+@dataclass(frozen=True)
+class IncidentStatus:
+    """One row of the table `incidents`."""
+
+    kind: str
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """A consumer group that the flow translates. `source_lag`, `target_lag`: offsets left to read on either side,
+    `None` where it has no offset there. `verdict` is the worst of its last translated positions."""
+
+    group: str
+    positions: int
+    verdict: str
+    source_lag: Optional[int]
+    target_lag: Optional[int]
+    moved_at: float
+
+
+@dataclass(frozen=True)
+class VerifyStatus:
+    """The last verification of the flow."""
+
+    verdict: str
+    topics: int
+    records: int
+    scope: str
+    at: float
+    first_difference: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that needs the operator: a code for scripts, what is the case, what to do. `unknown`: whether the flow
+    is healthy cannot be said because of it."""
+
+    code: str
+    what: str
+    remedy: str
+    unknown: bool = False
+
+
+@dataclass(frozen=True)
+class FlowStatus:
+    """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `blocked`: topics that
+    cannot be copied, with the reason. `unread`: sentences on what could not be read."""
+
+    flow: str
+    at: float
+    continuous: bool
+    partitions: Tuple[PartitionStatus, ...] = ()
+    run: Optional[RunStatus] = None
+    incidents: Tuple[IncidentStatus, ...] = ()
+    groups: Tuple[GroupStatus, ...] = ()
+    verified: Optional[VerifyStatus] = None
+    blocked: Tuple[Tuple[str, str], ...] = ()
+    unread: Tuple[str, ...] = ()
+
+    @property
+    def lag(self) -> int:
+        """Offsets still to copy."""
+        return sum(each.lag for each in self.partitions)
+
+    @property
+    def lag_seconds(self) -> Optional[float]:
+        """The age of the oldest record that is still to be copied, where it is known."""
+        return max((each.lag_seconds for each in self.partitions if each.lag_seconds is not None), default=None)
+
+    @property
+    def kept_seconds(self) -> Optional[float]:
+        """How long at least the source keeps all that is still to be copied."""
+        return min((each.kept_seconds for each in self.partitions if each.kept_seconds is not None), default=None)
+
+    @property
+    def running(self) -> bool:
+        """Whether a run is under way."""
+        return self.run is not None and self.run.running(self.at)
+
+    @property
+    def eta_seconds(self) -> Optional[float]:
+        """How long the present rate takes for the lag; `None` without a lag, without a run or without a rate."""
+        rate = self.run.records_per_second if self.run is not None and self.running else None
+        return self.lag / rate if self.lag and rate else None
+
+    @property
+    def problems(self) -> Tuple[Problem, ...]:
+        """What needs the operator, the worst first."""
+        return (*_unread(self), *_of_the_run(self), *_of_the_data(self), *_of_verification(self))
+
+    @property
+    def state(self) -> str:
+        """HEALTHY, DEGRADED, or UNKNOWN where a cluster or the state folder could not be read, or nothing ever ran."""
+        problems = self.problems
+        if any(each.unknown for each in problems):
+            return UNKNOWN
+        return DEGRADED if problems else HEALTHY
+
+
+def partition_status(
+    at: PartitionStatus, next_ms: Optional[int], retention_ms: Optional[int], now: float
+) -> PartitionStatus:
+    """`at` with what follows from it. `next_ms`: timestamp of the next record to copy, where there is one; the source
+    deletes a segment once its latest record is `retention_ms` old, so no earlier than this record is. Both in ms,
+    `None` where not known or not so."""
+    position = at.log_start if at.position is None else at.position
+    resumes = max(position, at.log_start)
+    lag = max(0, at.log_end - resumes)
+    known = lag > 0 and next_ms is not None and next_ms > 0
+    age = max(0.0, now - next_ms / 1000) if known and next_ms is not None else None
+    keeps = retention_ms is not None and retention_ms >= 0
+    kept = retention_ms / 1000 - age if keeps and retention_ms is not None and age is not None else None
+    return replace(
+        at, lag=lag, lag_seconds=age, deleted=max(0, min(at.log_start, at.log_end) - position), kept_seconds=kept
+    )
+
+
+def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
+    """The run that started last, of the flow's rows of the table `runs`."""
+    by_run: Dict[object, List[Mapping[str, object]]] = {}
+    for row in sorted(rows, key=_at):
+        by_run.setdefault(row["run_id"], []).append(row)
+    begun = [(own[0], own) for own in by_run.values() if own[0]["kind"] == "started"]
+    if not begun:
+        return None
+    first, own = max(begun, key=lambda each: _at(each[0]))
+    ended = next((row for row in own if row["kind"] == "ended"), None)
+    counted_at = [(_at(row), int(str(row["records"]))) for row in own if row["records"] is not None]
+    counted_at = [(_at(first), 0), *counted_at][-2:]
+    (began, before), (until, after) = counted_at[0], counted_at[-1]
+    rate = (after - before) / (until - began) if until > began else None
+    return RunStatus(
+        str(first["run_id"]),
+        _at(first),
+        _at(own[-1]),
+        None if ended is None else _at(ended),
+        None if ended is None else str(ended["outcome"]),
+        next((str(row["driver"]) for row in reversed(own) if row["driver"] is not None), None),
+        rate,
+    )
+
+
+def _at(row: Mapping[str, object]) -> float:
+    return float(str(row["at"]))
+
+
+def _unread(flow: FlowStatus) -> List[Problem]:
+    return [Problem("unreadable", sentence, "mend this, then ask again", True) for sentence in flow.unread]
+
+
+def _of_the_run(flow: FlowStatus) -> List[Problem]:
+    run, go_on = flow.run, "start it again: the next run resumes exactly"
+    if run is None:
+        return [] if flow.unread else [Problem("never ran", "the flow never ran", "mirror run CONFIG", True)]
+    if run.failed:
+        return [Problem("run failed", f"the last run ended with an error: {run.outcome}", go_on)]
+    if flow.running:
+        return []
+    if run.ended is None:
+        ago = duration(flow.at - run.last_sign)
+        return [Problem("run died", f"the last run has no end, and its last sign of life is {ago} old", go_on)]
+    if flow.continuous and flow.lag:
+        ago = duration(flow.at - run.ended)
+        return [Problem("not running", f"the flow is not running since {ago}, and has a lag", go_on)]
+    return []
+
+
+def _of_the_data(flow: FlowStatus) -> List[Problem]:
+    found = []
+    deleted = [each for each in flow.partitions if each.deleted and each.position is not None]
+    if deleted:
+        total = counted(sum(each.deleted for each in deleted), "offset")
+        what = f"the source deleted {total} before they were copied, the first of {_place(deleted[0])}"
+        found.append(Problem("deleted before copied", what, "see on.data.loss; raise retention.ms on the source"))
+    soon = [each for each in flow.partitions if each.kept_seconds is not None and each.kept_seconds < WARN_SECONDS]
+    if soon:
+        first = min(soon, key=lambda each: each.kept_seconds or 0.0)
+        left = first.kept_seconds or 0.0
+        when = f"in {duration(left)}" if left > 0 else "at any moment"
+        places = f"{_place(first)}" + (f" and {len(soon) - 1} more" if len(soon) > 1 else "")
+        what = f"the source may delete records of {places} {when}, before they are copied"
+        found.append(Problem("retention", what, "raise retention.ms of these topics on the source, or copy faster"))
+    for topic, reason in flow.blocked:
+        found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
+    since = flow.run.started if flow.run is not None else 0.0
+    stopped = {(each.topic, each.partition): each for each in flow.incidents if each.kind == "partition stopped"}
+    for each in stopped.values():
+        if each.at >= since:
+            what = f"{each.topic}-{each.partition} stopped: {each.reason}"
+            found.append(Problem("partition stopped", what, "see docs/operate.md, incidents"))
+    lost = [each for each in flow.incidents if each.kind in ("data lost", "offsets skipped", "group lost records")]
+    recent = [each for each in lost if flow.at - each.at < WARN_SECONDS]
+    if recent:
+        last = max(recent, key=lambda each: each.at)
+        what = f"{counted(len(recent), 'incident')} in 24 h, the last: {last.kind}, {last.topic}-{last.partition}"
+        found.append(Problem("data lost", f"{what}: {last.reason}", "see the table incidents"))
+    return found
+
+
+def _of_verification(flow: FlowStatus) -> List[Problem]:
+    verified = flow.verified
+    if verified is None or verified.verdict == "equal":
+        return []
+    why = "" if verified.first_difference is None else f": {verified.first_difference}"
+    return [Problem("verify", f"the last verification said {verified.verdict}{why}", "mirror verify CONFIG")]
+
+
+def _place(each: PartitionStatus) -> str:
+    return f"{each.topic}-{each.partition}"

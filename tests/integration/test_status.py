@@ -1,0 +1,110 @@
+"""`mirror status` on real clusters: what it says of a flow before, while and after it runs, and of what is broken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import pytest
+
+from mirror_lib.cli import main
+from tests.integration.conftest import Ground
+from tests.lab.flow_lab import NOON, FlowLab, values
+from tests.lab.one_flow import until
+
+
+@pytest.fixture
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+    return FlowLab(*ground, topic_name("status"))
+
+
+def status(config: Path, capsys: pytest.CaptureFixture[str], *options: str) -> Tuple[int, Dict[str, Any]]:
+    code = main(["status", str(config), "--json", *options])
+    return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def codes(found: Dict[str, Any]) -> List[str]:
+    return [each["code"] for each in found["problems"]]
+
+
+def test_status_of_a_flow_before_and_after_its_runs(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+    # Ten hours are left until the source deletes what is not copied then.
+    kept = (time.time() - NOON / 1000 + 36_000) * 1000
+    lab.create("orders", 2, retention_ms=str(round(kept)))
+    lab.write("orders", values(100))
+    code, found = status(lab.config, capsys)
+    assert (code, codes(found), found["lag"]) == (2, ["never ran", "retention"], 100)
+
+    lab.copy()
+    assert main(["verify", str(lab.config)]) == 0
+    capsys.readouterr()
+    code, found = status(lab.config, capsys)
+    assert (code, found["state"], found["lag"], codes(found)) == (0, "healthy", 0, [])
+    assert (found["run"]["outcome"], found["run"]["running"]) == ("ok", False)
+    assert (found["verified"]["verdict"], found["verified"]["records"]) == ("equal", 100)
+    at = {each["partition"]: (each["position"], each["log_end"], each["lag"]) for each in found["partitions"]}
+    assert at == {0: (100, 100, 0), 1: (0, 0, 0)} or at == {0: (100, 100, 0), 1: (None, 0, 0)}
+
+    lab.write("orders", values(7, "later"), partition=1)
+    code, found = status(lab.config, capsys)
+    assert (code, found["lag"], codes(found)) == (1, 7, ["retention"])
+    assert 35_000 < found["kept_seconds"] <= 36_000 and found["lag_seconds"] > 86_400
+    lines = printed(lab.config, capsys)
+    assert f"! the source may delete records of {lab.name}.orders-1 in 10.0 h" in lines
+
+
+def printed(config: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    main(["status", str(config)])
+    return capsys.readouterr().out
+
+
+def test_status_while_a_flow_runs_and_after_it_was_killed(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.trigger = "1 second"
+    process = subprocess.Popen([sys.executable, "-m", "mirror_lib.cli", "run", str(lab.config)])
+    try:
+        until(lambda: status(lab.config, capsys)[1]["lag"] == 0)
+        code, found = status(lab.config, capsys)
+        assert (code, found["run"]["running"], found["run"]["ended"]) == (0, True, None)
+        assert found["run"]["driver"].endswith(f"process {process.pid}")
+    finally:
+        process.kill()
+        process.wait()
+    lab.write("orders", values(5, "later"))
+    code, found = status(lab.config, capsys)
+    # Nobody can tell a killed run from a slow one before three signs of life are missing.
+    assert (code, found["run"]["running"], found["lag"]) == (0, True, 5)
+
+
+def test_status_names_what_cannot_be_read(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.create("orders")
+    lab.write("orders", values(10))
+    lab.copy()
+    text = lab.config.read_text()
+    away = lab.directory / "away.yaml"
+    away.write_text(text.replace(lab.source.bootstrap, "127.0.0.1:9"))
+    code, found = status(away, capsys)
+    assert (code, codes(found), found["run"]["outcome"]) == (2, ["unreadable"], "ok")
+    assert "cannot reach" in found["problems"][0]["what"]
+
+    commits = sorted((lab.directory / "state" / "offset_syncs" / "_delta_log").glob("*.json"))
+    commits[-1].write_text("{")
+    code, found = status(lab.config, capsys)
+    assert (code, codes(found)) == (2, ["unreadable"])
+    assert "offset_syncs" in found["problems"][0]["what"]
+
+
+def test_status_starts_no_spark(lab: FlowLab) -> None:
+    lab.create("orders", 50)
+    lab.write("orders", values(10))
+    lab.copy()
+    command = [sys.executable, "-X", "importtime", "-m", "mirror_lib.cli", "status", str(lab.config)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "pyspark" not in loaded and "deltalake" in loaded

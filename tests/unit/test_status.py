@@ -1,0 +1,174 @@
+"""The state of a flow by what was read of it: lag, time until deletion, problems, exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from mirror_lib.commands.status import exit_code
+from mirror_lib.errors import ConfigError
+from mirror_lib.ledger.table_reader import place_of
+from mirror_lib.status.facts import (
+    DEGRADED,
+    HEALTHY,
+    UNKNOWN,
+    FlowStatus,
+    IncidentStatus,
+    PartitionStatus,
+    RunStatus,
+    VerifyStatus,
+    partition_status,
+    run_status,
+)
+from mirror_lib.status.render import status_json, status_lines
+
+NOW = 1_700_000_000.0
+DAY = 86_400.0
+RUN = RunStatus("run-1", NOW - 3600, NOW - 60, records_per_second=100.0)
+FLOW = FlowStatus("A->B", NOW, True, run=RUN)
+
+
+def partition(
+    position: Optional[int], end: int, start: int = 0, next_ms: Optional[int] = None, retention: Optional[int] = None
+) -> PartitionStatus:
+    return partition_status(PartitionStatus("orders", "A.orders", 0, start, end, position), next_ms, retention, NOW)
+
+
+def test_lag_counts_from_what_the_source_still_holds() -> None:
+    assert partition(40, 100).lag == 60
+    assert partition(None, 100, start=30).lag == 70
+    expired = partition(10, 100, start=30)
+    assert (expired.lag, expired.deleted) == (70, 20)
+    assert partition(100, 100).lag == 0
+    # A source that was truncated ends before the position; a log that was emptied begins at its end.
+    assert (partition(120, 100).lag, partition(120, 100).deleted) == (0, 0)
+    assert (partition(50, 80, start=80).lag, partition(50, 80, start=80).deleted) == (0, 30)
+
+
+def test_time_until_deletion_goes_by_the_next_record_to_copy() -> None:
+    an_hour_old = round((NOW - 3600) * 1000)
+    found = partition(40, 100, next_ms=an_hour_old, retention=round(DAY * 1000))
+    assert (found.lag_seconds, found.kept_seconds) == (3600, DAY - 3600)
+    assert partition(40, 100, next_ms=an_hour_old).kept_seconds is None
+    assert partition(40, 100, next_ms=an_hour_old, retention=-1).kept_seconds is None
+    assert partition(40, 100, next_ms=-1, retention=1000).kept_seconds is None
+    assert partition(100, 100, next_ms=an_hour_old, retention=1000).kept_seconds is None
+    overdue = partition(40, 100, next_ms=an_hour_old, retention=1000).kept_seconds
+    assert overdue is not None and overdue < 0
+
+
+def rows(*kinds: str, **last: Any) -> List[Dict[str, Any]]:
+    found: List[Dict[str, Any]] = [
+        {"run_id": "run-1", "kind": kind, "outcome": None, "records": None, "driver": None, "at": NOW - 600 + 100 * n}
+        for n, kind in enumerate(kinds)
+    ]
+    found[-1].update(last)
+    return found
+
+
+def test_run_and_its_rate_come_from_the_rows_of_runs() -> None:
+    assert run_status([]) is None
+    begun = run_status(rows("started"))
+    assert begun is not None and begun.running(NOW) and begun.records_per_second is None
+    alive = rows("started", "alive", "alive", records=5000, driver="host process 7")
+    alive[1]["records"] = 1000
+    found = run_status(alive)
+    assert found is not None and (found.records_per_second, found.driver) == (40.0, "host process 7")
+    assert found.running(NOW) and not found.running(NOW + 3600)
+    ended = run_status(rows("started", "ended", outcome="ok", records=700))
+    assert ended is not None and not ended.running(NOW) and (ended.outcome, ended.records_per_second) == ("ok", 7.0)
+    older = [{**row, "run_id": "run-0", "at": row["at"] - 1000} for row in rows("started", "ended", outcome="boom")]
+    newest = run_status([*rows("started"), *older])
+    assert newest is not None and newest.run_id == "run-1"
+
+
+DIED = replace(RUN, last_sign=NOW - 3600)
+FAILED = replace(RUN, ended=NOW - 50, outcome="A->B: 1 partition stopped")
+STOPPED = replace(RUN, ended=NOW - 50, outcome="stopped")
+LAGGING = (partition(40, 100),)
+OLD = (partition(40, 100, next_ms=round((NOW - 3600) * 1000), retention=2 * 3600 * 1000),)
+SKIPPED = IncidentStatus("offsets skipped", "orders", 0, 4, 5, "too large", NOW - 60)
+HALTED = replace(SKIPPED, kind="partition stopped")
+DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at upstream offset 4")
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "codes"),
+    [
+        (FLOW, HEALTHY, []),
+        (replace(FLOW, partitions=LAGGING), HEALTHY, []),
+        (replace(FLOW, run=STOPPED, continuous=False, partitions=LAGGING), HEALTHY, []),
+        (replace(FLOW, run=STOPPED), HEALTHY, []),
+        (replace(FLOW, run=STOPPED, partitions=LAGGING), DEGRADED, ["not running"]),
+        (replace(FLOW, run=None), UNKNOWN, ["never ran"]),
+        (replace(FLOW, run=DIED), DEGRADED, ["run died"]),
+        (replace(FLOW, run=FAILED), DEGRADED, ["run failed"]),
+        (replace(FLOW, unread=("cannot reach the cluster A",)), UNKNOWN, ["unreadable"]),
+        (replace(FLOW, partitions=OLD), DEGRADED, ["retention"]),
+        (replace(FLOW, partitions=(partition(10, 100, start=30),)), DEGRADED, ["deleted before copied"]),
+        (replace(FLOW, partitions=(partition(None, 100, start=30),)), HEALTHY, []),
+        (replace(FLOW, blocked=(("audit", "no remote name"),)), DEGRADED, ["topic blocked"]),
+        (replace(FLOW, incidents=(SKIPPED,)), DEGRADED, ["data lost"]),
+        (replace(FLOW, incidents=(replace(SKIPPED, at=NOW - 2 * DAY),)), HEALTHY, []),
+        (replace(FLOW, incidents=(HALTED,)), DEGRADED, ["partition stopped"]),
+        (replace(FLOW, incidents=(replace(HALTED, at=NOW - 7200),)), HEALTHY, []),
+        (replace(FLOW, verified=DIFFERS), DEGRADED, ["verify"]),
+        (replace(FLOW, verified=replace(DIFFERS, verdict="equal")), HEALTHY, []),
+    ],
+)
+def test_state_by_what_was_found(status: FlowStatus, state: str, codes: List[str]) -> None:
+    assert (status.state, [each.code for each in status.problems]) == (state, codes)
+    lines = "\n".join(status_lines(status))
+    assert all(each.what in lines and each.remedy in lines for each in status.problems)
+    assert max(map(len, lines.split("\n"))) <= 120
+    assert status_json(status)["state"] == state
+
+
+def test_eta_needs_a_run_and_a_rate() -> None:
+    assert replace(FLOW, partitions=LAGGING).eta_seconds == 0.6
+    assert replace(FLOW, partitions=LAGGING, run=STOPPED).eta_seconds is None
+    assert replace(FLOW, partitions=LAGGING, run=replace(RUN, records_per_second=0.0)).eta_seconds is None
+    assert FLOW.eta_seconds is None
+
+
+def test_exit_code_is_that_of_the_worst_flow() -> None:
+    healthy, degraded, unknown = FLOW, replace(FLOW, run=FAILED), replace(FLOW, run=None)
+    assert [exit_code(each) for each in ([healthy], [healthy, degraded], [degraded, unknown, healthy])] == [0, 1, 2]
+
+
+def test_topics_with_the_greatest_lag_are_shown_and_the_rest_counted() -> None:
+    many = tuple(replace(partition(n, 100), topic=f"topic-{n:02}") for n in range(30))
+    lines = status_lines(replace(FLOW, partitions=many))
+    assert lines[-21].split()[:5] == ["topic-00", "1", "0.0", "%", "100"]
+    assert lines[-1] == "and 10 topics with less lag (--all)"
+    assert len(status_lines(replace(FLOW, partitions=many), everything=True)) == len(lines) + 9
+    assert "topic-29-0" in status_lines(replace(FLOW, partitions=many), partitions=True)[-1]
+
+
+def test_hostile_names_leave_the_terminal_alone() -> None:
+    status = replace(FLOW, blocked=(("a\x1b[2Jb", "x\r\n  ! forged"),), partitions=LAGGING)
+    lines = status_lines(status)
+    assert "\x1b" not in "".join(lines) and sum(line.startswith("  !") for line in "\n".join(lines).split("\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ("./mirror-state", "./mirror-state"),
+        ("/mnt/state/", "/mnt/state"),
+        ("file:///mnt/state", "/mnt/state"),
+        ("dbfs:/mirror/state", "/dbfs/mirror/state"),
+        ("s3a://bucket/state", "s3://bucket/state"),
+        ("abfss://box@account.dfs.core.windows.net/state", "abfss://box@account.dfs.core.windows.net/state"),
+    ],
+)
+def test_place_of_the_state_folder(state: str, place: str) -> None:
+    assert place_of(state) == place
+
+
+@pytest.mark.parametrize("state", ["hdfs://nn/state", "wasbs://box@account.blob.core.windows.net/state"])
+def test_state_folder_that_only_hadoop_reads_is_refused_by_name(state: str) -> None:
+    with pytest.raises(ConfigError, match="Hadoop"):
+        place_of(state)

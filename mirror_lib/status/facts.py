@@ -12,6 +12,8 @@ HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 DEAD_SECONDS = 600.0
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
 WARN_SECONDS = 24 * 3600.0
+# A run with a lag commits to the ledger every few seconds. One that has not for so long is stuck, or was killed.
+STUCK_SECONDS = 120.0
 WELL_ENDED = ("ok", "stopped", "window closed")
 
 
@@ -113,12 +115,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class FlowStatus:
-    """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `blocked`: topics that
-    cannot be copied, with the reason. `unread`: sentences on what could not be read."""
+    """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `may_copy`: its window is
+    open. `blocked`: topics that cannot be copied, with the reason. `unread`: sentences on what could not be read."""
 
     flow: str
     at: float
     continuous: bool
+    may_copy: bool = True
     partitions: Tuple[PartitionStatus, ...] = ()
     run: Optional[RunStatus] = None
     incidents: Tuple[IncidentStatus, ...] = ()
@@ -225,14 +228,25 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
     if run.failed:
         return [Problem("run failed", f"the last run ended with an error: {run.outcome}", go_on)]
     if flow.running:
-        return []
+        return _of_progress(flow, run, go_on)
     if run.ended is None:
         ago = duration(flow.at - run.last_sign)
         return [Problem("run died", f"the last run has no end, and its last sign of life is {ago} old", go_on)]
-    if flow.continuous and flow.lag:
+    if flow.continuous and flow.lag and flow.may_copy:
         ago = duration(flow.at - run.ended)
         return [Problem("not running", f"the flow is not running since {ago}, and has a lag", go_on)]
     return []
+
+
+def _of_progress(flow: FlowStatus, run: RunStatus, go_on: str) -> List[Problem]:
+    """Of a run that is under way by the table of runs."""
+    committed = max((each.copied_at for each in flow.partitions if each.copied_at is not None), default=0.0)
+    still = flow.at - max(committed, run.started)
+    waits = flow.lag_seconds is not None and flow.lag_seconds > STUCK_SECONDS
+    if not (waits and still > STUCK_SECONDS and flow.may_copy):
+        return []
+    what = f"the run has a lag and has committed nothing to the ledger for {duration(still)}"
+    return [Problem("no progress", what, f"is its process alive? If not, {go_on}")]
 
 
 def _of_the_data(flow: FlowStatus) -> List[Problem]:

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from tests.bench.results import this_machine
 from tests.faults.cases import CASES, Case
 from tests.faults.engines import Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce
+from tests.faults.scene import WHOLE_SECONDS
 from tests.lab.checkout import ROOT
 
 Found = Mapping[Tuple[str, str], Mapping[str, Any]]
@@ -161,7 +162,7 @@ def cell(outcome: Any) -> str:
     if outcome.get("fenced_itself"):
         found.append(f"ended {outcome['fenced_itself']} times with exit code 3, resumed by the next start")
     seconds = outcome["whole_seconds"]
-    found.append("never whole" if seconds is None else f"{seconds:.0f} s")
+    found.append(f"not whole after {WHOLE_SECONDS / 60:.0f} min" if seconds is None else f"{seconds:.0f} s")
     return " · ".join(found)
 
 

@@ -88,7 +88,8 @@ DIED = replace(RUN, last_sign=NOW - 3600)
 FAILED = replace(RUN, ended=NOW - 50, outcome="A->B: 1 partition stopped")
 STOPPED = replace(RUN, ended=NOW - 50, outcome="stopped")
 LAGGING = (partition(40, 100),)
-OLD = (partition(40, 100, next_ms=round((NOW - 3600) * 1000), retention=2 * 3600 * 1000),)
+OLD = (replace(partition(40, 100, 0, round((NOW - 3600) * 1000), 2 * 3600 * 1000), copied_at=NOW - 5),)
+STUCK = (replace(partition(40, 100, next_ms=round((NOW - 600) * 1000)), copied_at=NOW - 300),)
 SKIPPED = IncidentStatus("offsets skipped", "orders", 0, 4, 5, "too large", NOW - 60)
 HALTED = replace(SKIPPED, kind="partition stopped")
 DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at upstream offset 4")
@@ -102,6 +103,11 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, run=STOPPED, continuous=False, partitions=LAGGING), HEALTHY, []),
         (replace(FLOW, run=STOPPED), HEALTHY, []),
         (replace(FLOW, run=STOPPED, partitions=LAGGING), DEGRADED, ["not running"]),
+        (replace(FLOW, run=STOPPED, partitions=LAGGING, may_copy=False), HEALTHY, []),
+        (replace(FLOW, partitions=STUCK), DEGRADED, ["no progress"]),
+        (replace(FLOW, partitions=STUCK, may_copy=False), HEALTHY, []),
+        (replace(FLOW, partitions=(replace(STUCK[0], copied_at=NOW - 30),)), HEALTHY, []),
+        (replace(FLOW, partitions=STUCK, run=replace(RUN, started=NOW - 30)), HEALTHY, []),
         (replace(FLOW, run=None), UNKNOWN, ["never ran"]),
         (replace(FLOW, run=DIED), DEGRADED, ["run died"]),
         (replace(FLOW, run=FAILED), DEGRADED, ["run failed"]),

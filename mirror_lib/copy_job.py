@@ -17,7 +17,7 @@ from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedErr
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.group_member import GroupMember
-from mirror_lib.ledger.records import MirrorRun
+from mirror_lib.ledger.records import MirrorRun, Progress
 from mirror_lib.ledger.runs import same_clusters
 from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.replication.copy_hours import CopyHours
@@ -202,8 +202,7 @@ class FlowRun(FlowLife):
         checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
         run = MirrorRun(journal.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
         # Whoever finds a batch begun in a checkpoint must find the run that began it. Nobody looks into a new one.
-        totals = self._totals
-        journal.run_begins(run, checkpoint != journal.run_id, lambda: (totals.records, totals.bytes))
+        journal.run_begins(run, checkpoint != journal.run_id, self._progress)
         error = self._query(mirror, journal, checkpoint)
         self._storage = self._storage.seen(mirror.has_history())
         halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
@@ -215,9 +214,15 @@ class FlowRun(FlowLife):
             if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
                 drop_folder(self._spark, self._folder(checkpoint))
         journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
+        totals = self._totals
         if error is None and not (totals.records or totals.recovered or self._stop.is_set()):
             self._note = _note(flow, source)
         return error
+
+    def _progress(self) -> Progress:
+        last = self._commits.last
+        copied = (self._totals.records, self._totals.bytes)
+        return Progress(*copied) if last is None else Progress(*copied, last.behind_records, last.behind_seconds)
 
     def _mirror_of(
         self, flow: ReplicationFlow, journal: Journal, source: KafkaCluster, target: KafkaCluster

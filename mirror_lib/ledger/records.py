@@ -271,3 +271,14 @@ class Verification:
     differing: int
     first_difference: str
     scope: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: records and bytes copied so far, upstream offsets still to copy, and the age in seconds of the
+    last record copied of the partition that is farthest back, where it is known."""
+
+    records: int
+    bytes: int
+    lag_records: Optional[int] = None
+    lag_seconds: Optional[float] = None

@@ -13,9 +13,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.records import (
-    MirrorRun,
-)
+from mirror_lib.ledger.records import MirrorRun, Progress
 from mirror_lib.ledger.table_schema import Column, TableSchema
 
 RUNS = TableSchema(
@@ -36,12 +34,17 @@ RUNS = TableSchema(
         Column("bytes", "bigint", "bytes of record batches written so far; null at the start"),
         Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),
         Column("driver", "string", "host and process id of the driver", since=2),
+        Column("lag_records", "bigint", "upstream offsets still to copy, in rows of kind alive", since=2),
+        Column("lag_seconds", "double", "age of the last record copied where the lag is greatest", since=2),
     ),
     stamp="at",
     lost="The list of runs is lost, and the next run cannot check that its aliases still name the same clusters.",
 )
-# Older signs of life say nothing that the latest one does not, and each is a file.
+# How often a run signs.
+SIGN_SECONDS = 180.0
+# Each sign of life is a file, so older ones are thinned out.
 KEPT_SIGNS_SECONDS = 3600.0
+HISTORY_SECONDS = 30 * 86400.0
 
 _SIDES = ("source", "target")
 
@@ -80,21 +83,29 @@ class RunTable:
 
     def started(self, run: MirrorRun) -> None:
         """Write down that `run` begins."""
-        self._table.append([(*_facts(run, "started"), None, None, None, _driver())], {})
+        self._table.append([(*_facts(run, "started"), None, None, None, _driver(), None, None)], {})
 
     def ended(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
         """Write down how `run` ended: `outcome` is `ok` or one sentence, free of secrets."""
-        self._table.append([(*_facts(run, "ended"), outcome, records, bytes, _driver())], {})
+        self._table.append([(*_facts(run, "ended"), outcome, records, bytes, _driver(), None, None)], {})
 
-    def alive(self, run: MirrorRun, *, records: int, bytes: int) -> None:
-        """Record that `run` is running and has copied so much."""
-        self._table.append([(*_facts(run, "alive"), None, records, bytes, _driver())], {})
+    def alive(self, run: MirrorRun, at: Progress) -> None:
+        """Record that `run` is running, and how far it is."""
+        self._table.append(
+            [(*_facts(run, "alive"), None, at.records, at.bytes, _driver(), at.lag_records, at.lag_seconds)], {}
+        )
 
     def drop_old_signs(self, flow: str) -> None:
-        """Delete the signs of life of `flow` that are an hour old, and their files when no reader needs them."""
-        since = F.expr(f"timestamp_micros({round((time.time() - KEPT_SIGNS_SECONDS) * 1e6)})")
-        old = (F.col("kind") == "alive") & (F.col("flow") == flow) & (F.col("at") < since)
-        self._table.change(lambda: self._table.delta().delete(old))
+        """Of the signs of life of `flow` that are an hour old keep one an hour, for thirty days: `mirror report` draws
+        them. Delete the others, and their files when no reader needs them."""
+        hour, month = (
+            F.expr(f"timestamp_micros({round((time.time() - seconds) * 1e6)})")
+            for seconds in (KEPT_SIGNS_SECONDS, HISTORY_SECONDS)
+        )
+        minute = F.expr("minute(at)")
+        old = (F.col("at") < hour) & (minute * 60 >= SIGN_SECONDS) | (F.col("at") < month)
+        signs = (F.col("kind") == "alive") & (F.col("flow") == flow)
+        self._table.change(lambda: self._table.delta().delete(signs & old))
         self._table.drop_replaced_files()
 
     def flows(self) -> List[str]:

@@ -24,28 +24,26 @@ from mirror_lib.ledger.records import (
     MirrorRun,
     PartitionKey,
     Position,
+    Progress,
     RangePositions,
 )
-from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.runs import SIGN_SECONDS, RunTable
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.spark.jobs import named
 from mirror_lib.threads import UnderWay
 
 log = logging.getLogger(__name__)
 
-SIGN_SECONDS = 180.0
 # A run without an end and without a sign of life for so long was killed: three signs are missing.
 DEAD_SECONDS = 600.0
 SIGNS_TO_A_CLEANING = 100
-# Records and bytes copied so far. Called from another thread.
-Copied = Callable[[], Tuple[int, int]]
 
 
 class SignsOfLife:
     """Writes a sign every SIGN_SECONDS in a thread of its own, from `start` to `end`. A failure never ends the copy."""
 
-    def __init__(self, spark: SparkSession, runs: RunTable, run: MirrorRun, copied: Copied) -> None:
-        self._spark, self._runs, self._run, self._copied = spark, runs, run, copied
+    def __init__(self, spark: SparkSession, runs: RunTable, run: MirrorRun, progress: Callable[[], Progress]) -> None:
+        self._spark, self._runs, self._run, self._progress = spark, runs, run, progress
         self._over = threading.Event()
 
     def start(self) -> None:
@@ -61,8 +59,7 @@ class SignsOfLife:
         while not self._over.wait(SIGN_SECONDS):
             try:
                 with named(self._spark, f"{self._run.flow}: sign of life"):
-                    records, nbytes = self._copied()
-                    self._runs.alive(self._run, records=records, bytes=nbytes)
+                    self._runs.alive(self._run, self._progress())
                     if signs % SIGNS_TO_A_CLEANING == 0:
                         self._runs.drop_old_signs(self._run.flow)
                 signs += 1
@@ -122,13 +119,13 @@ class Journal:
         """The flow's run before this one, if there is one, and whether it ended with nothing left over."""
         return self._runs.latest_with_end(self._flow)
 
-    def run_begins(self, run: MirrorRun, wait: bool, copied: Copied) -> None:
-        """Write down that `run` begins: before this returns, or else before any other row of it is written. `copied`
-        returns the records and bytes copied so far, for the signs of life."""
+    def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
+        """Write down that `run` begins: before this returns, or else before any other row of it is written. `progress`
+        is for the signs of life, and is called in a thread of its own."""
         self._begun = UnderWay(f"{self._flow} begins", lambda: self._runs.started(run))
         if wait:
             self._begun.result()
-        self._signs = SignsOfLife(self._spark, self._runs, run, copied)
+        self._signs = SignsOfLife(self._spark, self._runs, run, progress)
         self._signs.start()
 
     def run_ends(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:

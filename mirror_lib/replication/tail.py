@@ -195,12 +195,18 @@ class CommitWatch:
     def __init__(self, flow: str, watcher: Callable[[FlowMetrics], None]) -> None:
         self._watcher = watcher
         self._last = _nothing_copied(flow)
+        self._shown = False
         self._told_at: Optional[float] = None
 
     def show(self, snapshot: FlowMetrics) -> None:
         """Pass a snapshot of the flow on to the watcher."""
-        self._last = snapshot
+        self._last, self._shown = snapshot, True
         self._watcher(snapshot)
+
+    @property
+    def last(self) -> Optional[FlowMetrics]:
+        """The last snapshot; `None` before the first pass."""
+        return self._last if self._shown else None
 
     def look(self, waited: float, give_way: Callable[[], None]) -> None:
         """To be called often while a batch runs; the commit has waited for so many seconds. Raises `StalledError`."""

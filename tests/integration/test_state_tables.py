@@ -28,7 +28,7 @@ from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
-from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position
+from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position, Progress
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.state_files import drop_folder, why_not_writable
 from mirror_lib.ledger.topic_acls import TopicAclTable
@@ -393,18 +393,18 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     assert table.open_runs([FLOW], 600) == []
     for each in (run, of_other):
         table.started(each)
-        table.alive(each, records=5, bytes=50)
+        table.alive(each, Progress(5, 50))
     delta = DeltaTable.forPath(spark, f"{state}/runs")
-    delta.update(set={"at": F.expr("at - interval 2 hours")})
+    delta.update(set={"at": F.expr("date_trunc('hour', at) - interval 2 hours + interval 30 minutes")})
     assert table.open_runs([FLOW], 600) == []
 
     monkeypatch.setattr(signs, "SIGN_SECONDS", 0.1)
-    alive = signs.SignsOfLife(spark, table, run, lambda: (7, 70))
+    alive = signs.SignsOfLife(spark, table, run, lambda: Progress(7, 70, 3, 1.5))
     alive.start()
     until(lambda: bool(table.open_runs([FLOW], 600)))
     alive.end()
     (found,) = table.open_runs([FLOW, "another->flow"], 600)
-    assert (found.flow, found.run_id) == (FLOW, "run-1") and found.last_sign - found.started > 7000
+    assert (found.flow, found.run_id) == (FLOW, "run-1") and found.last_sign - found.started > 5000
 
     table.drop_old_signs(FLOW)
     rows = {(row.flow, row.kind) for row in delta.toDF().where("at < current_timestamp() - interval 1 hour").collect()}
@@ -412,6 +412,21 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     assert table.open_runs([FLOW], 600) and table.latest_with_end(FLOW) == (run, False)
     table.ended(run, outcome="ok", records=0, bytes=0)
     assert table.open_runs([FLOW], 600) == []
+
+
+def test_one_sign_of_life_an_hour_is_kept_for_thirty_days(spark: SparkSession, state: str) -> None:
+    table, run = RunTable(spark, state), MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
+    ages = {1: "2 hours", 2: "2 hours + interval 30 minutes", 3: "29 days", 4: "31 days", 5: "0 hours"}
+    for records in ages:
+        table.alive(run, Progress(records, 0, lag_records=7, lag_seconds=1.5))
+    delta = DeltaTable.forPath(spark, f"{state}/runs")
+    for records, age in ages.items():
+        # One minute past a full hour, but for the second.
+        at = f"date_trunc('hour', at) + interval 1 minute - interval {age}"
+        delta.update(f"records = {records}", {"at": F.expr(at)})
+    table.drop_old_signs(FLOW)
+    assert sorted(row.records for row in delta.toDF().collect()) == [1, 3, 5]
+    assert {(row.lag_records, row.lag_seconds) for row in delta.toDF().collect()} == {(7, 1.5)}
 
 
 @pytest.mark.parametrize("attempt", range(2))

@@ -16,6 +16,7 @@ from typing import Callable, NoReturn, Optional, Sequence
 from mirror_lib import __version__
 from mirror_lib.commands import (
     convert,
+    doctor,
     explain,
     groups_lag,
     groups_plan,
@@ -123,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, status, plan, explain, verify, translate):
+    for command in (run, status, doctor, plan, explain, verify, translate):
         command.add(commands)
     _add_groups(commands)
     _add_state(commands)

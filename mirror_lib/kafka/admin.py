@@ -20,14 +20,16 @@ from kafka.admin import (
 )
 from kafka.errors import AuthorizationError, KafkaError, RequestTimedOutError, SecurityDisabledError, for_code
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeConfigsRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import AclBinding, NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
+from mirror_lib.facts import AclBinding, NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription, TopicPartition
 from mirror_lib.kafka.admin_client import ClusterConnection, some
-from mirror_lib.kafka.connection import printed_id
-from mirror_lib.kafka.groups import ClusterGroups
+from mirror_lib.kafka.connection import error_name, printed_id
+from mirror_lib.kafka.groups import ClusterGroups, operation_names
 from mirror_lib.kafka.offsets import ClusterOffsets
+from mirror_lib.kafka.wire import manager_of
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ AGREED_SECONDS, ASKED_AGAIN_SECONDS = 10.0, 0.1
 TOPIC = 2  # Kafka's number for this kind of resource
 OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
 PROBE_TOPIC = "mirror-probe"
+# The first version of MetadataRequest that tells operations (KIP-430).
+NAMES_OPERATIONS = 8
 
 
 class ClusterTopics(ClusterOffsets):
@@ -114,16 +118,77 @@ class ClusterTopics(ClusterOffsets):
         validate = partial(self._client.create_topics, probe, validate_only=True, raise_errors=False)
         return frozenset(self._ask("validate a topic", "Create on topics", validate)["topics"][0].get("configs") or ())
 
+    def release(self) -> str:
+        """The newest Kafka release whose requests the brokers take, such as `3.2`: their own may be newer."""
+        version = manager_of(self._client).broker_version_data.broker_version
+        return ".".join(map(str, version[:2]))
+
+    def topic_operations(self, names: Sequence[str]) -> Mapping[str, Optional[FrozenSet[str]]]:
+        """The operations that this principal may do on each topic, in Kafka's words such as `READ`; `None` where the
+        brokers do not say, as before Kafka 2.3 (KIP-430). A topic that the principal may not describe is left out."""
+        found: Dict[str, Optional[FrozenSet[str]]] = {}
+        for start in range(0, len(names), TOPICS_PER_REQUEST):
+            some_names = names[start : start + TOPICS_PER_REQUEST]
+            if not self._knows(MetadataRequest, NAMES_OPERATIONS):
+                found.update(dict.fromkeys(some_names))
+                continue
+            request = MetadataRequest(
+                topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in some_names],
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=True,
+                min_version=NAMES_OPERATIONS,
+                max_version=12,
+            )
+            answer = self._ask("list topics", "Describe on the topics", partial(self._answered, request))
+            for topic in answer.topics:
+                if topic.error_code == OK:
+                    found[topic.name] = operation_names(topic.authorized_operations)
+        return found
+
+    def _answered(self, request: Any) -> Any:
+        (answer,) = self._exchange([(None, request)])
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]:
+        """What would become of `create_topics`, which is only validated: the broker's reason against each, or `None`,
+        and the configs that the topic would have, where the brokers name them (since Kafka 2.4)."""
+        found: Dict[str, Tuple[Optional[str], Mapping[str, str]]] = {}
+        for start in range(0, len(specs), TOPICS_PER_REQUEST):
+            wanted = {each.name: _new_topic(each) for each in specs[start : start + TOPICS_PER_REQUEST]}
+            validate = partial(self._client.create_topics, wanted, validate_only=True, raise_errors=False)
+            for topic in self._ask("validate topics", "Create on topics", validate)["topics"]:
+                reason = None
+                if topic["error_code"] not in (OK, TOPIC_EXISTS):
+                    reason = topic.get("error_message") or error_name(topic["error_code"])
+                configs = {name: str(each["value"]) for name, each in (topic.get("configs") or {}).items()}
+                found[topic["name"]] = (reason, configs)
+        return found
+
+    def log_sizes(self, topics: Sequence[str]) -> Optional[Mapping[TopicPartition, int]]:
+        """Bytes of each partition's log, of its largest replica; `None` where this principal may not know (Describe on
+        the cluster)."""
+        sizes: Dict[TopicPartition, int] = {}
+        read = partial(self._client.describe_log_dirs, list(topics))
+        try:
+            answers = self._ask("describe log folders", "Describe on the cluster", read)
+        except ClusterError as error:
+            log.info("%s: %s", self.alias, error)
+            return None
+        folders = [folder for answer in answers for folder in answer["log_dirs"]]
+        if any(folder["error_code"] for folder in folders) or not folders:
+            return None
+        for folder in folders:
+            for topic in folder["topics"]:
+                for part in topic["partitions"]:
+                    at = (topic["name"], part["partition_index"])
+                    sizes[at] = max(sizes.get(at, 0), part["partition_size"])
+        return sizes
+
     def create_topics(self, specs: Sequence[NewTopic]) -> TopicOutcomes:
         """Create topics and wait until they have leaders. By name: `None` where the topic exists, else the reason."""
-        orders = {
-            spec.name: {
-                "num_partitions": spec.partitions,
-                "replication_factor": spec.replication_factor,
-                "configs": dict(spec.configs),
-            }
-            for spec in specs
-        }
+        orders = {spec.name: _new_topic(spec) for spec in specs}
 
         def send(names: Sequence[str]) -> ErrorCodes:
             answer = self._client.create_topics({name: orders[name] for name in names}, raise_errors=False)
@@ -228,6 +293,14 @@ def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
         room -= size
     if group:
         yield group
+
+
+def _new_topic(spec: NewTopic) -> Dict[str, Any]:
+    return {
+        "num_partitions": spec.partitions,
+        "replication_factor": spec.replication_factor,
+        "configs": dict(spec.configs),
+    }
 
 
 def _topic_description(answer: Any) -> TopicDescription:

@@ -26,6 +26,7 @@ from typing import (
     Union,
 )
 
+from kafka.admin import ACLOperation
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.api_message import ApiMessage
@@ -45,6 +46,8 @@ Codes = Mapping[TopicPartition, int]
 
 OK, UNKNOWN_TOPIC, UNSUPPORTED, NOT_FOUND = 0, 3, 35, 69
 NONE_COMMITTED = -1
+# The first version of DescribeGroupsRequest that tells operations (KIP-430).
+NAMES_OPERATIONS = 3
 CONSUMER_PROTOCOL, NO_PROTOCOL = "consumer", ""
 CONSUMER_TYPES = ("", "classic", "consumer")  # brokers before 3.7 name no type
 
@@ -100,6 +103,11 @@ def is_consumer_group(listed: Any) -> bool:
     """Whether an entry of ListGroups is a consumer group, or offsets without one (protocol type `""`)."""
     known_type = (listed.group_type or "").lower() in CONSUMER_TYPES
     return known_type and listed.protocol_type in (CONSUMER_PROTOCOL, NO_PROTOCOL)
+
+
+def operation_names(numbers: Any) -> Optional[FrozenSet[str]]:
+    """Kafka's operations by their numbers, which kafka-python reads out of the answer's bits; `None` without any."""
+    return frozenset(ACLOperation(each).name for each in numbers) if numbers else None
 
 
 def described(answer: Any, group_of: Callable[[Any], Optional[ConsumerGroup]]) -> Mapping[str, Any]:
@@ -440,6 +448,23 @@ class ClusterGroups(GroupCoordinators):
         self._undescribed = failed
         self._name("groups not described", failed)
         return {group: each for group, each in found.items() if each is not None}
+
+    def group_operations(self, groups: Sequence[str]) -> Mapping[str, Optional[FrozenSet[str]]]:
+        """The operations that this principal may do on each group, in Kafka's words; `None` where it may not describe
+        the group, or where the brokers do not say, as before Kafka 2.3 (KIP-430)."""
+        if not self._knows(DescribeGroupsRequest, NAMES_OPERATIONS):
+            return dict.fromkeys(groups)
+
+        def request(names: Sequence[str]) -> Any:
+            options = {"include_authorized_operations": True, "min_version": NAMES_OPERATIONS}
+            return DescribeGroupsRequest(groups=list(names), **options)
+
+        def reading(answer: Any, _: Sequence[str]) -> Mapping[str, Any]:
+            told = {each.group_id: (each.error_code, each.authorized_operations) for each in answer.groups}
+            return {group: Failure.of(code) if code else operation_names(bits) for group, (code, bits) in told.items()}
+
+        found, failed = self._ask_for_groups("describe groups", DESCRIBE, groups, request, reading)
+        return {**dict.fromkeys(failed), **found}
 
     def undescribed_groups(self) -> Sequence[str]:
         """The groups of which nobody told at the last `describe_groups` whether there are such, sorted."""

@@ -28,7 +28,7 @@ from mirror_lib.status.facts import (
     partition_status,
     run_status,
 )
-from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
 
 # Incidents older than that are history.
@@ -127,14 +127,27 @@ def _of_topics(
 ) -> Tuple[Tuple[PartitionStatus, ...], Tuple[Tuple[str, str], ...]]:
     """Every partition to copy, and the topics that cannot be copied with the reason."""
     plan = plan_flow(flow, source, target, config.flows)
-    logs = source.offsets(
-        [(topic.source.name, number) for topic in _once(plan.copied) for number in range(topic.partitions)],
-        flow.isolation_level,
-    )
+    return _partitions(flow, plan, source, tables, now), tuple((each.name, each.reason) for each in plan.blocked)
+
+
+def partitions_of(
+    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, reader: Optional[TableReader], now: float
+) -> Tuple[PartitionStatus, ...]:
+    """The partitions of a plan, by the ledger that `reader` reads; without one as if nothing was copied. Raises
+    `StateError`, `ClusterError`."""
+    ledger = None if reader is None else reader.arrow("offset_syncs", _LEDGER, flow.name)
+    positions, ranges = ({}, {}) if ledger is None else (last_positions(ledger), last_ranges(ledger))
+    return _partitions(flow, plan, source, _Tables(positions, ranges, None, (), None, ()), now)
+
+
+def _partitions(
+    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, tables: _Tables, now: float
+) -> Tuple[PartitionStatus, ...]:
+    places = [(topic, number) for topic in _once(plan.copied) for number in range(topic.partitions)]
+    logs = source.offsets([(topic.source.name, number) for topic, number in places], flow.isolation_level)
     bare = [
         _bare(topic, number, log.log_start, log.end, tables)
-        for topic in _once(plan.copied)
-        for number in range(topic.partitions)
+        for topic, number in places
         for log in [logs.get((topic.source.name, number))]
         if log is not None
     ]
@@ -142,8 +155,7 @@ def _of_topics(
     times = timestamps_at(flow.source, lagging)
     configs = source.topic_configs(sorted({topic for topic, _ in lagging}), RETENTION)
     retention = {topic: _retention(entries) for topic, entries in configs.items()}
-    found = [partition_status(each, times.get(_key(each)), retention.get(each.topic), now) for each in bare]
-    return tuple(found), tuple((each.name, each.reason) for each in plan.blocked)
+    return tuple(partition_status(each, times.get(_key(each)), retention.get(each.topic), now) for each in bare)
 
 
 def _once(copied: Sequence[CopiedTopic]) -> List[CopiedTopic]:

@@ -1,0 +1,64 @@
+"""`mirror doctor`: everything that can be checked before a run."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from itertools import chain
+from typing import TYPE_CHECKING, Iterable, Iterator, List
+
+from mirror_lib.commands.arguments import Commands, add_command
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from mirror_lib.doctor.checks import Check
+
+
+def add(commands: Commands) -> None:
+    """`mirror doctor` and its options."""
+    parser = add_command(
+        commands, "doctor", doctor_command, "check clusters, permissions, settings, Spark and state before a run"
+    )
+    parser.add_argument("--no-spark", action="store_true", help="leave out Spark, its executors and the state folder")
+
+
+def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror doctor`: a line for each check, as it is made. 1 where one is blocking."""
+    from mirror_lib.doctor.checks import BLOCKING, summary_line
+    from mirror_lib.doctor.look import clusters_and_flows, packages
+
+    flows = [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    made: List[Check] = []
+    checks: Iterable[Check] = chain(packages(), clusters_and_flows(config, flows))
+    if not arguments.no_spark:
+        checks = chain(checks, _on_spark(config, flows))
+    for check in checks:
+        made.append(check)
+        _show(check, arguments.json)
+    if not arguments.json:
+        print_lines([summary_line(made)])
+    return EXIT_FAILED if any(each.level == BLOCKING for each in made) else EXIT_OK
+
+
+def _on_spark(config: MirrorConfig, flows: List[ReplicationFlow]) -> Iterator[Check]:
+    from mirror_lib.doctor.checks import BLOCKING, Check
+    from mirror_lib.doctor.look import on_spark
+    from mirror_lib.errors import MirrorError
+    from mirror_lib.spark.session import running_session
+
+    try:
+        with running_session("mirror doctor") as spark:
+            yield from on_spark(spark, config, flows)
+    except MirrorError as error:
+        yield Check("spark", "start", BLOCKING, error.message, error.hint or "")
+
+
+def _show(check: Check, as_json: bool) -> None:
+    from mirror_lib.doctor.checks import check_lines
+
+    if as_json:
+        print_json(asdict(check))
+    else:
+        print_lines(check_lines(check))

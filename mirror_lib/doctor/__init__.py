@@ -1,0 +1,1 @@
+"""`mirror doctor`: checks of clusters, permissions, settings, Spark and the state folder before a run."""

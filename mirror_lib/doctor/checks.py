@@ -1,0 +1,137 @@
+"""A check and its levels, and what follows from permissions and settings that were read. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.text import duration, one_entry, size
+
+OK, WARNING, BLOCKING = "ok", "warning", "blocking"
+# Names of topics or groups in one line.
+NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: of a cluster, a flow, Spark or the state folder (`subject`). `code` names the kind
+    for scripts. `detail` is what was found, `remedy` what to do where that is not well."""
+
+    subject: str
+    code: str
+    level: str
+    detail: str
+    remedy: str = ""
+
+
+def check_lines(check: Check) -> List[str]:
+    """One line, and a second one with what to do."""
+    line = f"{check.level:<8}  {check.subject}: {check.code}: {one_entry(check.detail)}"
+    return [line, *([f"          {one_entry(check.remedy)}"] if check.remedy else [])]
+
+
+def summary_line(checks: Sequence[Check]) -> str:
+    """How many there are of each level."""
+    counts = {level: sum(each.level == level for each in checks) for level in (OK, WARNING, BLOCKING)}
+    verdict = "a run would fail or be refused" if counts[BLOCKING] else "a run can start"
+    return f"{counts[OK]} ok, {counts[WARNING]} warnings, {counts[BLOCKING]} blocking: {verdict}"
+
+
+def names(found: Sequence[str]) -> str:
+    """The first few, and how many more."""
+    more = len(found) - NAMES_SHOWN
+    return ", ".join(found[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+# Kafka counts Describe as granted with these, and DescribeConfigs with AlterConfigs.
+_IMPLIED = {"DESCRIBE_CONFIGS": "ALTER_CONFIGS"}
+
+
+def missing_operations(
+    subject: str,
+    resource: str,
+    wanted: Mapping[str, Tuple[str, ...]],
+    granted: Mapping[str, Optional[FrozenSet[str]]],
+    level: str = BLOCKING,
+) -> Iterator[Check]:
+    """One check for each operation of which topics or groups lack the permission, or one that all is granted.
+
+    `wanted` and `granted`: operations in Kafka's words by the name of the `resource` (`topic`, `group`).
+    """
+    unknown = sorted(name for name in wanted if granted.get(name, frozenset()) is None)
+    lacking: Dict[str, List[str]] = {}
+    for name, operations in sorted(wanted.items()):
+        own = granted.get(name, frozenset()) or frozenset()
+        for operation in operations if name not in unknown else ():
+            if not {operation, _IMPLIED.get(operation, ""), "ALL"} & own:
+                lacking.setdefault(operation, []).append(name)
+    for operation, missing in lacking.items():
+        word = operation.title().replace("_", "")
+        remedy = f"kafka-acls --add --allow-principal PRINCIPAL --operation {word} --{resource} {missing[0]}"
+        detail = f"{word} is not granted on {len(missing)} of {len(wanted)} {resource}s: {names(missing)}"
+        yield Check(subject, f"acl-{resource}", level, detail, remedy)
+    if unknown:
+        detail = f"the brokers do not tell what is granted on {len(unknown)} {resource}s: {names(unknown)}"
+        yield Check(subject, f"acl-{resource}", WARNING, detail, "grant what docs/rights.md lists")
+    if wanted and not lacking and not unknown:
+        needed = sorted({each.title().replace("_", "") for operations in wanted.values() for each in operations})
+        yield Check(subject, f"acl-{resource}", OK, f"{', '.join(needed)} granted on {len(wanted)} {resource}s")
+
+
+def durability(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]], replicas: int) -> Iterator[Check]:
+    """What the configs of topics mean for records that the cluster acknowledged. `replicas`: how many a topic has."""
+    single = sorted(name for name, each in configs.items() if int(each.get("min.insync.replicas") or 1) < 2)
+    if single and replicas > 1:
+        detail = f"min.insync.replicas is 1 on {len(single)} of {len(configs)} topics: {names(single)}"
+        remedy = "an acknowledged record can be lost with one broker: set it to 2 with three replicas"
+        yield Check(subject, "min-insync-replicas", WARNING, detail, remedy)
+    unclean = sorted(name for name, each in configs.items() if each.get("unclean.leader.election.enable") == "true")
+    if unclean:
+        detail = f"unclean.leader.election.enable is true on {len(unclean)} of {len(configs)} topics: {names(unclean)}"
+        remedy = "an election may drop acknowledged records: set it to false"
+        yield Check(subject, "unclean-election", WARNING, detail, remedy)
+    if configs and not unclean and not (single and replicas > 1):
+        yield Check(subject, "durability", OK, f"{len(configs)} topics keep what they acknowledge")
+
+
+def timestamps(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]]) -> Iterator[Check]:
+    """Remote topics that give copies a time of their own."""
+    stamped = sorted(name for name, each in configs.items() if each.get("message.timestamp.type") == "LogAppendTime")
+    if stamped:
+        detail = f"message.timestamp.type is LogAppendTime on {len(stamped)} remote topics: {names(stamped)}"
+        remedy = "copies get the time of the copy, and retention counts from there: set CreateTime to keep times"
+        yield Check(subject, "timestamps", WARNING, detail, remedy)
+
+
+def collisions(remotes: Mapping[str, Sequence[str]], shared: FrozenSet[str]) -> Iterator[Check]:
+    """Remote topics of one cluster that several flows write to. `remotes`: the flows by remote topic with its cluster;
+    `shared`: flows with `shared.remote.topics`."""
+    for remote, flows in sorted(remotes.items()):
+        alone = sorted(set(flows) - shared)
+        if len(set(flows)) > 1 and alone:
+            detail = f"{remote} is written by {', '.join(sorted(set(flows)))}"
+            remedy = f"give {alone[0]} other remote topics (rename), or set shared.remote.topics for each flow"
+            yield Check(alone[0], "collision", BLOCKING, detail, remedy)
+
+
+def time_of_copy(
+    flow: str, nbytes: Optional[int], bound: Optional[int], kept: Optional[float], place: str
+) -> Iterator[Check]:
+    """Whether the source keeps its records until they are copied. `nbytes` are to be copied, `bound` bytes a second at
+    most; the source deletes the oldest after `kept` seconds at the earliest, of the partition `place`."""
+    takes = nbytes / bound if nbytes is not None and bound else None
+    if nbytes is not None:
+        told = f"; at {size(bound)}/s that takes {duration(takes)}" if bound and takes is not None else ""
+        yield Check(flow, "backlog", OK, f"about {size(nbytes)} to copy{told}")
+    if kept is None:
+        return
+    remedy = "raise retention.ms of these topics on the source until they are copied"
+    if takes is not None and takes > kept:
+        detail = f"the source may delete records of {place} after {duration(max(0.0, kept))}, before they are copied"
+        yield Check(flow, "retention", WARNING, detail, f"{remedy}, or raise max.bytes.per.second")
+    elif kept < 24 * 3600:
+        detail = f"the source may delete records of {place} in {duration(max(0.0, kept))}"
+        yield Check(flow, "retention", WARNING, detail, remedy)
+    else:
+        yield Check(flow, "retention", OK, f"the source keeps what is to be copied for {duration(kept)} at least")
+

@@ -1,0 +1,351 @@
+"""Looks at clusters, flows, Spark and the state folder, one check after the other. Changes nothing.
+
+Topics that a run would create are validated by the brokers and not created. Asked for the coordinator of a
+transactional id, the brokers of a new cluster create `__transaction_state`. The test files in the state folder are
+deleted at once.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from contextlib import ExitStack
+from importlib import metadata
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.doctor.checks import (
+    BLOCKING,
+    OK,
+    WARNING,
+    Check,
+    collisions,
+    durability,
+    missing_operations,
+    names,
+    time_of_copy,
+    timestamps,
+)
+from mirror_lib.errors import ConfigError, MirrorError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.admin_client import log_client
+from mirror_lib.kafka.offsets import timestamps_at
+from mirror_lib.kafka.reach import Access, log_in, unreachable
+from mirror_lib.ledger.table_reader import TableReader
+from mirror_lib.status.facts import PartitionStatus
+from mirror_lib.status.look import partitions_of
+from mirror_lib.text import counted
+from mirror_lib.topics.filters import group_filter_for
+from mirror_lib.topics.old_brokers import settled
+from mirror_lib.topics.plan import TopicPlan
+from mirror_lib.topics.remote_topics import plan_flow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Clusters = Mapping[str, KafkaCluster]
+DURABILITY = ("min.insync.replicas", "unclean.leader.election.enable", "message.timestamp.type")
+PACKAGES = ("pyspark", "delta-spark", "kafka-python", "pyarrow", "pandas", "deltalake")
+ANSWER_SECONDS = 15.0
+# A record so far ahead of this machine's clock shows that clocks differ.
+AHEAD_SECONDS = 300.0
+
+
+def packages() -> Iterator[Check]:
+    """Python and the packages that are installed here."""
+    found = [f"{name} {version}" for name, version in ((each, _version(each)) for each in PACKAGES) if version]
+    yield Check("here", "versions", OK, f"Python {platform.python_version()}, {', '.join(found)}")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def clusters_and_flows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Iterator[Check]:
+    """Every check that needs no Spark."""
+    with ExitStack() as stack:
+        connected: Dict[str, KafkaCluster] = {}
+        for cluster, role in _clusters(flows):
+            yield from _login(cluster, role, connected, stack)
+        remotes: Dict[str, List[str]] = {}
+        for flow in flows:
+            source, target = connected.get(flow.source.alias), connected.get(flow.target.alias)
+            if source is not None and target is not None:
+                yield from _guarded(flow.name, _flow(config, flow, source, target, remotes))
+        shared = frozenset(flow.name for flow in flows if flow.shared_remote_topics)
+        yield from collisions(remotes, shared)
+
+
+def _clusters(flows: Sequence[ReplicationFlow]) -> List[Tuple[ClusterConfig, str]]:
+    found: Dict[str, Tuple[ClusterConfig, str]] = {}
+    for flow in flows:
+        found.setdefault(flow.source.alias, (flow.source, "consumer"))
+        found[flow.target.alias] = (flow.target, "producer")
+    return list(found.values())
+
+
+def _guarded(subject: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """The checks up to one that could not be carried out, which blocks."""
+    try:
+        yield from checks
+    except MirrorError as error:
+        yield Check(subject, "unanswered", BLOCKING, error.message, error.hint or "")
+
+
+def _login(
+    cluster: ClusterConfig, role: str, connected: Dict[str, KafkaCluster], stack: ExitStack
+) -> Iterator[Check]:
+    alias = cluster.alias
+    try:
+        found = stack.enter_context(KafkaCluster(cluster, ANSWER_SECONDS))
+        count, identity = found.broker_count(), found.cluster_id()
+        addresses = log_in(Access(cluster, role))
+    except MirrorError as error:
+        yield Check(alias, "login", BLOCKING, error.message, error.hint or "")
+        return
+    connected[alias] = found
+    release = f"Kafka {found.release()} or newer"
+    yield Check(alias, "login", OK, f"{counted(count, 'broker')}, cluster id {identity}, {release}")
+    away = unreachable(addresses)
+    for (host, port), why in away:
+        remedy = "open the network to this listener, or correct advertised.listeners of the broker"
+        yield Check(alias, "listener", BLOCKING, f"the advertised listener {host}:{port} is not reached: {why}", remedy)
+    if not away:
+        told = names([f"{host}:{port}" for host, port in addresses])
+        yield Check(alias, "listener", OK, f"every advertised listener is reached: {told}")
+
+
+def _flow(
+    config: MirrorConfig,
+    flow: ReplicationFlow,
+    source: KafkaCluster,
+    target: KafkaCluster,
+    remotes: Dict[str, List[str]],
+) -> Iterator[Check]:
+    yield from _fencing(config, flow, target)
+    plan = plan_flow(flow, source, target, config.flows)
+    for topic in plan.copied:
+        remotes.setdefault(f"{flow.target.alias}: {topic.remote_topic}", []).append(flow.name)
+    yield from _topics(flow, plan)
+    yield from _source_acls(flow, plan, source)
+    yield from _remote_topics(flow, plan, target)
+    yield from _group_acls(flow, source, target)
+    yield from _source(config, flow, plan, source)
+
+
+def _fencing(config: MirrorConfig, flow: ReplicationFlow, target: KafkaCluster) -> Iterator[Check]:
+    found = settled(flow, target.guards_epochs())
+    if found.refusal is not None:
+        yield Check(flow.name, "fencing", BLOCKING, found.refusal.message, found.refusal.hint or "")
+        return
+    if found.warning:
+        yield Check(flow.name, "fencing", WARNING, found.warning, "use brokers from Kafka 2.5 on")
+        return
+    if found.flow.delivery != "exactly-once":
+        yield Check(flow.name, "fencing", WARNING, f"delivery is {flow.delivery}: a second driver is not fenced")
+        return
+    name = f"{config.name}.{flow.name}.0"
+    deadline = time.monotonic() + ANSWER_SECONDS
+    try:
+        with log_client(flow.target, "producer", deadline) as client:
+            client.coordinator(name, deadline)
+    except MirrorError as error:
+        pattern = f"{config.name}.{flow.name}."
+        remedy = (
+            "kafka-acls --add --allow-principal PRINCIPAL --operation Write "
+            f"--transactional-id '{pattern}' --resource-pattern-type prefixed"
+        )
+        yield Check(flow.name, "acl-transactional-id", BLOCKING, error.message, remedy)
+        return
+    yield Check(flow.name, "acl-transactional-id", OK, f"the coordinator of {name} answers")
+
+
+def _topics(flow: ReplicationFlow, plan: TopicPlan) -> Iterator[Check]:
+    created = [each.remote_topic for each in plan.copied if each.create is not None]
+    if not plan.copied:
+        detail, remedy = "the flow copies no topic that is on the source", "mirror explain CONFIG TOPIC"
+        yield Check(flow.name, "topics", WARNING, detail, remedy)
+    else:
+        more = f"; a run creates {counted(len(created), 'remote topic')}" if created else ""
+        yield Check(flow.name, "topics", OK, f"{counted(len(plan.copied), 'topic')} to copy{more}")
+    for each in plan.blocked:
+        detail = f"{each.name} cannot be copied: {each.reason}"
+        yield Check(flow.name, "topic-blocked", BLOCKING, detail, "mirror plan CONFIG")
+
+
+def _source_acls(flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster) -> Iterator[Check]:
+    wanted = {each.source.name: ("READ", "DESCRIBE_CONFIGS") for each in plan.copied}
+    granted = source.topic_operations(sorted(wanted))
+    yield from missing_operations(f"{flow.name} on {flow.source.alias}", "topic", wanted, granted)
+
+
+def _remote_topics(flow: ReplicationFlow, plan: TopicPlan, target: KafkaCluster) -> Iterator[Check]:
+    """Permissions and settings of remote topics: of those that are there, and of those that would be created."""
+    subject = f"{flow.name} on {flow.target.alias}"
+    there = sorted({each.remote_topic for each in plan.copied if each.create is None})
+    needs: Tuple[str, ...] = ("WRITE", "READ", "DESCRIBE_CONFIGS", "ALTER")
+    needs += ("ALTER_CONFIGS",) if flow.sync_topic_configs_interval is not None else ()
+    yield from missing_operations(subject, "topic", dict.fromkeys(there, needs), target.topic_operations(there))
+    read = target.topic_configs(there, DURABILITY)
+    configs: Dict[str, Mapping[str, Optional[str]]] = {
+        name: {key: entry.value for key, entry in entries.items()} for name, entries in read.items()
+    }
+    new = {each.remote_topic: each.create for each in plan.copied if each.create is not None}
+    validated = target.check_creation(list(new.values()))
+    refused = {name: reason for name, (reason, _) in validated.items() if reason is not None}
+    for reason in sorted(set(refused.values())):
+        of = sorted(name for name, each in refused.items() if each == reason)
+        remedy = "grant Create on the topics or on their prefix, or correct the settings that the reason names"
+        detail = f"{counted(len(of), 'remote topic')} cannot be created: {names(of)}: {reason}"
+        yield Check(subject, "create-topic", BLOCKING, detail, remedy)
+    if new and not refused:
+        yield Check(subject, "create-topic", OK, f"the brokers would create {counted(len(new), 'remote topic')}")
+    configs.update({name: told for name, (reason, told) in validated.items() if reason is None and told})
+    brokers = target.broker_count()
+    if flow.replication_factor > brokers:
+        has = counted(brokers, "broker")
+        detail = f"replication.factor is {flow.replication_factor}, and {flow.target.alias} has {has}"
+        yield Check(subject, "replicas", WARNING, detail, f"new remote topics get {brokers}")
+    yield from durability(subject, configs, min(brokers, max(flow.replication_factor, 2)))
+    yield from timestamps(subject, configs)
+
+
+def _group_acls(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Iterator[Check]:
+    if not flow.translates:
+        return
+    chosen = group_filter_for(flow)
+    groups = [name for name in source.group_names() if chosen.why_not(name) is None]
+    if not groups:
+        detail = f"no consumer group that this principal sees on {flow.source.alias} is selected"
+        yield Check(flow.name, "groups", OK, detail)
+        return
+    describe = dict.fromkeys(groups, ("DESCRIBE",))
+    on_source = {name: _with_describe(each) for name, each in source.group_operations(groups).items()}
+    yield from missing_operations(f"{flow.name} on {flow.source.alias}", "group", describe, on_source)
+    if flow.sync_group_offsets_interval is not None:
+        there = target.group_operations(groups)
+        commit = dict.fromkeys(groups, ("READ",))
+        yield from missing_operations(f"{flow.name} on {flow.target.alias}", "group", commit, there, WARNING)
+
+
+def _with_describe(granted: Optional[FrozenSet[str]]) -> Optional[FrozenSet[str]]:
+    """Kafka counts Describe as granted with Read or Delete."""
+    return granted if granted is None or not granted & {"READ", "DELETE"} else granted | {"DESCRIBE"}
+
+
+def _source(config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster) -> Iterator[Check]:
+    """Settings, clocks, and how much is to be copied before the source deletes it."""
+    topics = sorted({each.source.name for each in plan.copied})
+    subject = f"{flow.name} on {flow.source.alias}"
+    read = source.topic_configs(topics, DURABILITY)
+    configs = {name: {key: entry.value for key, entry in entries.items()} for name, entries in read.items()}
+    yield from durability(subject, configs, source.broker_count())
+    places = [(each.source.name, number) for each in plan.copied for number in range(each.partitions)]
+    yield from _clocks(subject, flow, source, places)
+    partitions = partitions_of(flow, plan, source, _reader(config), time.time())
+    lagging = [each for each in partitions if each.lag]
+    if not lagging:
+        yield Check(flow.name, "backlog", OK, "nothing is to be copied now")
+        return
+    sizes = source.log_sizes(sorted({each.topic for each in lagging}))
+    kept = [each for each in lagging if each.kept_seconds is not None]
+    first = min(kept, key=lambda each: each.kept_seconds or 0.0, default=None)
+    place = "" if first is None else f"{first.topic}-{first.partition}"
+    nbytes = None if sizes is None else sum(map(int, (_share(each, sizes) for each in lagging)))
+    yield from time_of_copy(
+        flow.name, nbytes, flow.max_bytes_per_second, None if first is None else first.kept_seconds, place
+    )
+
+
+def _share(each: PartitionStatus, sizes: Mapping[TopicPartition, int]) -> float:
+    """The bytes of a partition that are still to be copied, as if its records were of one size."""
+    held = max(1, each.log_end - each.log_start)
+    return sizes.get((each.topic, each.partition), 0) * min(1.0, each.lag / held)
+
+
+def _reader(config: MirrorConfig) -> Optional[TableReader]:
+    try:
+        return TableReader(config.state)
+    except ConfigError:
+        return None  # as if nothing was copied yet
+
+
+def _clocks(
+    subject: str, flow: ReplicationFlow, source: KafkaCluster, places: Sequence[TopicPartition]
+) -> Iterator[Check]:
+    ahead = source.offsets_at(list(places), round((time.time() + AHEAD_SECONDS) * 1000), flow.isolation_level)
+    found = sorted(place for place, offset in ahead.items() if offset >= 0)
+    if not found:
+        yield Check(subject, "clock", OK, "no record is more than five minutes ahead of this machine's clock")
+        return
+    times = timestamps_at(flow.source, {found[0]: ahead[found[0]]})
+    by = duration_of(times.get(found[0]))
+    topic, number = found[0]
+    detail = f"{counted(len(found), 'partition')} with records ahead of this machine's clock; {topic}-{number} by {by}"
+    remedy = "compare the clocks of the brokers, the producers and this machine; retention counts from such a time on"
+    yield Check(subject, "clock", WARNING, detail, remedy)
+
+
+def duration_of(timestamp_ms: Optional[int]) -> str:
+    """How far a record is ahead of now."""
+    from mirror_lib.text import duration
+
+    return "an unknown time" if timestamp_ms is None else duration(timestamp_ms / 1000 - time.time())
+
+
+def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Iterator[Check]:
+    """Spark's version and settings, what its executors reach, and whether they can write to the state folder."""
+    from mirror_lib.ledger.state_files import why_not_writable
+    from mirror_lib.preflight.executors import STATE_HINT, check_executors, on_cluster
+    from mirror_lib.replication.stage import most_slots
+    from mirror_lib.spark.session import refuse_logins, refuse_settings
+
+    master = str(spark.sparkContext.master)
+    yield Check("spark", "version", OK, f"Spark {spark.version} on {master}")
+    try:
+        refuse_settings(spark)
+        refuse_logins(spark.version, flows)
+    except MirrorError as error:
+        yield Check("spark", "settings", BLOCKING, error.message, error.hint or "")
+    tailing = sum(flow.tails for flow in flows)
+    slots = most_slots(spark)
+    if slots <= tailing:
+        detail = f"Spark has {slots} task slots for {tailing} flows that tail"
+        remedy = f"give it {tailing + 1} or more: spark-submit --master 'local[8,4]', or more cores"
+        yield Check("spark", "slots", WARNING, detail, remedy)
+    else:
+        yield Check("spark", "slots", OK, counted(slots, "task slot"))
+    if not on_cluster(master):
+        why = why_not_writable(spark, config.state)
+        yield _state(config.state, why, STATE_HINT)
+    else:
+        refused = check_executors(spark, flows, config.state, lambda line: None)
+        for each in refused:
+            yield Check("executors", "executors", BLOCKING, each.message, each.hint or "")
+        if not refused:
+            yield Check("executors", "executors", OK, "they have the packages, and reach every advertised listener")
+            yield _state(config.state, None, STATE_HINT)
+    yield from _log_store(spark, config.state)
+
+
+def _state(state: str, why: Optional[str], remedy: str) -> Check:
+    if why is None:
+        return Check("state", "writable", OK, f"{state}: tasks write files that the driver reads")
+    return Check("state", "writable", BLOCKING, f"{state} cannot be written: {why}", remedy)
+
+
+def _log_store(spark: SparkSession, state: str) -> Iterator[Check]:
+    """S3 lets two writers replace one commit of Delta, and no rename there is atomic."""
+    scheme = state.partition(":")[0] if ":" in state else ""
+    if scheme not in ("s3", "s3a", "s3n"):
+        return
+    if spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None) is None:
+        detail = f"{state} is on S3, and Spark has no log store for several drivers"
+        remedy = f"run one driver at a time, or set spark.delta.logStore.{scheme}.impl (docs/operate.md, State)"
+        yield Check("state", "log-store", WARNING, detail, remedy)
+    else:
+        yield Check("state", "log-store", OK, f"spark.delta.logStore.{scheme}.impl is set")

@@ -51,7 +51,7 @@ def scope_of(arguments: argparse.Namespace) -> Scope:
 
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror verify`: compare both sides with ordinary consumers, on Spark. 1 where a flow's copies are not equal, or
+    """`mirror verify`: compare both sides on Spark. 1 where a flow's copies are not equal, or
     no flow has anything to compare."""
     from mirror_lib.spark.session import running_session
 

@@ -25,7 +25,7 @@ from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.kafka.log_reader import LogEntries, log_entries
 from mirror_lib.kafka.record_batch import TRANSACTIONAL, BatchHeader, checked_payload
-from mirror_lib.ledger.intervals import Numbers, Run
+from mirror_lib.ledger.intervals import Numbers, PartitionMap, Run, woven
 from mirror_lib.spark.jobs import Shipped, shipped
 from mirror_lib.verify.ranges import CopiedRange
 
@@ -35,9 +35,10 @@ log = logging.getLogger(__name__)
 LEAST_PIECE, LARGEST_PIECE = 250_000, 2_000_000
 # Of a large copy, so that many executors share it and progress can be seen.
 PIECES = 256
+PIECES_TO_A_TASK = 64
 CONNECT_SECONDS = 30.0
-# A partition whose leader moves is asked again, so often and after so long.
-ATTEMPTS, AGAIN_SECONDS = 10, 1.0
+# Where a leader moves a task asks again, so often in all and after so long.
+ATTEMPTS, AGAIN_SECONDS = 20, 1.0
 # What a batch's writer was, and when its tombstones may go (KIP-534), is not its records'.
 _OF_THE_WRITER = TRANSACTIONAL | 0x40
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
@@ -64,7 +65,7 @@ class Piece:
 
 class Equal(NamedTuple):
     """Of a piece: the copied records `[first, until)`, counted over the partition, are the same on both sides, and
-    nothing lies between them. `tail`: records of the remote log behind the ledger's end."""
+    nothing is stored between them. `tail`: records of the remote log behind the ledger's end."""
 
     first: int
     until: int
@@ -107,10 +108,25 @@ def settle(
     return {slot: settled(each, ranges[slot].runs.records) for slot, each in by_slot.items()}
 
 
+class _Columns(NamedTuple):
+    """Runs by column, 8 bytes a number; `ends` counts the records up to the end of each."""
+
+    upstream: Numbers
+    downstream: Numbers
+    counts: Numbers
+    ends: Numbers
+
+    @classmethod
+    def of(cls, runs: PartitionMap) -> _Columns:
+        """The runs that hold a record."""
+        columns = tuple(array("q", (run[n] for run in runs.runs_from(0))) for n in range(3))
+        return cls(columns[0], columns[1], columns[2], array("q", accumulate(columns[2])))
+
+
 def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
     """`copied` in pieces of about `size` records."""
-    runs = list(copied.runs.runs_from(0))
-    ends = list(accumulate(run.record_count for run in runs))
+    runs = _Columns.of(copied.runs)
+    ends = runs.ends
     count = max(1, round(ends[-1] / size))
     cuts = [ends[-1] * n // count for n in range(count + 1)]
     places = [(copied.source.read_from, copied.remote.read_from)]
@@ -123,8 +139,8 @@ def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
         while ends[last] < until:
             last += 1
         # Right behind the last record, so that what lies before the next one is seen.
-        within = until - (ends[last] - runs[last].record_count)
-        places.append((runs[last].upstream_offset + within, runs[last].downstream_offset + within))
+        within = until - (ends[last] - runs.counts[last])
+        places.append((runs.upstream[last] + within, runs.downstream[last] + within))
         held.append((at, last + 1))
     places[-1] = (copied.source.end, copied.remote.end)
     return [
@@ -133,8 +149,8 @@ def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
             copied.topic,
             copied.remote_topic,
             copied.partition,
-            array("q", [number for run in runs[begin:end] for number in run]),
-            ends[begin] - runs[begin].record_count,
+            woven([column[begin:end] for column in (runs.upstream, runs.downstream, runs.counts)]),
+            ends[begin] - runs.counts[begin],
             (here[0], there[0]),
             (here[1], there[1]),
             copied.remote.read_until if n == count - 1 else there[1],
@@ -150,7 +166,8 @@ def _tasks(pieces: Sequence[Piece], size: int) -> List[Tuple[Tuple[int, Piece], 
     records = 0
     for number, piece in enumerate(pieces):
         held.append((number, piece))
-        records += piece.source[1] - piece.source[0]
+        # A partition costs some round trips, however few records it has.
+        records += max(piece.source[1] - piece.source[0], size // PIECES_TO_A_TASK)
         if records >= size:
             tasks.append(tuple(held))
             held, records = [], 0
@@ -206,10 +223,11 @@ def compare_pieces(
             deadline = time.monotonic() + CONNECT_SECONDS
             here = open_clients.enter_context(log_client(source, "consumer", deadline))
             there = open_clients.enter_context(log_client(target, "consumer", deadline))
-            here.refresh_leaders({piece.topic for _, piece in pieces}, deadline)
-            there.refresh_leaders({piece.remote_topic for _, piece in pieces}, deadline)
+            here.refresh_leaders_of([(piece.topic, piece.partition) for _, piece in pieces], deadline)
+            there.refresh_leaders_of([(piece.remote_topic, piece.partition) for _, piece in pieces], deadline)
+            left = ATTEMPTS
             for number, piece in pieces:
-                equal = _read_at_last(here, there, piece, isolation)
+                equal, left = _read_at_last(here, there, piece, isolation, left)
                 if equal is not None:
                     found[number] = equal
     except MirrorError as error:
@@ -217,22 +235,33 @@ def compare_pieces(
     return found
 
 
-def _read_at_last(here: LogClient, there: LogClient, piece: Piece, isolation: int) -> Optional[Equal]:
-    for attempt in range(1, ATTEMPTS + 1):
+def _read_at_last(
+    here: LogClient, there: LogClient, piece: Piece, isolation: int, attempts: int
+) -> Tuple[Optional[Equal], int]:
+    """What the batches of `piece` settle, and how many `attempts` are left then; with none left nothing is read."""
+    while attempts:
         try:
-            ours = log_entries(here, (piece.topic, piece.partition), piece.source[0], isolation)
-            theirs = log_entries(there, (piece.remote_topic, piece.partition), piece.remote[0], 0)
-            return compare_batches(piece, ours, theirs)
+            return _read(here, there, piece, isolation), attempts
         except Disconnected as error:
-            log.warning("%s-%d: %s; attempt %d of %d", piece.topic, piece.partition, error, attempt, ATTEMPTS)
+            attempts -= 1
+            log.warning("%s-%d: %s; %d attempts are left", piece.topic, piece.partition, error, attempts)
             time.sleep(AGAIN_SECONDS)
-            deadline = time.monotonic() + CONNECT_SECONDS
-            here.refresh_leaders([piece.topic], deadline)
-            there.refresh_leaders([piece.remote_topic], deadline)
+            deadline = time.monotonic() + AGAIN_SECONDS
+            here.refresh_leaders_of([(piece.topic, piece.partition)], deadline)
+            there.refresh_leaders_of([(piece.remote_topic, piece.partition)], deadline)
         except MirrorError as error:
             log.info("%s-%d: not settled by its batches: %s", piece.topic, piece.partition, error)
-            return None
-    return None
+            break
+    return None, attempts
+
+
+def _read(here: LogClient, there: LogClient, piece: Piece, isolation: int) -> Optional[Equal]:
+    ours = log_entries(here, (piece.topic, piece.partition), piece.source[0], isolation)
+    theirs = log_entries(there, (piece.remote_topic, piece.partition), piece.remote[0], 0)
+    found = compare_batches(piece, ours, theirs)
+    # A leader that was elected meanwhile may not give its log's end yet, and retention may have taken the beginning.
+    whole = ours.end >= piece.source[1] and theirs.end >= piece.tail_until and not (ours.expired or theirs.expired)
+    return found if whole else None
 
 
 def compare_batches(piece: Piece, source: LogEntries, remote: LogEntries) -> Optional[Equal]:
@@ -240,11 +269,12 @@ def compare_batches(piece: Piece, source: LogEntries, remote: LogEntries) -> Opt
 
     Raises `BatchError` where a batch is corrupt.
     """
-    copies = _data(remote, piece.remote[0], piece.tail_until)
     runs = _ranked(piece)
     rank, run = next(runs)
+    begun = (run.downstream_offset, run.downstream_end)
+    copies = _data(remote, piece.remote[0], piece.tail_until, begun)
     first = until = -1
-    for original in _data(source, *piece.source):
+    for original in _data(source, *piece.source, (run.upstream_offset, run.upstream_end)):
         header = original[1]
         if header is None:
             return None
@@ -271,16 +301,25 @@ def compare_batches(piece: Piece, source: LogEntries, remote: LogEntries) -> Opt
     return Equal(max(first, 0), max(until, 0), tail)
 
 
-def _data(entries: LogEntries, first: int, until: int) -> Iterator[Tuple[memoryview, Optional[BatchHeader]]]:
-    """The entries that hold records and begin at these offsets; the header is None for messages of magic 0 and 1."""
+def _data(
+    entries: LogEntries, first: int, until: int, run: Tuple[int, int]
+) -> Iterator[Tuple[memoryview, Optional[BatchHeader]]]:
+    """The entries that hold records and begin at these offsets. The header is None for what settles nothing: messages
+    of magic 0 and 1, and a batch that begins before `first` and is not whole within the piece's first `run`, so that
+    the piece before does not answer for it."""
     for raw, header, is_data in entries:
         if header is None:
             yield raw, None
             return
         if header.base_offset >= until:
             return
-        if is_data and header.base_offset >= first:
+        if not is_data or header.next_offset <= first:
+            continue
+        if header.base_offset >= first:
             yield raw, header
+        elif header.base_offset < run[0] or header.next_offset > run[1]:
+            yield raw, None
+            return
 
 
 def _ranked(piece: Piece) -> Iterator[Tuple[int, Run]]:

@@ -11,7 +11,7 @@ import random
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Sized, Tuple
+from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Sized, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -382,27 +382,65 @@ def _counts(
     by_batch: Mapping[int, Settled] = {}
     if not scope.by_record and flow.change is None:
         able = {slot: copied for slot, copied in enumerate(ranges) if comparable(copied)}
-        by_batch = settle(spark, (flow.source, flow.target), flow.isolation_level, able)
+        by_batch = _settled(spark, flow, able)
     tails = {slot: each.tail for slot, each in by_batch.items()}
     parts: List[Tuple[int, CopiedRange]] = []
     for slot, copied in enumerate(ranges):
         told = by_batch.get(slot)
         if told is None:
             parts.append((slot, copied))
-        elif told.open:
-            parts += [(slot, rest(copied, *each)) for each in told.open]
         else:
-            parts.append((slot, a_few(copied, random.randrange(2**32))))
+            parts += [(slot, rest(copied, *each)) for each in _joined(told.open)]
+            if told.open != ((0, copied.runs.records),):
+                parts.append((slot, a_few(copied, random.randrange(2**32))))
     if by_batch:
         left = sum(part.runs.records for slot, part in parts if slot in by_batch)
         records = sum(ranges[slot].runs.records for slot in by_batch)
         log.info("%s: of %d records %d are compared one by one, the others by their batches", flow.name, records, left)
-    equal = screen(spark, *readers, [part for _, part in parts])
-    unequal = sorted({slot for n, (slot, _) in enumerate(parts) if n not in equal})
+    unequal = sorted(_unequal(spark, readers, parts))
     compared = compare(spark, *readers, [ranges[slot] for slot in unequal]) if unequal else {}
     found = [Counts(copied.runs.records, tail=tails.get(slot, 0)) for slot, copied in enumerate(ranges)]
     for n, slot in enumerate(unequal):
         found[slot] = compared.get(n, Counts())
+    return found
+
+
+# So many open stretches of a partition are screened one by one; more are one stretch with what lies between them.
+STRETCHES = 2
+
+
+def _joined(stretches: Sequence[Tuple[int, int]]) -> Sequence[Tuple[int, int]]:
+    return stretches if len(stretches) <= STRETCHES else [(stretches[0][0], stretches[-1][1])]
+
+
+def _settled(
+    spark: SparkSession, flow: ReplicationFlow, ranges: Mapping[int, CopiedRange]
+) -> Mapping[int, Settled]:
+    """What batches settle. Spark's own consumer needs no Python package on the executors, so that without one of them
+    everything is compared by record."""
+    try:
+        return settle(spark, (flow.source, flow.target), flow.isolation_level, ranges)
+    except Exception as error:
+        if spark_ended(flow.name, spark) is not None:
+            raise
+        log.warning("%s: batches are not compared, every record is: %s", flow.name, cause_of(error))
+        return {}
+
+
+def _unequal(
+    spark: SparkSession, readers: Tuple[DigestReader, DigestReader], parts: Sequence[Tuple[int, CopiedRange]]
+) -> Set[int]:
+    """The slots of which a part is not equal. A read has one stretch of each partition, so there are as many reads as
+    the partition with the most parts has."""
+    by_slot: Dict[int, List[CopiedRange]] = {}
+    for slot, part in parts:
+        by_slot.setdefault(slot, []).append(part)
+    found: Set[int] = set()
+    while by_slot:
+        slots = sorted(by_slot)
+        equal = screen(spark, *readers, [by_slot[slot].pop() for slot in slots])
+        found |= {slot for n, slot in enumerate(slots) if n not in equal}
+        by_slot = {slot: left for slot, left in by_slot.items() if left and slot not in found}
     return found
 
 

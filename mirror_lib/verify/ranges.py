@@ -173,7 +173,7 @@ def sample(copied: CopiedRange, share: float, seed: int) -> CopiedRange:
 
 
 def a_few(copied: CopiedRange, seed: int) -> CopiedRange:
-    """A hundredth of the copied records, and not fewer than `FEW`, one after the other somewhere."""
+    """A hundredth of the copied records, and not fewer than `FEW` where there are so many, one after the other."""
     records = copied.runs.records
     count = min(max(math.ceil(records / 100), FEW), records)
     return stretch(copied, random.Random(seed).randrange(records - count + 1), count)

@@ -13,7 +13,7 @@ from mirror_lib.errors import BatchError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.record_batch import CONTROL, BatchHeader, new_batch, read_header
-from mirror_lib.verify.batches import Equal, Settled, compare_batches, pieces_of, settled
+from mirror_lib.verify.batches import Equal, Settled, comparable, compare_batches, pieces_of, settled
 from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range, rest
 
 Log = List[Tuple[memoryview, Optional[BatchHeader], bool]]
@@ -62,12 +62,12 @@ def copy_of(layout: List[Tuple[int, int, int]]) -> Tuple[Log, Log, List[Tuple[in
     return source, remote, runs
 
 
-def range_of(source: Log, remote: Log, runs: List[Tuple[int, int, int]], earliest: bool = True) -> CopiedRange:
+def range_of(source: Log, remote: Log, runs: List[Tuple[int, int, int]], starts: int = 0) -> CopiedRange:
     ends = [next((each[1].next_offset for each in reversed(log) if each[1]), 0) for log in (source, remote)]
     flat = array("q", [number for run in runs for number in run])
     known = CopiedPartition(
-        *("orders", "A.orders", 0, flat, OffsetRange(0, ends[0]), OffsetRange(0, ends[1])),
-        *(False, False, earliest, False),
+        *("orders", "A.orders", 0, flat, OffsetRange(starts, ends[0]), OffsetRange(0, ends[1])),
+        *(False, False, True, False),
     )
     return copied_range(known)
 
@@ -157,6 +157,111 @@ def test_what_is_left_is_compared_from_where_the_settled_ends(
         assert (part.source.read_until, part.remote.read_until) == (copied.source.read_until, copied.remote.read_until)
     else:
         assert (part.source.read_until, part.remote.read_until) == (places[until - 1][0] + 1, places[until - 1][1] + 1)
+
+
+A, LOST, X, Y = b"abcdefghij", b"lost", b"x", b"y"
+
+
+@pytest.mark.parametrize(
+    ("source", "remote", "runs", "starts", "sizes"),
+    [
+        # The log starts within a batch of which nothing was copied.
+        ([(0, 10, LOST), (10, 5, X), (15, 5, Y)], [(0, 5, X), (5, 5, Y)], [(10, 0, 10)], 3, [100]),
+        # The same behind a run that expired.
+        ([(0, 10, A), (10, 10, LOST), (20, 5, X)], [(0, 10, A), (10, 5, X)], [(0, 0, 10), (20, 10, 5)], 15, [100]),
+        # Half of a batch was copied, and the log starts within that half.
+        ([(0, 10, A), (10, 5, X)], [(0, 5, A[:5]), (5, 5, X)], [(0, 0, 5), (10, 5, 5)], 3, [100]),
+        # The same, and a piece begins within that half; then a foreign half of a remote batch.
+        ([(0, 10, A), (10, 5, X), (15, 5, Y)], [(0, 5, A[:5]), (5, 5, X), (10, 5, Y)], [(0, 0, 5), (10, 5, 10)], 0,
+         [3, 4, 5, 6]),
+        ([(0, 5, A[:5]), (5, 5, X), (10, 5, Y)], [(0, 10, A), (10, 5, X), (15, 5, Y)], [(0, 0, 5), (5, 10, 10)], 0,
+         [3, 4, 5, 6]),
+    ],
+)  # fmt: skip
+def test_batch_that_begins_before_a_piece_and_holds_more_than_was_copied_is_left_open_whole(
+    source: List[Tuple[int, int, bytes]],
+    remote: List[Tuple[int, int, bytes]],
+    runs: List[Tuple[int, int, int]],
+    starts: int,
+    sizes: List[int],
+) -> None:
+    """What is left open reaches over the batch, so that its other records are compared too."""
+    logs = [[entry(*each) for each in log] for log in (source, remote)]
+    copied = range_of(logs[0], logs[1], runs, starts=starts)
+    for size in sizes:
+        found = compared(logs[0], logs[1], copied, size)
+        part = rest(copied, *found.open[0])
+        ends = (part.source.read_until, part.remote.read_until)
+        for end, log in zip(ends, (source, remote)):
+            assert end > next(base for base, _, payload in log if payload == X)
+        assert (part.source.read_from, part.remote.read_from) == (copied.source.read_from, copied.remote.read_from)
+
+
+Batches = List[Tuple[int, bytes]]
+
+
+@st.composite
+def damaged_copies(draw: st.DrawFn) -> Tuple[Batches, Batches, List[Tuple[int, int, int]], Tuple[int, int]]:
+    """Batches of both logs (offset, a byte for each record), what the ledger says, and where the logs begin. The copy
+    has other batches, and may lack records, have more of them, or others than the ledger says."""
+    records: List[Tuple[int, int]] = []
+    source: Batches = []
+    at = 0
+    for payload in draw(st.lists(st.binary(min_size=1, max_size=5), min_size=1, max_size=6)):
+        at += draw(st.integers(0, 1))
+        source.append((at, payload))
+        records += [(at + n, value) for n, value in enumerate(payload)]
+        at += len(payload)
+    skipped = draw(st.sets(st.integers(0, len(records) - 1), max_size=3))
+    copied = [each for n, each in enumerate(records) if n not in skipped]
+    remote: Batches = []
+    runs: List[Tuple[int, int, int]] = []
+    down = 0
+    while copied:
+        down += draw(st.integers(0, 1))
+        # Often as the source has them, so that batches are the same.
+        whole = next((p for offset, p in source if offset == copied[0][0]), b"")
+        same = [value for _, value in copied[: len(whole)]] == list(whole) and draw(st.booleans())
+        size = len(whole) if same else draw(st.integers(1, 5))
+        taken, copied = copied[:size], copied[size:]
+        for n, (offset, _) in enumerate(taken):
+            runs.append((offset, down + n, 1))
+        payload = bytes(value for _, value in taken)
+        if draw(st.integers(0, 4)) == 0:
+            payload = draw(st.binary(min_size=1, max_size=len(payload) + 1))
+        remote.append((down, payload))
+        down += max(len(payload), len(taken))
+    starts = draw(st.integers(0, at)), draw(st.integers(0, down))
+    return source, remote, runs, (starts[0] * draw(st.integers(0, 1)), starts[1] * draw(st.integers(0, 1)))
+
+
+def by_record(source: Batches, remote: Batches, part: CopiedRange) -> bool:
+    """Whether a part is equal, record by record, and nothing else is in its logs."""
+    held = []
+    for log, bounds in ((source, part.source), (remote, part.remote)):
+        all_of_it = {offset + n: value for offset, payload in log for n, value in enumerate(payload)}
+        held.append({at: each for at, each in all_of_it.items() if bounds.read_from <= at < bounds.read_until})
+    pairs = [(up + n, down + n) for up, down, count in part.runs for n in range(count)]
+    mapped = [held[0].keys() == {up for up, _ in pairs}, held[1].keys() == {down for _, down in pairs}]
+    return all(mapped) and all(held[0][up] == held[1][down] for up, down in pairs)
+
+
+@given(damaged_copies(), st.integers(1, 20))
+def test_what_batches_settle_and_what_is_left_together_say_what_the_records_say(
+    made: Tuple[Batches, Batches, List[Tuple[int, int, int]], Tuple[int, int]], size: int
+) -> None:
+    source, remote, runs, starts = made
+    logs = [[entry(at, len(payload), payload) for at, payload in log] for log in (source, remote)]
+    ends = [log[-1][0] + len(log[-1][1]) if log else 0 for log in (source, remote)]
+    flat = array("q", [number for run in runs for number in run])
+    bounds = [OffsetRange(min(start, end), end) for start, end in zip(starts, ends)]
+    known = CopiedPartition("orders", "A.orders", 0, flat, bounds[0], bounds[1], False, False, True, False)
+    copied = copied_range(known)
+    if not comparable(copied):
+        return
+    found = compared(logs[0], logs[1], copied, size)
+    settled_and_left = not found.tail and all(by_record(source, remote, rest(copied, *each)) for each in found.open)
+    assert settled_and_left == by_record(source, remote, copied)
 
 
 def test_corrupt_batch_is_an_error() -> None:

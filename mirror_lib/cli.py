@@ -16,6 +16,7 @@ from typing import Callable, NoReturn, Optional, Sequence
 from mirror_lib import __version__
 from mirror_lib.commands import (
     convert,
+    cutover,
     doctor,
     explain,
     groups_lag,
@@ -127,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (run, status, doctor, plan, explain, verify, translate):
         command.add(commands)
     _add_groups(commands)
+    cutover.add(commands)
     _add_state(commands)
     for command in (position, convert, mm1, takeover):
         command.add(commands)

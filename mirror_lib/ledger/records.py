@@ -282,3 +282,16 @@ class Progress:
     bytes: int
     lag_records: Optional[int] = None
     lag_seconds: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class CutoverStep:
+    """A row of the table `cutovers`, without its time."""
+
+    flow: str
+    cutover_id: str
+    direction: str
+    step: str
+    status: str
+    detail: str = ""
+    facts: str = ""

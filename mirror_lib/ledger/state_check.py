@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import DamagedError, ForeignTableError, MirrorError, NewerTableError, StateError, cause_of
+from mirror_lib.ledger.cutovers import CUTOVERS
 from mirror_lib.ledger.delta_log import Fault
 from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.group_offsets import GROUP_OFFSETS
@@ -27,7 +28,10 @@ from mirror_lib.ledger.verifications import VERIFICATIONS
 # The ledger first. By name, in the order in which they are shown.
 STATE_TABLES: Mapping[str, TableSchema] = {
     each.name: each
-    for each in (OFFSET_SYNCS, RUNS, INCIDENTS, GROUP_OFFSETS, TAKEOVERS, TOPIC_ACLS, LANE_PRODUCERS, VERIFICATIONS)
+    for each in (
+        *(OFFSET_SYNCS, RUNS, INCIDENTS, GROUP_OFFSETS, TAKEOVERS, TOPIC_ACLS, LANE_PRODUCERS, VERIFICATIONS),
+        CUTOVERS,
+    )
 }
 
 FINE, MISSING, DAMAGED, NEWER, FOREIGN, ASIDE = "fine", "missing", "damaged", "newer version", "foreign", "moved aside"

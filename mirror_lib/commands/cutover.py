@@ -1,0 +1,100 @@
+"""`mirror cutover plan|run|back`: producers and consumers of a flow move to its target, and back."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from mirror_lib.commands.arguments import Commands, add_command
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_progress
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+
+NEXT = (
+    "the target has every record and the groups' offsets: start consumers and producers there. "
+    "mirror cutover back CONFIG --execute undoes it"
+)
+
+
+def add(commands: Commands) -> None:
+    """`mirror cutover` and its three commands."""
+    text = "move producers and consumers to the target, step by step, and back"
+    own = commands.add_parser("cutover", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
+    add_command(own, "plan", plan_command, "what must hold before, and how long it takes; changes nothing")
+    run = add_command(own, "run", run_command, "make the cut-over; goes on where an interrupted one ended")
+    run.add_argument("--execute", action="store_true", help="do it; without this the steps are only listed")
+    run.add_argument("--quiet-seconds", type=float, default=10.0, metavar="S", help="silence of the source (10)")
+    run.add_argument("--wait-seconds", type=float, default=600.0, metavar="S", help="how long to wait for it (600)")
+    fence = "deny Write on the source's topics to every principal, until mirror cutover back"
+    run.add_argument("--fence-source", action="store_true", help=fence)
+    run.add_argument("--leave-groups", action="store_true", help="go on where offsets of groups are not committed")
+    run.add_argument("--take-over", action="store_true", help="end a run of the flow that is under way")
+    back = add_command(own, "back", back_command, "undo it: groups go back, and the source may be written to again")
+    back.add_argument("--execute", action="store_true", help="do it; without this the steps are only listed")
+    back.add_argument("--leave-groups", action="store_true", help="go on where offsets of groups are not committed")
+
+
+def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror cutover plan`: the gates of each flow. 1 where one does not hold."""
+    from mirror_lib.cutover.gates import readiness
+    from mirror_lib.cutover.steps import budget_line, gate_lines
+
+    closed = False
+    for flow in _flows(arguments, config):
+        found = readiness(config, flow)
+        closed = closed or not all(each.open for each in found.gates)
+        if arguments.json:
+            print_json({"flow": flow.name, **asdict(found)})
+        else:
+            budget = budget_line(found.lag, found.rate, 10.0, found.records)
+            print_lines([flow.name, *gate_lines(found.gates), budget])
+    return EXIT_FAILED if closed else EXIT_OK
+
+
+def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror cutover run`: the steps, one after the other. Ends with the error of a step that must not go on."""
+    from mirror_lib.cutover.steps import FENCE, STEPS
+
+    if not arguments.execute:
+        steps = [f"{step:<8} {words}" for step, words in STEPS.items() if step != FENCE or arguments.fence_source]
+        print_lines(["a cut-over makes these steps, in this order (--execute makes them):", *steps])
+        return EXIT_OK
+    return _execute(arguments, config, over=True)
+
+
+def back_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror cutover back`: the steps back."""
+    from mirror_lib.cutover.steps import STEPS_BACK
+
+    if not arguments.execute:
+        steps = [f"{step:<8} {words}" for step, words in STEPS_BACK.items()]
+        print_lines(["the way back makes these steps, in this order (--execute makes them):", *steps])
+        return EXIT_OK
+    return _execute(arguments, config, over=False)
+
+
+def _flows(arguments: argparse.Namespace, config: MirrorConfig) -> list[ReplicationFlow]:
+    return [flow for flow in chosen_flows(arguments, config) if flow.copied]
+
+
+def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) -> int:
+    from mirror_lib.commands.run import stop_on_signals
+    from mirror_lib.cutover.flow import Options, connected
+    from mirror_lib.spark.session import running_session
+
+    flows = _flows(arguments, config)
+    if len(flows) != 1:
+        names = ", ".join(flow.name for flow in flows)
+        raise ConfigError(f"a cut-over is of one flow, and {names} are chosen", "name one with --flow")
+    options = Options(leave_groups=arguments.leave_groups)
+    if over:
+        options = Options(
+            *(arguments.quiet_seconds, arguments.wait_seconds, arguments.fence_source),
+            *(arguments.leave_groups, arguments.take_over),
+        )
+    with running_session("mirror cutover") as spark:
+        stop = stop_on_signals()
+        with connected(config, flows[0], spark, options, print_progress, stop) as cutover:
+            cutover.over() if over else cutover.back()
+    print_lines([f"{flows[0].name}: {NEXT}" if over else f"{flows[0].name}: the source may be used again"])
+    return EXIT_OK

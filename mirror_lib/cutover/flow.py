@@ -1,0 +1,389 @@
+"""Makes the cut-over of one flow, step by step. Each step is recorded before it is made, and can be made again.
+
+Order of effects: fence, silence, copy, verify, groups, check. After a kill the next call goes on with the first step
+that is not done. Where the source was written to meanwhile, it goes on with `silence`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, replace
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+
+from pyspark.sql import SparkSession
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.cutover.steps import (
+    BACK,
+    CHECK,
+    COPY,
+    DONE,
+    FAILED,
+    FENCE,
+    GROUPS,
+    OVER,
+    SILENCE,
+    STARTED,
+    STEPS,
+    STEPS_BACK,
+    UNFENCE,
+    VERIFY,
+    Quiet,
+    Resumed,
+    ends_of,
+    ends_text,
+    is_complete,
+    last_cutover,
+    not_copied,
+    places_line,
+    to_go,
+    writers_line,
+)
+from mirror_lib.errors import MirrorError, RefusedError
+from mirror_lib.facts import LITERAL, AclBinding, TopicPartition
+from mirror_lib.groups.flow import FlowTranslation
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.ledger.cutovers import CutoverTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import CutoverStep
+from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.takeovers import TakeoverTable
+from mirror_lib.ledger.verifications import VerificationTable
+from mirror_lib.text import counted
+from mirror_lib.topics.remote_topics import plan_flow
+from mirror_lib.verify.flow import verify
+from mirror_lib.verify.ranges import EVERYTHING
+from mirror_lib.verify.verdicts import summary
+
+Tell = Callable[[str], None]
+LOOK_SECONDS = 1.0
+TOLD_SECONDS = 5.0
+EVERY_PRINCIPAL = "User:*"
+AGAIN = "call mirror cutover run again: it goes on with this step"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the operator chose: how long the source must be silent and how long to wait for that, whether to deny Write
+    on it, whether groups may be left where they are, and whether to end a run that is under way."""
+
+    quiet_seconds: float = 10.0
+    wait_seconds: float = 600.0
+    fence: bool = False
+    leave_groups: bool = False
+    take_over: bool = False
+
+
+class Cutover:
+    """One flow's cut-over, connected to both clusters. Every method raises `MirrorError`."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: ReplicationFlow,
+        spark: SparkSession,
+        clusters: Tuple[KafkaCluster, KafkaCluster],
+        options: Options,
+        tell: Tell,
+        stop: threading.Event,
+    ) -> None:
+        self._config, self._flow, self._spark, self._options = config, flow, spark, options
+        self._source, self._target = clusters
+        self._tell, self._stop = tell, stop
+        self._table = CutoverTable(spark, config.state)
+        self._topics = sorted({each.source.name for each in plan_flow(flow, *clusters, config.flows).copied})
+        self._acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
+            FENCE: self._fence,
+            SILENCE: self._silence,
+            COPY: self._copy,
+            VERIFY: self._verify,
+            GROUPS: self._groups,
+            CHECK: self._check,
+        }
+        self._ends: Mapping[TopicPartition, int] = {}
+        # The ACLs that an interrupted step `fence` of this cut-over may have created.
+        self._before: Set[AclBinding] = set()
+
+    def over(self) -> None:
+        """Make the steps that are not done yet. RefusedError where one finds that it must not go on."""
+        rows = self._table.steps(self._flow.name)
+        found = last_cutover(rows, OVER)
+        if found is None or is_complete(found, OVER) or rows[-1].direction == BACK:
+            found = Resumed(uuid.uuid4().hex, {})
+        if SILENCE in found.done:
+            self._ends = ends_of(found.done[SILENCE])
+        self._before = {AclBinding(*each) for each in json.loads(found.fence or "[]")}
+        steps = to_go(found, self._log_ends(), self._options.fence)
+        kept = [step for step in found.done if step not in steps]
+        if kept:
+            self._tell(f"{self._flow.name}: cut-over {found.cutover_id} goes on; done before: {', '.join(kept)}")
+        self._refuse_other_run()
+        self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
+
+    def back(self) -> None:
+        """Undo a cut-over: groups go back to the source, and it may be written to again."""
+        rows = self._table.steps(self._flow.name)
+        over = last_cutover(rows, OVER)
+        if over is None:
+            hint = "mirror groups plan --reverse moves groups alone"
+            raise RefusedError(f"{self._flow.name}: there was no cut-over; nothing was changed", hint)
+        found = last_cutover(rows, BACK)
+        if found is None or is_complete(found, BACK):
+            found = Resumed(uuid.uuid4().hex, {})
+        fence = [AclBinding(*each) for each in json.loads(over.fence or "[]")]
+        acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
+            CHECK: self._check_target,
+            GROUPS: lambda: self._groups(TO_UPSTREAM),
+            UNFENCE: lambda: self._unfence(fence),
+        }
+        self._make(found.cutover_id, BACK, [(step, words, acts[step]) for step, words in STEPS_BACK.items()])
+
+    def _make(
+        self, cutover_id: str, direction: str, steps: Sequence[Tuple[str, str, Callable[[], Tuple[str, str]]]]
+    ) -> None:
+        for number, (step, words, act) in enumerate(steps, start=1):
+            facts = self._fence_facts() if step == FENCE else ""
+            row = CutoverStep(self._flow.name, cutover_id, direction, step, STARTED, words, facts)
+            self._tell(f"{self._flow.name}: step {number} of {len(steps)}, {step}: {words}")
+            self._table.append(row)
+            try:
+                detail, facts = act()
+            except MirrorError as error:
+                self._table.append(replace(row, status=FAILED, detail=str(error)))
+                raise
+            self._table.append(replace(row, status=DONE, detail=detail, facts=facts or row.facts))
+            self._tell(f"{self._flow.name}: {step}: {detail}")
+
+    def _refuse_other_run(self) -> None:
+        from mirror_lib.replication.journal import DEAD_SECONDS
+
+        running = RunTable(self._spark, self._config.state).open_runs([self._flow.name], DEAD_SECONDS)
+        if running and not self._options.take_over:
+            ago = f"{time.time() - running[-1].last_sign:.0f} s"
+            raise RefusedError(
+                f"{self._flow.name}: run {running[-1].run_id} is under way, its last sign of life {ago} ago; a "
+                "cut-over copies the rest itself. Nothing was changed",
+                "stop the run and its schedule, or give --take-over, which ends it",
+            )
+
+    def _places(self) -> List[TopicPartition]:
+        there = self._source.topics()
+        return [(name, n) for name in self._topics if name in there for n in range(there[name].partitions)]
+
+    def _log_ends(self) -> Dict[TopicPartition, int]:
+        found = self._source.offsets(self._places(), "read_uncommitted")
+        missing = sorted(set(self._places()) - found.keys())
+        if missing:
+            raise RefusedError(f"{self._flow.name}: {missing[0][0]}-{missing[0][1]} has no leader", AGAIN)
+        return {place: log.end for place, log in found.items()}
+
+    def _wanted_fence(self) -> List[AclBinding]:
+        """The ACLs that keep producers away and are not there, but for those of an interrupted step."""
+        before = self._source.topic_acls()
+        if before is None:
+            raise RefusedError(
+                f"{self._flow.name}: {self._flow.source.alias} has no authorizer, so no ACL can keep producers away; "
+                "nothing was changed",
+                "stop the producers, and leave out --fence-source",
+            )
+        wanted = (AclBinding(name, LITERAL, EVERY_PRINCIPAL, "*", "WRITE", "DENY") for name in self._topics)
+        return [acl for acl in wanted if acl not in before or acl in self._before]
+
+    def _fence_facts(self) -> str:
+        """Recorded before the step: an ACL that a killed call created must be found by `mirror cutover back`."""
+        return json.dumps([astuple(acl) for acl in self._wanted_fence()])
+
+    def _fence(self) -> Tuple[str, str]:
+        wanted = self._wanted_fence()
+        refused = {acl: why for acl, why in self._source.create_topic_acls(wanted).items() if why is not None}
+        if refused:
+            acl, why = next(iter(refused.items()))
+            raise RefusedError(
+                f"{self._flow.name}: Write on {acl.topic} cannot be denied: {why}", "grant Alter on the source cluster"
+            )
+        topics = counted(len(wanted), "topic")
+        return f"Write is denied to {EVERY_PRINCIPAL} on {topics}; super users may still write", ""
+
+    def _unfence(self, fence: Sequence[AclBinding]) -> Tuple[str, str]:
+        if not fence:
+            return "the cut-over set no fence", ""
+        refused = {acl: why for acl, why in self._source.delete_topic_acls(fence).items() if why is not None}
+        if refused:
+            acl, why = next(iter(refused.items()))
+            raise RefusedError(f"{self._flow.name}: the ACL of {acl.topic} cannot be deleted: {why}", AGAIN)
+        return f"Write is no longer denied on {counted(len(fence), 'topic')}", ""
+
+    def _silence(self) -> Tuple[str, str]:
+        options, began = self._options, time.monotonic()
+        quiet, told = Quiet.first(self._log_ends(), began), began
+        while quiet.lasts(time.monotonic()) < options.quiet_seconds or self._open_transactions():
+            if self._stop.wait(LOOK_SECONDS):
+                raise RefusedError(f"{self._flow.name}: stopped while waiting for the source", AGAIN)
+            now = time.monotonic()
+            quiet = quiet.seen(self._log_ends(), now)
+            if quiet.grew and now - told >= TOLD_SECONDS:
+                told = now
+                self._tell(f"{self._flow.name}: still written: {writers_line(quiet.grew, LOOK_SECONDS)}")
+            if now - began > options.wait_seconds:
+                raise RefusedError(self._still_written(quiet), "stop the producers, or give --fence-source; then again")
+        self._ends = quiet.ends
+        return f"nothing was written to {counted(len(self._topics), 'topic')} for {options.quiet_seconds:.0f} s", (
+            ends_text(quiet.ends)
+        )
+
+    def _still_written(self, quiet: Quiet) -> str:
+        waited = f"{self._flow.name}: the source is not silent after {self._options.wait_seconds:.0f} s"
+        if quiet.grew:
+            return f"{waited}: {writers_line(quiet.grew, LOOK_SECONDS)}"
+        open_ones = self._open_transactions()
+        return f"{waited}: open transactions: {places_line(open_ones)}" if open_ones else waited
+
+    def _open_transactions(self) -> Dict[TopicPartition, int]:
+        """By partition how many offsets lie behind the last stable offset."""
+        stable, whole = (
+            self._source.offsets(self._places(), level) for level in ("read_committed", "read_uncommitted")
+        )
+        behind = {place: log.end - stable[place].end for place, log in whole.items() if place in stable}
+        return {place: count for place, count in behind.items() if count > 0}
+
+    def _copy(self) -> Tuple[str, str]:
+        from mirror_lib.copy_job import run_flows
+
+        once = replace(self._config, trigger=AVAILABLE_NOW)
+        (outcome,) = run_flows(once, [self._flow], self._spark, lambda snapshot: None, self._stop)
+        if outcome.error is not None:
+            raise outcome.error
+        self._refuse_not_copied()
+        return f"{counted(outcome.records, 'record')} copied; the ledger reaches the end of every log", ""
+
+    def _refuse_not_copied(self) -> None:
+        left = not_copied(self._ends, self._starts(), self._positions())
+        if left:
+            raise RefusedError(
+                f"{self._flow.name}: not copied: {places_line(left)}; this step changed no group's offset", AGAIN
+            )
+
+    def _starts(self) -> Dict[TopicPartition, int]:
+        found = self._source.offsets(self._places(), self._flow.isolation_level)
+        return {place: log.log_start for place, log in found.items()}
+
+    def _positions(self) -> Dict[TopicPartition, int]:
+        """By source partition the offset that the ledger reaches in every remote topic."""
+        ledger, topics = OffsetSyncTable(self._spark, self._config.state), self._source.topics()
+        if self._flow.places_anew:
+            stands = ledger.range_positions(self._flow.name).sources
+            return {place: stand.offset for place, stand in stands.items()}
+        found: Dict[TopicPartition, int] = {}
+        for key, position in ledger.positions(self._flow.name).items():
+            place = (key.source_topic, key.partition)
+            if key.source_topic in topics and topics[key.source_topic].topic_id == key.source_topic_id:
+                found[place] = max(found.get(place, 0), position.upstream_offset)
+        return found
+
+    def _verify(self) -> Tuple[str, str]:
+        flow, ledger = self._flow, OffsetSyncTable(self._spark, self._config.state)
+        plan = plan_flow(flow, self._source, self._target, self._config.flows)
+        copied = [topic for topic in plan.copied if topic.create is None]
+        incomplete = TakeoverTable(self._spark, self._config.state).incomplete(flow.name)
+        clusters = (self._source, self._target)
+        report = verify(self._spark, flow, ledger, copied, *clusters, incomplete, self._config.name, EVERYTHING)
+        VerificationTable(self._spark, self._config.state).append(summary(report, EVERYTHING))
+        if not report.equal:
+            bad = next(topic for topic in report.topics if topic.verdict not in ("equal", "expired"))
+            raise RefusedError(
+                f"{flow.name}: {bad.remote_topic} is {bad.verdict}; no offset of a group was changed",
+                "mirror verify CONFIG shows where; then call mirror cutover run again",
+            )
+        records = sum(topic.records for topic in report.topics)
+        return f"{counted(len(report.topics), 'topic')} equal, {counted(records, 'record')}", ""
+
+    def _groups(self, direction: str = TO_DOWNSTREAM) -> Tuple[str, str]:
+        translation = FlowTranslation(
+            self._config, self._flow, self._spark, self._source, self._target, direction
+        )
+        try:
+            rules = TranslationRules(simple_groups=self._flow.groups_simple)
+            found = translation.look()
+            decisions, unknown = translation.decide(found, rules), translation.untold(found)
+            self._refuse_consumers({each.group for each in decisions}, direction)
+            outcomes = translation.execute(decisions, own_rows=True)
+        finally:
+            translation.close()
+        left = [each for each in outcomes if each.done not in ("committed", "stands there already")]
+        reasons = [*unknown, *(f"{each.decision.group}: {each.decision.translation.verdict}" for each in left)]
+        if reasons and not self._options.leave_groups:
+            more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+            raise RefusedError(
+                f"{self._flow.name}: offsets were not committed: {reasons[0]}{more}",
+                "stop the consumers of both clusters and call this again, or give --leave-groups",
+            )
+        done = sum(each.done == "committed" for each in outcomes)
+        right = sum(each.done == "stands there already" for each in outcomes)
+        undo = f"; mirror groups rollback CONFIG --run {translation.run_id} --execute undoes it" if done else ""
+        told = f"{counted(done, 'offset')} committed, {right} were right already, {len(reasons)} left{undo}"
+        return told, json.dumps({"run_id": translation.run_id})
+
+    def _refuse_consumers(self, groups: Set[str], direction: str) -> None:
+        """A consumer that still reads commits further offsets, of which the other side would know nothing."""
+        here = self._source if direction == TO_DOWNSTREAM else self._target
+        active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
+        if active and not self._options.leave_groups:
+            more = f" and {len(active) - 1} more" if len(active) > 1 else ""
+            raise RefusedError(
+                f"{self._flow.name}: consumers of group {active[0]}{more} still read on {here.alias}; no offset was "
+                "changed",
+                "stop these consumers, and call this again",
+            )
+
+    def _check(self) -> Tuple[str, str]:
+        now = self._log_ends()
+        written = {place: end - self._ends.get(place, 0) for place, end in now.items() if end != self._ends.get(place)}
+        if written:
+            raise RefusedError(
+                f"{self._flow.name}: the source was written to after it was silent: {places_line(written)}",
+                "stop these producers and call mirror cutover run again: it copies them and moves the groups again",
+            )
+        self._refuse_not_copied()
+        plan = plan_flow(self._flow, self._source, self._target, self._config.flows)
+        places = [(each.remote_topic, n) for each in plan.copied for n in range(each.remote_partitions)]
+        ends = {place: log.end for place, log in self._target.offsets(places, "read_uncommitted").items()}
+        return "the source stayed silent, and all of it is on the target", ends_text(ends)
+
+    def _check_target(self) -> Tuple[str, str]:
+        """Records that were written to the target after the cut-over are on no source."""
+        over = last_cutover(self._table.steps(self._flow.name), OVER)
+        facts = over.done.get(CHECK) if over is not None else None
+        if facts is None:
+            return "the cut-over did not come to its end, so nothing was to be written to the target", ""
+        before = ends_of(facts)
+        logs = self._target.offsets(sorted(before), "read_uncommitted")
+        written = {place: logs[place].end - end for place, end in before.items() if place in logs}
+        written = {place: count for place, count in written.items() if count > 0}
+        if written:
+            back = f"{self._flow.target.alias}->{self._flow.source.alias}"
+            raise RefusedError(
+                f"{self._flow.name}: {self._flow.target.alias} was written to after the cut-over: "
+                f"{places_line(written)}; {self._flow.source.alias} lacks these records, and nothing was changed",
+                f"copy them by a flow {back} and cut that one over",
+            )
+        return f"no record was written to {counted(len(before), 'remote partition')} after the cut-over", ""
+
+
+@contextmanager
+def connected(
+    config: MirrorConfig,
+    flow: ReplicationFlow,
+    spark: SparkSession,
+    options: Options,
+    tell: Tell,
+    stop: threading.Event,
+) -> Iterator[Cutover]:
+    """The cut-over of `flow`, connected while the caller uses it."""
+    with clusters_of(flow) as clusters:
+        yield Cutover(config, flow, spark, clusters, options, tell, stop)

@@ -1,0 +1,125 @@
+"""What must hold before a cut-over, read from both clusters and the tables. Changes nothing, and starts no Spark."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Iterator, List, Optional, Sequence, Tuple
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.control.topic_configs import KEEP
+from mirror_lib.cutover.steps import Gate, Quiet, writers_line
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.plan.look import FlowPreview, preview
+from mirror_lib.status.facts import FlowStatus
+from mirror_lib.status.look import flow_status
+from mirror_lib.text import counted, duration
+
+# For so long it is watched which topics grow.
+WATCH_SECONDS = 3.0
+GOOD_VERDICTS = ("exact", "earlier", "clamped", "moved back", "before first copied record")
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """The gates, and what the time of a cut-over depends on: offsets to copy, records a second of the last run where
+    they are known, records that the source holds."""
+
+    gates: Tuple[Gate, ...]
+    lag: int
+    rate: Optional[float]
+    records: int
+
+
+def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
+    """Look at everything, and for a few seconds at who writes. Raises `ClusterError`, `ConfigError`."""
+    status = flow_status(config, flow)
+    with clusters_of(flow) as (source, target):
+        found = preview(flow, source, target, config)
+        gates = [*_of_status(status), *_of_writers(found, source), *_of_groups(status, source), *_of_plan(found)]
+    held = sum(each.log_end - each.log_start for each in status.partitions)
+    return Readiness(tuple(gates), status.lag, status.run.records_per_second if status.run else None, held)
+
+
+def _of_status(status: FlowStatus) -> Iterator[Gate]:
+    unread = "; ".join(status.unread)
+    yield Gate("readable", not unread, unread or "both clusters and the state folder", "mend this first")
+    run = status.run
+    if run is None:
+        yield Gate("run", False, "the flow never ran", "mirror run CONFIG --once")
+    elif status.running:
+        where = "" if run.driver is None else f" on {run.driver}"
+        yield Gate("run", False, f"a run is under way{where}", "stop it and its schedule before mirror cutover run")
+    else:
+        yield Gate("run", True, "no run is under way")
+    age = "" if status.lag_seconds is None else f", the oldest {duration(status.lag_seconds)} old"
+    lag = f"{counted(status.lag, 'offset')} are not copied{age}" if status.lag else "everything is copied"
+    yield Gate("lag", True, lag)  # the cut-over copies the rest
+    kept = [each for each in status.problems if each.code in ("retention", "deleted before copied")]
+    for each in kept:
+        yield Gate("retention", False, each.what, each.remedy)
+    stopped = [each for each in status.problems if each.code in ("partition stopped", "topic blocked", "data lost")]
+    for each in stopped:
+        yield Gate(each.code, False, each.what, each.remedy)
+    verified = status.verified
+    if verified is None:
+        yield Gate("verify", True, "never; the cut-over verifies all of it")
+    else:
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(verified.at))
+        yield Gate("verify", verified.verdict == "equal", f"{verified.verdict} at {at}", "mirror verify CONFIG")
+
+
+def _of_writers(found: FlowPreview, source: KafkaCluster) -> Iterator[Gate]:
+    """Which topics producers still write to."""
+    places: List[TopicPartition] = [
+        (each.source.name, n) for each in found.topics.copied for n in range(each.partitions)
+    ]
+    began = time.monotonic()
+    quiet = Quiet.first(_ends(source, places), began)
+    time.sleep(WATCH_SECONDS)
+    quiet = quiet.seen(_ends(source, places), time.monotonic())
+    if quiet.grew:
+        told = f"still written: {writers_line(quiet.grew, time.monotonic() - began)}"
+        yield Gate("producers", False, told, "stop them when the cut-over waits for silence, or give --fence-source")
+    else:
+        yield Gate("producers", True, f"nothing was written for {WATCH_SECONDS:.0f} s")
+
+
+def _ends(source: KafkaCluster, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    return {place: log.end for place, log in source.offsets(places, "read_uncommitted").items()}
+
+
+def _of_groups(status: FlowStatus, source: KafkaCluster) -> Iterator[Gate]:
+    names = [each.group for each in status.groups] or list(source.group_names())
+    active = sorted(name for name, each in source.describe_groups(names).items() if each.has_members)
+    if active:
+        more = f" and {len(active) - 1} more" if len(active) > 1 else ""
+        yield Gate("consumers", False, f"group {active[0]}{more} still reads", "stop them before mirror cutover run")
+    else:
+        yield Gate("consumers", True, "no group of the source has members")
+    odd = [each for each in status.groups if not each.verdict.startswith(GOOD_VERDICTS)]
+    if odd:
+        yield Gate("groups", False, f"group {odd[0].group}: {odd[0].verdict}", "mirror groups plan CONFIG")
+    elif status.groups:
+        yield Gate("groups", True, f"{counted(len(status.groups), 'group')} translated before")
+    else:
+        yield Gate("groups", True, "the cut-over translates them")
+
+
+def _of_plan(found: FlowPreview) -> Iterator[Gate]:
+    """Configs and ACLs that a run would still change."""
+    if found.configs is None:
+        yield Gate("configs", True, f"not compared: {found.silent.get('configs', '')}")
+    else:
+        changing = sorted(
+            topic for topic, decisions in found.configs.items() if any(each.action != KEEP for each in decisions)
+        )
+        told = f"{counted(len(changing), 'remote topic')} differ: {changing[0]}" if changing else "equal"
+        yield Gate("configs", not changing, told, "mirror run CONFIG sends them")
+    if found.acls is None:
+        yield Gate("acls", True, f"not compared: {found.silent.get('acls', '')}")
+    else:
+        missing = len(found.acls.create)
+        told = f"{counted(missing, 'ACL')} missing on the target" if missing else "equal"
+        yield Gate("acls", not missing, told, "mirror run CONFIG creates them")

@@ -1,0 +1,171 @@
+"""The steps of a cut-over, what of an interrupted one still holds, and whether a source is silent. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.facts import TopicPartition
+from mirror_lib.ledger.records import CutoverStep
+from mirror_lib.text import counted, duration, grouped
+
+OVER, BACK = "over", "back"
+STARTED, DONE, FAILED = "started", "done", "failed"
+FENCE, SILENCE, COPY, VERIFY, GROUPS, CHECK = "fence", "silence", "copy", "verify", "groups", "check"
+UNFENCE = "unfence"
+STEPS: Mapping[str, str] = {
+    FENCE: "deny Write on the source's topics",
+    SILENCE: "wait until nothing is written to the source",
+    COPY: "copy what is left",
+    VERIFY: "verify the copy",
+    GROUPS: "commit the groups' offsets on the target",
+    CHECK: "check that the source stayed silent and all of it is copied",
+}
+STEPS_BACK: Mapping[str, str] = {
+    CHECK: "check that the target holds no record that the source lacks",
+    GROUPS: "commit the groups' offsets on the source",
+    UNFENCE: "allow Write on the source's topics again",
+}
+
+Ends = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The cut-over to go on with: its id, and by step that is done its facts. `fence`: the facts of its step `fence`,
+    whether that was done or only begun."""
+
+    cutover_id: str
+    done: Mapping[str, str]
+    fence: str = ""
+
+
+def last_cutover(rows: Sequence[CutoverStep], direction: str) -> Optional[Resumed]:
+    """The last cut-over in that direction, with the steps whose last row says that they are done; `None` without one.
+    A way back is of the cut-over before it: none of an earlier one is gone on with."""
+    if direction == BACK and rows and rows[-1].direction == OVER:
+        return None
+    own = [row for row in rows if row.direction == direction]
+    if not own:
+        return None
+    last = own[-1].cutover_id
+    state = {row.step: row for row in own if row.cutover_id == last}
+    fences = [row.facts for row in own if row.cutover_id == last and row.step == FENCE and row.facts]
+    done = {step: row.facts for step, row in state.items() if row.status == DONE}
+    return Resumed(last, done, fences[-1] if fences else "")
+
+
+def is_complete(found: Optional[Resumed], direction: str) -> bool:
+    """Whether the last step of that cut-over is done."""
+    return found is not None and (CHECK if direction == OVER else UNFENCE) in found.done
+
+
+def to_go(found: Resumed, ends_now: Ends, fence: bool) -> List[str]:
+    """The steps that are still to be made, in order. Where the source's logs have other ends than at the step
+    `silence`, what was done after it does not count any more."""
+    wanted = [step for step in STEPS if step != FENCE or fence]
+    silent = found.done.get(SILENCE)
+    holds = silent is not None and ends_of(silent) == dict(ends_now)
+    done = {step for step in found.done if step == FENCE or holds}
+    first = next((n for n, step in enumerate(wanted) if step not in done), len(wanted))
+    return wanted[first:]
+
+
+def ends_text(ends: Ends) -> str:
+    """Log ends as a fact of a row."""
+    return json.dumps([[topic, partition, end] for (topic, partition), end in sorted(ends.items())])
+
+
+def ends_of(facts: str) -> Dict[TopicPartition, int]:
+    """The log ends in a row's facts."""
+    return {(topic, partition): end for topic, partition, end in json.loads(facts)}
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """What was seen of the source's logs: their ends, since when they are the same (seconds of a clock), and how much
+    each topic grew at the last look."""
+
+    ends: Ends
+    since: float
+    grew: Mapping[str, int]
+
+    @classmethod
+    def first(cls, ends: Ends, now: float) -> Quiet:
+        """The first look."""
+        return cls(ends, now, {})
+
+    def seen(self, ends: Ends, now: float) -> Quiet:
+        """After another look."""
+        grew: Dict[str, int] = {}
+        for place, end in ends.items():
+            more = end - self.ends.get(place, end)
+            if more:
+                grew[place[0]] = grew.get(place[0], 0) + more
+        return Quiet(ends, now if grew or ends.keys() != self.ends.keys() else self.since, grew)
+
+    def lasts(self, now: float) -> float:
+        """For how many seconds nothing was written."""
+        return now - self.since
+
+
+def not_copied(ends: Ends, starts: Ends, positions: Ends) -> Dict[TopicPartition, int]:
+    """By source partition the offsets that are still to be copied, where there are any."""
+    found = {}
+    for place, end in ends.items():
+        left = end - max(positions.get(place, 0), starts.get(place, 0))
+        if left > 0:
+            found[place] = left
+    return found
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Something that must hold before a cut-over. `open`: it does. `detail` says what was found, `remedy` what to do
+    where it does not hold."""
+
+    name: str
+    open: bool
+    detail: str
+    remedy: str = ""
+
+
+def gate_lines(gates: Sequence[Gate]) -> List[str]:
+    """One line each, and a second one with what to do."""
+    width = max((len(each.name) for each in gates), default=0)
+    lines = []
+    for each in gates:
+        lines.append(f"{'ok' if each.open else 'not yet':<8} {each.name:<{width}}  {each.detail}")
+        if each.remedy and not each.open:
+            lines.append(f"{'':<8} {'':<{width}}  {each.remedy}")
+    return lines
+
+
+def budget_line(lag: int, rate: Optional[float], quiet: float, records: int) -> str:
+    """How long producers and consumers will be down: silence, the rest of the copy, verification, groups."""
+    if not rate:
+        return f"time: {duration(quiet)} of silence, then the copy of {counted(lag, 'offset')} at an unknown rate"
+    copy, verify = lag / rate, records / rate
+    parts = [
+        f"{duration(quiet)} of silence",
+        f"{duration(copy)} to copy {counted(lag, 'offset')} at {grouped(round(rate))}/s",
+        f"up to {duration(verify)} to verify {counted(records, 'record')}",
+        "about 20 s for Spark and the groups",
+    ]
+    return f"time: about {duration(quiet + copy + verify + 20)}: {', '.join(parts)}"
+
+
+def places_line(found: Mapping[TopicPartition, int]) -> str:
+    """`orders-1 (120 offsets) and 3 more`."""
+    (topic, partition), count = next(iter(sorted(found.items())))
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{topic}-{partition} ({counted(count, 'offset')}){more}"
+
+
+def writers_line(grew: Mapping[str, int], seconds: float) -> str:
+    """`orders (1 200 records/s), audit (3 records/s)`: the busiest first."""
+    ranked: List[Tuple[str, int]] = sorted(grew.items(), key=lambda each: (-each[1], each[0]))
+    told = [f"{topic} ({grouped(max(1, round(count / seconds)))} records/s)" for topic, count in ranked[:5]]
+    more = f" and {len(ranked) - 5} more" if len(ranked) > 5 else ""
+    return ", ".join(told) + more

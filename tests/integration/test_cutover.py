@@ -1,0 +1,194 @@
+"""`mirror cutover` on real clusters: producers and consumers move and come back, and nothing is lost or read twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable, Iterator, List, Optional
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from mirror_lib.cli import main
+from mirror_lib.ledger.cutovers import CutoverTable
+from mirror_lib.ledger.runs import RunTable
+from tests.integration.conftest import Ground
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, driver
+from tests.lab.flow_lab import FlowLab, values
+from tests.lab.one_flow import until
+
+QUICK = ["--execute", "--quiet-seconds", "2"]
+TABLE = "mirror_lib.ledger.cutovers:CutoverTable.append"
+
+
+@pytest.fixture
+def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+    made = FlowLab(*ground, topic_name("cutover"))
+    made.settings["groups"] = f'["{made.name}.*"]'
+    return made
+
+
+def group_of(lab: FlowLab) -> str:
+    return f"{lab.name}.billing"
+
+
+def read(broker: KafkaBroker, group: str, topic: str, count: int) -> List[Optional[bytes]]:
+    """So many records from where the group is on, committed; the consumer is a member and leaves the group."""
+    own = Consumer(
+        {
+            **{"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False},
+            **{"auto.offset.reset": "earliest", "session.timeout.ms": 6000},
+        }
+    )
+    own.subscribe([topic])
+    found: List[Optional[bytes]] = []
+    until = time.monotonic() + 40
+    while len(found) < count and time.monotonic() < until:
+        record = own.poll(0.2)
+        if record is not None and record.error() is None:
+            found.append(record.value())
+            own.commit(message=record, asynchronous=False)
+    own.close()
+    return found
+
+
+def committed(broker: KafkaBroker, group: str, topic: str) -> int:
+    own = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    (found,) = own.committed([TopicPartition(topic, 0)], 30)
+    own.close()
+    return int(found.offset)
+
+
+@contextmanager
+def producing(broker: KafkaBroker, topic: str, seconds: float) -> Iterator[List[bytes]]:
+    """A producer that writes for so long."""
+    sent: List[bytes] = []
+
+    def produce() -> None:
+        own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            sent.append(b"live %d" % len(sent))
+            own.produce(topic, sent[-1], partition=0)
+            own.flush(10)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    yield sent
+    thread.join()
+
+
+def steps(lab: FlowLab, direction: str = "over") -> List[str]:
+    rows = CutoverTable(lab.spark, str(lab.directory / "state")).steps("source->target")
+    return [f"{row.step} {row.status}" for row in rows if row.direction == direction]
+
+
+def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost_or_read_twice(lab: FlowLab) -> None:
+    topic, group = lab.create("orders"), group_of(lab)
+    lab.write("orders", values(100))
+    lab.copy()
+    seen = read(lab.source, group, topic, 40)
+    with producing(lab.source, topic, 4.0) as sent:
+        assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    wanted = [*values(100), *sent]
+    assert len(sent) > 50 and steps(lab)[-1] == "check done"
+
+    remote = lab.remote("orders")
+    seen += read(lab.target, group, remote, 30)
+    assert seen == wanted[:70]
+    assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
+    seen += read(lab.source, group, topic, len(wanted) - 70)
+    assert seen == wanted
+    both = ("started", "done")
+    assert steps(lab, "back") == [f"{step} {each}" for step in ("check", "groups", "unfence") for each in both]
+
+
+def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic_by_name(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = lab.create("orders")
+    lab.write("orders", values(10))
+    lab.copy()
+    with producing(lab.source, topic, 8.0):
+        assert main(["cutover", "plan", str(lab.config)]) == 1
+        assert f"still written: {topic}" in capsys.readouterr().out
+        assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "3"]) == 3
+        assert f"not silent after 3 s: {topic}" in capsys.readouterr().err
+    assert steps(lab) == ["silence started", "silence failed"]
+    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    assert main(["cutover", "plan", str(lab.config)]) == 0
+
+
+def test_records_written_to_the_target_after_the_cutover_forbid_the_way_back(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, group = lab.create("orders"), group_of(lab)
+    lab.write("orders", values(10))
+    lab.copy()
+    read(lab.source, group, topic, 5)
+    assert main(["cutover", "back", str(lab.config), "--execute"]) == 3
+    assert "there was no cut-over" in capsys.readouterr().err
+    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    lab.write_to(lab.target, lab.remote("orders"), values(3, "new"))
+    assert main(["cutover", "back", str(lab.config), "--execute"]) == 3
+    assert f"{lab.remote('orders')}-0 (3 offsets)" in capsys.readouterr().err
+    assert committed(lab.source, group, topic) == 5
+
+
+@pytest.mark.parametrize(
+    ("call", "when", "again"),
+    [
+        # The table gets two rows a step.
+        pytest.param(2, "before", ["silence"], marks=pytest.mark.long, id="silent"),
+        pytest.param(4, "before", ["copy"], marks=pytest.mark.long, id="copied"),
+        pytest.param(6, "before", ["verify"], marks=pytest.mark.long, id="verified"),
+        pytest.param(8, "before", ["groups"], id="groups-committed"),
+        pytest.param(8, "after", ["check"], marks=pytest.mark.long, id="groups-recorded"),
+        pytest.param(10, "before", ["check"], marks=pytest.mark.long, id="checked"),
+    ],
+)
+def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_done(
+    lab: FlowLab, tmp_path: Path, call: int, when: str, again: List[str]
+) -> None:
+    topic, group = lab.create("orders"), group_of(lab)
+    lab.write("orders", values(100))
+    read(lab.source, group, topic, 40)
+    point = CrashPoint(TABLE, when, call, token=tmp_path / "token")
+    with driver(["-m", "mirror_lib.cli", "cutover", "run", str(lab.config), *QUICK], point) as dying:
+        assert dying.wait() == -9, dying.output
+    before = len(steps(lab))
+    assert main(["cutover", "run", str(lab.config), *QUICK, "--take-over"]) == 0
+    assert steps(lab)[before] == f"{again[0]} started" and steps(lab)[-1] == "check done"
+    assert read(lab.target, group, lab.remote("orders"), 60) == values(100)[40:]
+
+
+def test_record_that_came_after_the_silence_is_copied_by_the_next_call(lab: FlowLab, tmp_path: Path) -> None:
+    topic, group = lab.create("orders"), group_of(lab)
+    lab.write("orders", values(20))
+    read(lab.source, group, topic, 20)
+    point = CrashPoint(TABLE, "before", 10, token=tmp_path / "token")
+    with driver(["-m", "mirror_lib.cli", "cutover", "run", str(lab.config), *QUICK], point) as dying:
+        assert dying.wait() == -9, dying.output
+    lab.write("orders", [b"late"])
+    before = len(steps(lab))
+    assert main(["cutover", "run", str(lab.config), *QUICK, "--take-over"]) == 0
+    assert steps(lab)[before] == "silence started"
+    assert read(lab.target, group, lab.remote("orders"), 1) == [b"late"]
+
+
+def test_run_that_is_under_way_is_not_ended_unasked(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.create("orders")
+    lab.write("orders", values(10))
+    lab.trigger = "1 second"
+    arguments = ["-m", "mirror_lib.cli", "run", str(lab.config)]
+    with driver(arguments):
+        runs = RunTable(lab.spark, str(lab.directory / "state"))
+        until(lambda: bool(runs.open_runs(["source->target"], 600)))
+        assert main(["cutover", "run", str(lab.config), *QUICK]) == 3
+        assert "is under way" in capsys.readouterr().err
+        lab.write("orders", [b"later"])
+        until(lambda: len(lab.remote_values("orders")) == 11)

@@ -1,0 +1,123 @@
+"""Which steps of a cut-over are still to be made, and when a source is silent."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+import pytest
+
+from mirror_lib.cutover.steps import (
+    BACK,
+    CHECK,
+    COPY,
+    DONE,
+    FAILED,
+    FENCE,
+    GROUPS,
+    OVER,
+    SILENCE,
+    STARTED,
+    STEPS,
+    UNFENCE,
+    VERIFY,
+    Gate,
+    Quiet,
+    budget_line,
+    ends_of,
+    ends_text,
+    gate_lines,
+    is_complete,
+    last_cutover,
+    not_copied,
+    to_go,
+    writers_line,
+)
+from mirror_lib.ledger.records import CutoverStep
+
+ENDS = {("orders", 0): 10, ("orders", 1): 7}
+AFTER_FENCE = [SILENCE, COPY, VERIFY, GROUPS, CHECK]
+
+
+def rows(*steps: str, status: str = DONE, cutover: str = "one", direction: str = OVER) -> List[CutoverStep]:
+    facts = {SILENCE: ends_text(ENDS), FENCE: "[]"}
+    return [CutoverStep("A->B", cutover, direction, step, status, "", facts.get(step, "")) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("done", "ends", "fence", "left"),
+    [
+        ([], ENDS, False, AFTER_FENCE),
+        ([], ENDS, True, list(STEPS)),
+        ([FENCE], ENDS, True, AFTER_FENCE),
+        ([SILENCE, COPY], ENDS, False, [VERIFY, GROUPS, CHECK]),
+        ([SILENCE, COPY, VERIFY, GROUPS, CHECK], ENDS, False, []),
+        # The source was written to meanwhile: all but the fence is made again.
+        ([FENCE, SILENCE, COPY, VERIFY], {**ENDS, ("orders", 1): 8}, True, AFTER_FENCE),
+        ([SILENCE, COPY, VERIFY, GROUPS, CHECK], {**ENDS, ("orders", 2): 1}, False, AFTER_FENCE),
+        # A fence that is asked for only now comes first.
+        ([SILENCE, COPY], ENDS, True, list(STEPS)),
+    ],
+)
+def test_interrupted_cutover_goes_on_with_the_first_step_that_does_not_hold(
+    done: List[str], ends: object, fence: bool, left: List[str]
+) -> None:
+    found = last_cutover([*rows("nothing", status=STARTED), *rows(*done)], OVER)
+    assert found is not None
+    assert to_go(found, ends, fence) == left  # type: ignore[arg-type]
+
+
+def test_last_row_of_a_step_counts_and_each_direction_has_its_own() -> None:
+    again = [*rows(SILENCE, COPY), *rows(COPY, status=STARTED), *rows(COPY, status=FAILED)]
+    found = last_cutover(again, OVER)
+    assert found is not None and set(found.done) == {SILENCE}
+    assert last_cutover([], OVER) is None
+    newer = [*rows(*AFTER_FENCE), *rows(SILENCE, cutover="two")]
+    second = last_cutover(newer, OVER)
+    assert second is not None and (second.cutover_id, set(second.done)) == ("two", {SILENCE})
+    assert is_complete(last_cutover(rows(*AFTER_FENCE), OVER), OVER) and not is_complete(second, OVER)
+    back = rows(CHECK, GROUPS, UNFENCE, direction=BACK, cutover="back")
+    assert is_complete(last_cutover([*newer, *back], BACK), BACK)
+    assert last_cutover([*rows(CHECK), *back, *rows(SILENCE, cutover="three")], BACK) is None
+
+
+@pytest.mark.parametrize("status", [STARTED, DONE, FAILED])
+def test_fence_that_was_only_begun_is_found_too(status: str) -> None:
+    begun = CutoverStep("A->B", "one", OVER, FENCE, status, "", '[["orders"]]')
+    found = last_cutover([begun, *rows(SILENCE, status=STARTED)], OVER)
+    assert found is not None and found.fence == '[["orders"]]'
+
+
+def test_ends_are_read_back() -> None:
+    assert ends_of(ends_text(ENDS)) == ENDS
+
+
+def test_source_is_silent_since_the_last_look_at_which_it_grew() -> None:
+    quiet = Quiet.first(ENDS, 100.0).seen(ENDS, 101.0).seen(ENDS, 105.0)
+    assert (quiet.lasts(105.0), quiet.grew) == (5.0, {})
+    grown = quiet.seen({**ENDS, ("orders", 0): 30, ("audit", 0): 5}, 106.0)
+    assert (grown.lasts(106.0), grown.grew) == (0.0, {"orders": 20})
+    assert grown.seen(grown.ends, 109.0).lasts(109.0) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("position", "start", "left"),
+    [(10, 0, None), (9, 0, 1), (None, 0, 10), (None, 10, None), (None, 4, 6), (11, 0, None)],
+)
+def test_not_copied_counts_from_what_the_source_still_holds(
+    position: Optional[int], start: int, left: Optional[int]
+) -> None:
+    place = ("orders", 0)
+    positions = {} if position is None else {place: position}
+    assert not_copied({place: 10}, {place: start}, positions) == ({} if left is None else {place: left})
+
+
+def test_lines_for_people() -> None:
+    assert writers_line({"a": 10, "b": 5000}, 2.0) == "b (2 500 records/s), a (5 records/s)"
+    gates = [Gate("lag", True, "none", "x"), Gate("producers", False, "orders is written", "stop them")]
+    assert gate_lines(gates) == [
+        "ok       lag        none",
+        "not yet  producers  orders is written",
+        "                    stop them",
+    ]
+    assert budget_line(1000, 100.0, 10.0, 5000).startswith("time: about 90.0 s: 10.0 s of silence, 10.0 s to copy")
+    assert "unknown rate" in budget_line(1000, None, 10.0, 5000)

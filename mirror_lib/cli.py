@@ -19,6 +19,7 @@ from mirror_lib.commands import (
     cutover,
     doctor,
     explain,
+    failover,
     groups_lag,
     groups_plan,
     groups_rollback,
@@ -129,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add(commands)
     _add_groups(commands)
     cutover.add(commands)
+    failover.add(commands)
     _add_state(commands)
     for command in (position, convert, mm1, takeover):
         command.add(commands)

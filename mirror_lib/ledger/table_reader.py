@@ -106,6 +106,13 @@ def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int
     return found
 
 
+def last_commits(table: Any) -> List[Dict[str, Any]]:
+    """`source_topic, remote_topic, remote_topic_id, committed_at` of each remote topic's last row."""
+    keys = ["source_topic", "remote_topic", "remote_topic_id"]
+    last = table.group_by(keys).aggregate([("committed_at", "max")])
+    return [{**row, "committed_at": row["committed_at_max"]} for row in last.to_pylist()]
+
+
 def last_ranges(table: Any) -> Dict[Tuple[str, str, int], Tuple[int, Any]]:
     """By source topic id, source topic and partition of a flow that repartitions: the upstream offset where the copy
     resumes and when the last row was committed."""

@@ -38,7 +38,7 @@ _LEDGER = (
     *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
     *("record_count", "committed_at", "remote_partition", "upstream_until"),
 )
-_RUN = ("run_id", "kind", "outcome", "records", "at", "driver")
+RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_records")
 _INCIDENT = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
 _VERIFIED = ("verdict", "topics", "records", "first_difference", "scope", "at")
 _MOVE = ("cluster", "group", "topic", "partition", "verdict", "action", "at")
@@ -97,9 +97,9 @@ def _attempt(read: Any) -> Tuple[Any, List[str]]:
 
 def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
     ledger = reader.arrow("offset_syncs", _LEDGER, flow.name)
-    runs = _timed(reader.rows("runs", _RUN, flow.name))
-    incidents = _timed(reader.rows("incidents", _INCIDENT, flow.name))
-    verified = sorted(_timed(reader.rows("verifications", _VERIFIED, flow.name)), key=lambda row: float(row["at"]))
+    runs = timed(reader.rows("runs", RUN_COLUMNS, flow.name))
+    incidents = timed(reader.rows("incidents", _INCIDENT, flow.name))
+    verified = sorted(timed(reader.rows("verifications", _VERIFIED, flow.name)), key=lambda row: float(row["at"]))
     recent = [each for each in incidents if now - float(each["at"]) < INCIDENT_SECONDS]
     return _Tables(
         {} if ledger is None else last_positions(ledger),
@@ -107,13 +107,31 @@ def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
         run_status(runs),
         tuple(sorted((IncidentStatus(**each) for each in recent), key=lambda each: each.at)),
         VerifyStatus(**verified[-1]) if verified else None,
-        _timed(reader.rows("group_offsets", _MOVE, flow.name)),
+        timed(reader.rows("group_offsets", _MOVE, flow.name)),
     )
 
 
-def _timed(rows: Iterable[Mapping[str, Any]]) -> List[Dict[str, Any]]:
-    """Rows with their times as Unix seconds."""
-    return [{**row, "at": _unix(row["at"])} for row in rows]
+def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[str, Any]]:
+    """Rows with the times in `column` as Unix seconds. Raises `StateError`."""
+    return [{**row, column: _unix(row[column])} for row in rows]
+
+
+def last_moves(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, List[Mapping[str, Any]]]:
+    """By group the last row of each position that the flow committed on the target. Raises `StateError`."""
+    found: Dict[str, List[Mapping[str, Any]]] = {}
+    for (group, _, _), row in _last_moves(flow, timed(reader.rows("group_offsets", _MOVE, flow.name))).items():
+        found.setdefault(group, []).append(row)
+    return found
+
+
+def _last_moves(
+    flow: ReplicationFlow, moves: Sequence[Mapping[str, Any]]
+) -> Dict[Tuple[str, str, int], Mapping[str, Any]]:
+    last: Dict[Tuple[str, str, int], Mapping[str, Any]] = {}
+    for row in sorted(moves, key=lambda each: float(each["at"])):
+        if row["cluster"] == flow.target.alias and row["action"] == "commit":
+            last[row["group"], row["topic"], row["partition"]] = row
+    return last
 
 
 def _unix(at: Any) -> float:
@@ -196,10 +214,7 @@ def _groups(
     flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, moves: Sequence[Mapping[str, Any]]
 ) -> Tuple[GroupStatus, ...]:
     """The groups whose offsets the flow committed on the target."""
-    last: Dict[Tuple[str, str, int], Mapping[str, Any]] = {}
-    for row in sorted(moves, key=lambda each: float(each["at"])):
-        if row["cluster"] == flow.target.alias and row["action"] == "commit":
-            last[row["group"], row["topic"], row["partition"]] = row
+    last = _last_moves(flow, moves)
     names = sorted({group for group, _, _ in last})
     if not names:
         return ()

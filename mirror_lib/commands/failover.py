@@ -1,0 +1,30 @@
+"""`mirror failover`: what the target holds of a flow whose source is gone."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from mirror_lib.commands.arguments import Commands, add_command
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import EXIT_OK
+
+
+def add(commands: Commands) -> None:
+    """`mirror failover` and its options."""
+    add_command(commands, "failover", failover_command, "the source is gone: what the target holds; changes nothing")
+
+
+def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror failover`: topics and groups on the target of each flow, by the target and the tables alone."""
+    from mirror_lib.cutover.failover import failover, failover_json, failover_lines
+
+    flows = [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    for number, flow in enumerate(flows):
+        found = failover(config, flow, time.time())
+        if arguments.json:
+            print_json(failover_json(found))
+        else:
+            print_lines([*([""] if number else []), *failover_lines(found)])
+    return EXIT_OK

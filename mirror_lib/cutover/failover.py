@@ -1,0 +1,142 @@
+"""What the target holds of a flow whose source is gone. Reads the target and the tables alone, and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.table_reader import TableReader, last_commits
+from mirror_lib.status.facts import run_status
+from mirror_lib.status.look import RUN_COLUMNS, last_moves, timed
+from mirror_lib.text import aligned, counted, duration, grouped
+
+LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
+
+
+@dataclass(frozen=True)
+class RemoteTopic:
+    """A remote topic: offsets that it holds, and when the mirror last committed a copy into it (Unix seconds). `here`:
+    it is on the target, as the one that the ledger speaks of."""
+
+    topic: str
+    remote_topic: str
+    offsets: int
+    copied_at: float
+    here: bool
+
+
+@dataclass(frozen=True)
+class GroupThere:
+    """A group that the mirror moved: positions, the worst verdict, offsets left to read on the target, when the mirror
+    committed last (Unix seconds). `active`: consumers read on the target already."""
+
+    group: str
+    positions: int
+    verdict: str
+    lag: Optional[int]
+    committed_at: float
+    active: bool
+
+
+@dataclass(frozen=True)
+class Failover:
+    """What is known of a flow without its source. `seen_at`: the last sign of life or commit of the mirror; what was
+    written to the source after that is not on the target. `lag`: offsets that were to be copied at that time, where the
+    run told."""
+
+    flow: str
+    at: float
+    seen_at: Optional[float]
+    lag: Optional[int]
+    topics: Tuple[RemoteTopic, ...]
+    groups: Tuple[GroupThere, ...]
+
+
+def failover(config: MirrorConfig, flow: ReplicationFlow, now: float) -> Failover:
+    """Read the target and the tables. Raises `ClusterError`, `StateError`, `ConfigError`."""
+    reader = TableReader(config.state)
+    table = reader.arrow("offset_syncs", LEDGER, flow.name)
+    ledger = [] if table is None else timed(last_commits(table), "committed_at")
+    runs = timed(reader.rows("runs", RUN_COLUMNS, flow.name))
+    run = run_status(runs)
+    with KafkaCluster(flow.target, flow.admin_timeout) as target:
+        topics = _topics(target, ledger)
+        groups = _groups(target, last_moves(reader, flow))
+    seen = max([*(each.copied_at for each in topics), *([] if run is None else [run.last_sign])], default=None)
+    signs = [row for row in runs if row["lag_records"] is not None]
+    lag = max(signs, key=lambda row: float(row["at"]))["lag_records"] if signs else None
+    return Failover(flow.name, now, seen, lag, topics, groups)
+
+
+def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteTopic, ...]:
+    last: Dict[str, Dict[str, Any]] = {}
+    for row in sorted(ledger, key=lambda each: float(each["committed_at"])):
+        last[row["remote_topic"]] = row
+    there = target.topics()
+    places = [(name, n) for name in last if name in there for n in range(there[name].partitions)]
+    logs = target.offsets(places, "read_uncommitted")
+    held: Dict[str, int] = {}
+    for (name, _), log in logs.items():
+        held[name] = held.get(name, 0) + log.end - log.log_start
+    return tuple(
+        RemoteTopic(
+            *(row["source_topic"], name, held.get(name, 0), float(row["committed_at"])),
+            name in there and there[name].topic_id == row["remote_topic_id"],
+        )
+        for name, row in sorted(last.items())
+    )
+
+
+def _groups(target: KafkaCluster, moves: Mapping[str, List[Mapping[str, Any]]]) -> Tuple[GroupThere, ...]:
+    names = sorted(moves)
+    described, committed = target.describe_groups(names), target.committed_offsets(names)
+    ends = target.offsets(sorted({at for offsets in committed.values() for at in offsets}), "read_uncommitted")
+    found = []
+    for name in names:
+        own, offsets = moves[name], committed.get(name, {})
+        lag = sum(max(0, ends[at].end - each.offset) for at, each in offsets.items() if at in ends)
+        found.append(
+            GroupThere(
+                *(name, len(own), str(min(own, key=lambda row: str(row["verdict"]) == "exact")["verdict"])),
+                *(lag if offsets else None, max(float(row["at"]) for row in own)),
+                name in described and described[name].has_members,
+            )
+        )
+    return tuple(found)
+
+
+def failover_lines(found: Failover) -> List[str]:
+    """What can be relied on, and what cannot be known."""
+    ago = "never" if found.seen_at is None else f"{duration(max(0.0, found.at - found.seen_at))} ago"
+    lines = [f"{found.flow}: the mirror was last seen {ago}"]
+    if found.lag:
+        lines.append(f"  {counted(found.lag, 'offset')} were not copied then; they are on the source alone")
+    lines.append("  records that the source took after that are not on the target; how many cannot be known")
+    if found.topics:
+        rows = [("TOPIC", "REMOTE TOPIC", "OFFSETS", "LAST COPIED", "STATE")]
+        for each in found.topics:
+            age = f"{duration(max(0.0, found.at - each.copied_at))} ago"
+            rows.append((each.topic, each.remote_topic, grouped(each.offsets), age, "there" if each.here else "gone"))
+        lines += ["", *aligned(rows, right={2, 3})]
+    if found.groups:
+        header = ("GROUP", "POSITIONS", "VERDICT", "TARGET LAG", "COMMITTED", "ON THE TARGET")
+        rows_of = [
+            (
+                *(each.group, str(each.positions), each.verdict, "-" if each.lag is None else grouped(each.lag)),
+                f"{duration(max(0.0, found.at - each.committed_at))} ago",
+                "reads already" if each.active else "can start",
+            )
+            for each in found.groups
+        ]
+        lines += ["", *aligned([header, *rows_of], right={1, 3, 4})]
+        lines.append("a group reads again what it read on the source after COMMITTED, and passes no record")
+    else:
+        lines += ["", "no group was moved to the target: consumers start where auto.offset.reset says"]
+    return lines
+
+
+def failover_json(found: Failover) -> Dict[str, object]:
+    """The fields of `Failover`."""
+    return asdict(found)

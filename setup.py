@@ -21,7 +21,10 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["mirror_lib", "mirror_lib.*"]),
-    package_data={"mirror_lib": ["py.typed", "log4j2.properties"]},
+    package_data={
+        "mirror_lib": ["py.typed", "log4j2.properties"],
+        "mirror_lib.report": ["page.html", "page.css", "page.js"],
+    },
     python_requires=">=3.8",
     # Exactly this one: its private names are overridden, and tests/unit/test_kafka_python.py holds them to it.
     install_requires=[
@@ -32,7 +35,7 @@ setup(
         "spark": ["pyspark>=3.3.1,<4.3", "delta-spark>=2.3.0,<4.5", *ARROW],
         # For a Spark that is there already: a pyspark of ours would be taken instead of it.
         "platform": ARROW,
-        # `mirror status`: Delta's tables without Java. The last release for Python 3.8 and 3.9 is 0.25.
+        # `mirror status` and `report`: Delta's tables without Java. The last release for Python 3.8 and 3.9 is 0.25.
         "status": ["deltalake>=0.21.0,<2", *ARROW],
         "msk-iam": MSK_IAM,
         # zstandard, lz4 and python-snappy read back what cramjam wrote; the lab's issuer signs tokens with pyjwt.

@@ -26,6 +26,7 @@ from mirror_lib.commands import (
     mm1,
     plan,
     position,
+    report,
     run,
     state_check,
     state_rebuild,
@@ -126,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, status, doctor, plan, explain, verify, translate):
+    for command in (run, status, report, doctor, plan, explain, verify, translate):
         command.add(commands)
     _add_groups(commands)
     cutover.add(commands)

@@ -30,6 +30,7 @@ WITHOUT_SPARK = (
     *("replication.lane", "replication.copier", "replication.partition", "replication.copy_ranges"),
     "replication.reconcile",
     *("rows.origin", "rows.columns", "rows.partition", "rows.writer"),
+    *("status", "report", "ledger.table_reader"),
 )
 # What reads and writes the Kafka log for the copying code.
 COPYING = ("wire", "connection", "fetcher", "fetch_answer", "log_reader", "producer", "fencing")
@@ -53,6 +54,7 @@ NEVER = (
     ("ledger", "replication"),
     *((f"rows.{one}", part) for one in CHANGING for part in ("kafka", "replication", "ledger", "rows.writer")),
     ("rows.partition", "rows.stage"),
+    *((f"report.{part}", "status.look") for part in ("page", "charts", "picture", "tables", "markup", "settings")),
     ("rows.writer", "rows.mirror"),
 )
 # Spark's private doors to its JVM, which Spark Connect, serverless compute and standard access mode do not have.

@@ -24,6 +24,7 @@ class Allowed(NamedTuple):
 ALLOWED = (
     Allowed("tests/compat/test_hdinsight.py", "make compat runs it", "six brokers of two old releases need minutes"),
     Allowed("tests/integration/test_kerberos.py", "Kerberos library", "a system package, which pip cannot bring"),
+    Allowed("tests/integration/test_report.py", "no Chromium", "a system package, which pip cannot bring"),
     Allowed("tests/integration/test_crash_disk.py", "no small disk", "a container may forbid mount namespaces"),
     Allowed("tests/integration/test_standalone.py", "mount namespace", "a container may forbid mount namespaces"),
     Allowed("tests/unit/test_session.py", "pyspark.logger", "Spark 4 has it; earlier lines run the file too"),

@@ -1,0 +1,82 @@
+"""`mirror report`: one HTML page with the state and the history of every flow, without Spark."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from mirror_lib.commands.arguments import Commands, add_command
+from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.status import EXIT_UNKNOWN, exit_code
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.errors import ConfigError
+from mirror_lib.text import size
+
+PAGE = "mirror-report.html"
+EPILOG = """\
+exit codes:
+  0    every flow is healthy
+  1    a flow is degraded: the page says why, and what to do
+  2    cannot tell: a cluster or the state folder could not be read (the page is written, and says which), a flow never
+       ran, the configuration is wrong, or the page could not be written
+"""
+
+
+def add(commands: Commands) -> None:
+    """`mirror report` and its options."""
+    text = "an HTML page: state, history and configuration of every flow, for an archive or a sign-off; no Spark"
+    parser = add_command(commands, "report", report_command, text)
+    parser.epilog = EPILOG
+    where = f"where to write the page; replaces an older one (default: {PAGE})"
+    parser.add_argument("-o", "--output", metavar="FILE", default=PAGE, help=where)
+
+
+def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """`mirror report`: read everything, write the page, and print the state of each flow and the page's SHA-256."""
+    from mirror_lib.report.look import hidden_settings, mirror_report
+    from mirror_lib.report.page import page
+
+    flows = [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    if not flows:
+        raise ConfigError("no flow copies records: there is nothing to report", "set copy.enabled: true for a flow")
+    found = mirror_report(config, flows, arguments.config, hidden_settings(arguments.config))
+    content = page(found).encode()
+    write_page(arguments.output, content)
+    digest = hashlib.sha256(content).hexdigest()
+    states = {each.status.flow: each.status.state for each in found.flows}
+    if arguments.json:
+        print_json({"page": arguments.output, "sha256": digest, "bytes": len(content), "flows": states})
+    else:
+        print_lines([*(f"{flow}: {state}" for flow, state in states.items()), f"page: {arguments.output}"])
+        print_lines([f"size: {size(len(content))}", f"sha256: {digest}"])
+    unread = any(each.history.unread for each in found.flows)
+    return EXIT_UNKNOWN if unread else exit_code([each.status for each in found.flows])
+
+
+def write_page(output: str, content: bytes) -> None:
+    """Write the file in one step: a reader finds the old page or the new one, never a part. Raises `ConfigError`."""
+    path = Path(output)
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{output} is not a file. No page was written", "name a file with -o")
+    new = None
+    try:
+        # In the same folder: only within one file system is a replacement one step.
+        handle, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=str(path.parent))
+        with open(handle, "wb") as stream:
+            stream.write(content)
+        Path(new).chmod(0o666 & ~_umask())
+        os.replace(new, output)
+    except OSError as error:
+        if new is not None:
+            Path(new).unlink(missing_ok=True)
+        sentence = f"the page {output} cannot be written: {error.strerror}. Nothing else was changed"
+        raise ConfigError(sentence, "name a file in a folder that this user can write, with -o") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,181 @@
+"""What `mirror report` shows: the status of each flow, its history, and its configuration without secrets. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.status.facts import DEAD_SECONDS, WELL_ENDED, FlowStatus, IncidentStatus
+
+# As far back as the table `runs` keeps signs of life.
+HISTORY_SECONDS = 30 * 86400.0
+RUNS_SHOWN = 50
+
+RUNNING, DIED = "running", "died"
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A row of the table `runs` with progress: records and bytes since the start of the run at `at` (Unix seconds).
+
+    `lag_records` (offsets) and `lag_seconds` are `None` at the start and at the end of a run, and in rows of an earlier
+    release.
+    """
+
+    at: float
+    records: int
+    bytes: int
+    lag_records: Optional[int] = None
+    lag_seconds: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of a flow. Times are Unix seconds. `signs` begin with its start, at which nothing was copied yet."""
+
+    run_id: str
+    started: float
+    signs: Tuple[Sign, ...]
+    ended: Optional[float] = None
+    outcome: Optional[str] = None
+    driver: Optional[str] = None
+
+    @property
+    def records(self) -> int:
+        """Records that it copied, by its last sign."""
+        return self.signs[-1].records
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of record batches that it wrote, by its last sign."""
+        return self.signs[-1].bytes
+
+    @property
+    def last_sign(self) -> float:
+        """When it last added a row."""
+        return self.signs[-1].at
+
+    def end(self, now: float) -> str:
+        """Its outcome, RUNNING, or DIED where it has no end and no sign of life for ten minutes."""
+        if self.ended is not None:
+            return self.outcome or "ended"
+        return RUNNING if now - self.last_sign <= DEAD_SECONDS else DIED
+
+    def went_well(self, now: float) -> bool:
+        """Whether it runs, or ended without an error."""
+        return self.end(now) in (*WELL_ENDED, RUNNING)
+
+
+@dataclass(frozen=True)
+class VerificationRecord:
+    """One row of the table `verifications`."""
+
+    verdict: str
+    topics: int
+    records: int
+    differing: int
+    scope: str
+    at: float
+    first_difference: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class FlowHistory:
+    """The last thirty days of a flow, each list with the latest entry last; of verifications every one there is.
+
+    A list is `None` where its table could not be read; `unread` has the sentences.
+    """
+
+    runs: Optional[Tuple[RunRecord, ...]] = ()
+    incidents: Optional[Tuple[IncidentStatus, ...]] = ()
+    verifications: Optional[Tuple[VerificationRecord, ...]] = ()
+    unread: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What a page may show of a cluster's configuration."""
+
+    alias: str
+    bootstrap_servers: str
+    security_protocol: str
+
+
+@dataclass(frozen=True)
+class SettingValue:
+    """A setting that has another value than its default. `place` is `file:line`, empty where the file does not have
+    the key."""
+
+    name: str
+    value: str
+    default: str
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class FlowReport:
+    """One flow."""
+
+    status: FlowStatus
+    history: FlowHistory
+    source: ClusterFacts
+    target: ClusterFacts
+    settings: Tuple[SettingValue, ...] = ()
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A configuration file, and the SHA-256 of its content in hexadecimal digits."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class MirrorReport:
+    """The whole page. `made_at` is Unix seconds, `state` the folder of the tables."""
+
+    name: str
+    made_at: float
+    version: str
+    state: str
+    trigger: str
+    flows: Tuple[FlowReport, ...]
+    files: Tuple[ConfigFile, ...]
+
+
+def run_records(rows: Sequence[Mapping[str, object]], since: float) -> Tuple[RunRecord, ...]:
+    """The runs that gave a sign of life after `since`, by the flow's rows of the table `runs`. A run without a row
+    `started` is left out."""
+    by_run: Dict[object, List[Mapping[str, object]]] = {}
+    for row in sorted(rows, key=_at):
+        by_run.setdefault(row["run_id"], []).append(row)
+    found = [_run(own) for own in by_run.values() if own[0]["kind"] == "started" and _at(own[-1]) >= since]
+    return tuple(sorted(found, key=lambda each: each.started))
+
+
+def _run(rows: Sequence[Mapping[str, object]]) -> RunRecord:
+    ended = next((row for row in rows if row["kind"] == "ended"), None)
+    signs = [Sign(_at(rows[0]), 0, 0)]
+    for row in rows[1:]:
+        signs.append(
+            Sign(
+                _at(row),
+                signs[-1].records if row["records"] is None else int(str(row["records"])),
+                signs[-1].bytes if row["bytes"] is None else int(str(row["bytes"])),
+                None if row["lag_records"] is None else int(str(row["lag_records"])),
+                None if row["lag_seconds"] is None else float(str(row["lag_seconds"])),
+            )
+        )
+    return RunRecord(
+        str(rows[0]["run_id"]),
+        _at(rows[0]),
+        tuple(signs),
+        None if ended is None else _at(ended),
+        None if ended is None else str(ended["outcome"]),
+        next((str(row["driver"]) for row in reversed(rows) if row["driver"] is not None), None),
+    )
+
+
+def _at(row: Mapping[str, object]) -> float:
+    return float(str(row["at"]))

@@ -1,0 +1,115 @@
+"""Reads status, history and configuration of flows for `mirror report`. Changes nothing, and starts no Spark."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib import __version__
+from mirror_lib.config.loader import read_document, with_values
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import ConfigError, MirrorError, StateError, cause_of
+from mirror_lib.ledger.table_reader import TableReader
+from mirror_lib.report.facts import (
+    HISTORY_SECONDS,
+    ConfigFile,
+    FlowHistory,
+    FlowReport,
+    MirrorReport,
+    VerificationRecord,
+    run_records,
+)
+from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
+from mirror_lib.status.facts import IncidentStatus
+from mirror_lib.status.look import flow_status
+
+# As many flows are read at once.
+FLOWS_AT_ONCE = 8
+_RUN = ("run_id", "kind", "outcome", "records", "bytes", "at", "driver", "lag_records", "lag_seconds")
+_INCIDENT = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
+_VERIFIED = ("verdict", "topics", "records", "differing", "first_difference", "scope", "at")
+
+
+def mirror_report(
+    config: MirrorConfig, flows: Sequence[ReplicationFlow], paths: Sequence[str], hidden: FrozenSet[str]
+) -> MirrorReport:
+    """The report of `flows` now. `paths`: the configuration files. `hidden`: places (`file:line`) of settings whose
+    values may be secret.
+
+    Raises `ConfigError` where a file, or tables of such a kind, cannot be read on this machine.
+    """
+    files = tuple(ConfigFile(path, sha256_of(path)) for path in paths)
+    with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="report") as pool:
+        found = tuple(pool.map(lambda flow: _flow(config, flow, hidden), flows))
+    state = shown_state(config.state, hidden)
+    return MirrorReport(config.name, time.time(), __version__, state, config.trigger, found, files)
+
+
+def hidden_settings(paths: Sequence[str]) -> FrozenSet[str]:
+    """The places (`file:line`) of values that come from a reference such as `${env:NAME}`, and the keys of those that
+    are for the whole file."""
+    entries = [each for each in with_values(read_document(paths), os.environ).entries if each.hidden]
+    return frozenset([*(each.place for each in entries), *(each.key for each in entries if not each.scope)])
+
+
+def sha256_of(path: str) -> str:
+    """The hash of the file's bytes, as `sha256sum` prints it. Raises `ConfigError`."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}", path) from None
+
+
+def _flow(config: MirrorConfig, flow: ReplicationFlow, hidden: FrozenSet[str]) -> FlowReport:
+    history = flow_history(TableReader(config.state), flow.name, time.time())
+    return FlowReport(
+        flow_status(config, flow),
+        history,
+        cluster_facts(flow.source, "consumer"),
+        cluster_facts(flow.target, "producer"),
+        changed_settings(flow, hidden),
+    )
+
+
+def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
+    """The history of `flow`. A table that cannot be read does not keep the others from being shown."""
+    since, unread = now - HISTORY_SECONDS, []
+
+    def rows(table: str, columns: Sequence[str], made: Callable[[List[Dict[str, Any]]], Any]) -> Optional[Any]:
+        try:
+            return made(_timed(reader.rows(table, columns, flow)))
+        except MirrorError as error:
+            unread.append(str(error))
+        except Exception as error:  # a library of another release: the rest is still worth showing
+            unread.append(f"could not read the table {table}: {type(error).__name__}: {cause_of(error)}")
+        return None
+
+    runs = rows("runs", _RUN, lambda found: run_records(found, since))
+    incidents = rows("incidents", _INCIDENT, lambda found: _incidents(found, since))
+    verified = rows("verifications", _VERIFIED, _verifications)
+    return FlowHistory(runs, incidents, verified, tuple(unread))
+
+
+def _incidents(rows: Iterable[Mapping[str, Any]], since: float) -> Tuple[IncidentStatus, ...]:
+    recent = [IncidentStatus(**row) for row in rows if row["at"] >= since]
+    return tuple(sorted(recent, key=lambda each: each.at))
+
+
+def _verifications(rows: Iterable[Mapping[str, Any]]) -> Tuple[VerificationRecord, ...]:
+    return tuple(sorted((VerificationRecord(**row) for row in rows), key=lambda each: each.at))
+
+
+def _timed(rows: Iterable[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+    """Rows with their times as Unix seconds."""
+    return [{**row, "at": _unix(row["at"])} for row in rows]
+
+
+def _unix(at: Any) -> float:
+    if not isinstance(at, datetime):
+        raise StateError(f"a row of a table has no time: {at}", "mirror state check CONFIG")
+    return at.timestamp()

@@ -1,0 +1,119 @@
+"""The settings of a flow that differ from their defaults, as text, without anything that may be secret. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, FrozenSet, List, Optional, Tuple
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
+from mirror_lib.config.settings import ENGINE, FLOW, SETTINGS, Setting
+from mirror_lib.config.values import INTERVAL, MILLISECONDS, OffsetChoice, TopicRate, Window, Zone
+from mirror_lib.report.facts import ClusterFacts, SettingValue
+from mirror_lib.text import size
+
+NOT_SHOWN = "not shown: it comes from a reference, so it may be secret"
+NOT_SHOWN_OF_CLASS = "not shown: it is for a class of yours"
+STATE = "state"
+# `s3a://KEY:SECRET@bucket`, an old form. A container of `abfss://CONTAINER@account` is no secret.
+_LOGIN = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
+# A query, such as the signature of a shared access URL.
+_QUERY = re.compile(r"\?.*", re.DOTALL)
+
+
+def cluster_facts(cluster: ClusterConfig, role: str) -> ClusterFacts:
+    """What may be shown of a cluster; `role` is the client that copies from it or to it."""
+    protocol = cluster.client_properties(role).get("security.protocol", "PLAINTEXT")
+    return ClusterFacts(cluster.alias, cluster.bootstrap_servers, protocol.strip().upper())
+
+
+def shown_state(state: str, hidden: FrozenSet[str]) -> str:
+    """The state folder, without a login or a signature in its address."""
+    return NOT_SHOWN if STATE in hidden else _QUERY.sub("?***", _LOGIN.sub("***@", state))
+
+
+def changed_settings(flow: ReplicationFlow, hidden: FrozenSet[str]) -> Tuple[SettingValue, ...]:
+    """In the order of docs/settings.md. `hidden`: places (`file:line`) of settings that come from a reference."""
+    found: List[SettingValue] = []
+    for setting in SETTINGS:
+        if setting.level == FLOW and setting.field:
+            value = getattr(flow, setting.field)
+            if value != _default(setting):
+                found.append(_setting(flow, setting, _text(value, setting), hidden))
+        elif flow.change is not None and setting.name in (ENGINE, *CHANGE_KEYS):
+            found += _of_change(flow, flow.change, setting, hidden)
+    found += [SettingValue(key, NOT_SHOWN_OF_CLASS, "none") for key in sorted(flow.custom_properties)]
+    return tuple(found)
+
+
+def unchanged_count(settings: Tuple[SettingValue, ...]) -> int:
+    """How many settings of a flow have their defaults."""
+    names = {setting.name for setting in SETTINGS if setting.level == FLOW and (setting.field or _changes(setting))}
+    return len(names - {each.name for each in settings})
+
+
+def _changes(setting: Setting) -> bool:
+    return setting.name == ENGINE or setting.name in CHANGE_KEYS
+
+
+def _of_change(
+    flow: ReplicationFlow, change: RecordChange, setting: Setting, hidden: FrozenSet[str]
+) -> List[SettingValue]:
+    if setting.name == ENGINE:
+        return [_setting(flow, setting, RECORDS, hidden)]
+    name = CHANGE_KEYS[setting.name]
+    value = getattr(change, name)
+    return [] if value == getattr(RecordChange(), name) else [_setting(flow, setting, _text(value, setting), hidden)]
+
+
+def _setting(flow: ReplicationFlow, setting: Setting, text: str, hidden: FrozenSet[str]) -> SettingValue:
+    switch = _switch(setting)
+    place = flow.places.get(setting.name) or ("" if switch is None else flow.places.get(switch.name, ""))
+    default = "off" if _default(setting) is None and switch is not None else setting.default or "none"
+    return SettingValue(setting.name, NOT_SHOWN if place in hidden else text, default, place)
+
+
+def _default(setting: Setting) -> Any:
+    """The value of a flow that has neither the key nor its switch."""
+    switch = _switch(setting)
+    is_off = switch is not None and not switch.kind.parse(switch.default)
+    return None if is_off else setting.kind.parse(setting.default)
+
+
+def _switch(setting: Setting) -> Optional[Setting]:
+    """The key that switches off what an interval is for."""
+    return next((each for each in SETTINGS if each.switches == setting.name), None)
+
+
+def _text(value: Any, setting: Setting) -> str:
+    if value is None:
+        return "off" if setting.kind is INTERVAL else "none"
+    if setting.kind is MILLISECONDS:
+        return f"{value * 1000:g}"
+    if setting.name == "rename":
+        return ", ".join(f"{pattern} -> {' + '.join(names)}" for pattern, names in value)
+    if isinstance(value, tuple):
+        return ", ".join(map(_one, value)) or "none"
+    return _one(value)
+
+
+def _one(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, TopicRate):
+        return f"{value.pattern}={size(value.bytes_per_second)}"
+    if isinstance(value, Zone):
+        return value.name
+    if isinstance(value, OffsetChoice):
+        return _offsets(value)
+    return str(value) if isinstance(value, (str, int, Window)) else repr(value)
+
+
+def _offsets(choice: OffsetChoice) -> str:
+    if choice.timestamp is not None:
+        return f"timestamp {choice.timestamp}"
+    if choice.group:
+        return f"group {choice.group}"
+    return choice.word or ", ".join(f"{topic}:{number}={offset}" for (topic, number), offset in choice.offsets)

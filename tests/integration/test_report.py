@@ -1,0 +1,130 @@
+"""The page of `mirror report` in a real browser: of a real run, of 10,000 partitions, and of names that attack it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Callable, Iterator, List
+
+import pytest
+
+from mirror_lib.cli import main
+from mirror_lib.report.page import page as rendered
+from tests.integration.conftest import Ground
+from tests.lab.chromium import CHROMIUM, Page, chromium
+from tests.lab.flow_lab import FlowLab, values
+from tests.lab.sample_report import ATTACKS, flow_report, hostile_report, mirror_report
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+# A page of 10,000 partitions is to be there by then; on two cores it takes 0.2 s.
+OPEN_SECONDS = 2.0
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Page]:
+    with chromium(tmp_path / "profile") as page:
+        yield page
+
+
+def numbers(texts: List[str]) -> List[int]:
+    return [int(text.replace(" ", "")) for text in texts]
+
+
+def column(browser: Page, place: int, within: str = "[data-table=topics-0]") -> List[str]:
+    return browser.texts(f"{within} > .scroll > table > tbody > tr[data-row] > td:nth-child({place})")
+
+
+def test_report_of_a_real_run(
+    ground: Ground, topic_name: Callable[[str], str], browser: Page, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = FlowLab(*ground, topic_name("report"))
+    for number in range(12):
+        lab.create(f"topic-{number}", 2)
+        lab.write(f"topic-{number}", values(number + 1))
+    lab.copy()
+    assert main(["verify", str(lab.config)]) == 0
+    for number in (3, 10):
+        lab.write(f"topic-{number}", values(number * 7, "later"), partition=1)
+    output = tmp_path / "report.html"
+    assert main(["report", str(lab.config), "-o", str(output)]) == 0
+    assert "source->target: healthy" in capsys.readouterr().out
+
+    browser.open(output)
+    assert browser.texts("h1") == [lab.name]
+    assert browser.texts("header .state") == ["✓ healthy"]
+    assert browser.texts("[data-table=verifications-0] tbody td")[1:5] == ["equal", "12", "0", "78"]
+    assert browser.texts("[data-table=runs-0] tbody td")[3] == "78"
+    assert browser.texts("[data-table=runs-0] tbody td")[6] == "ok"
+
+    # The greatest lag comes first; a click on a heading sorts by numbers, downwards and then upwards.
+    assert numbers(column(browser, 5)) == [70, 21, *[0] * 10]
+    browser.click("[data-table=topics-0] th:nth-child(5) button")
+    assert browser.texts("[data-table=topics-0] th[aria-sort=descending]") == ["Lag"]
+    assert numbers(column(browser, 5)) == [70, 21, *[0] * 10]
+    browser.click("[data-table=topics-0] th:nth-child(5) button")
+    assert numbers(column(browser, 5)) == [*[0] * 10, 21, 70]
+    browser.click("[data-table=topics-0] th:nth-child(1) button")
+    assert column(browser, 1) == [f"{lab.name}.topic-{number}" for number in range(12)]
+
+    browser.type("[data-table=topics-0] input", "TOPIC-10")
+    assert column(browser, 1) == [f"{lab.name}.topic-10"]
+    assert "1 topic match" in browser.texts("[data-table=topics-0] > .count")[0]
+    browser.click("[data-table=topics-0] button.open")
+    opened = browser.texts("tr.inner tbody tr td:nth-child(-n+5)")
+    assert opened == [
+        *(f"{lab.name}.topic-10-0", "0", "11", "11", "0"),
+        *(f"{lab.name}.topic-10-1", "0", opened[7], "70", "70"),
+    ]
+    browser.click("[data-table=topics-0] button.open")
+    assert browser.texts("tr.inner") == []
+    assert browser.requests == [output.as_uri()], "the page asks for something"
+    assert browser.errors == []
+
+
+def test_page_of_ten_thousand_partitions_opens_at_once(
+    browser: Page, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    path = tmp_path / "report.html"
+    for topics, partitions in ((1000, 10), (1, 10_000)):
+        path.write_text(rendered(mirror_report([flow_report(topics=topics, partitions=partitions)])), encoding="utf-8")
+        browser.open(path)
+        timing = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd / 1000"
+        seconds = browser.ask(timing)
+        record_property(f"opened {topics} topics of {partitions} partitions in s", round(seconds, 3))
+        assert 0 < seconds < OPEN_SECONDS
+        opened = browser.ask(
+            "(() => {const t = performance.now();"
+            " document.querySelector('[data-table=topics-0] button.open').click();"
+            " document.body.offsetHeight; return performance.now() - t})()"
+        )
+        assert opened < 1000 * OPEN_SECONDS
+        assert len(browser.texts("tr.inner tbody tr")) == min(200, partitions)
+    browser.click("tr.inner th:nth-child(1) button")
+    assert browser.texts("tr.inner tbody tr:last-child td:nth-child(1)") == ["topic-0-199"]
+    browser.click("tr.inner button.more")
+    assert len(browser.texts("tr.inner tbody tr")) == 400
+    assert browser.errors == []
+
+
+def test_names_that_attack_the_page_do_nothing(browser: Page, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(rendered(hostile_report()), encoding="utf-8")
+    browser.open(path)
+    before = sorted(column(browser, 1))
+    assert len(before) == len(ATTACKS)
+    for number in range(1, 9):
+        browser.click(f"[data-table=topics-0] th:nth-child({number}) button")
+    assert sorted(column(browser, 1)) == before
+    for _ in ATTACKS:
+        browser.click("[data-table=topics-0] button.open[aria-expanded=false]")
+    assert len(browser.texts("tr.inner tbody tr")) == len(ATTACKS)
+    browser.ask(
+        "for (const e of document.querySelectorAll('button, td, input')) e.dispatchEvent(new Event('mouseover'))"
+    )
+    assert browser.ask("typeof window.attacked") == "undefined"
+    assert browser.ask("document.querySelectorAll('img, iframe, [onload], [onerror], body script').length") == 2
+    assert browser.ask("document.documentElement.scrollWidth <= window.innerWidth"), (
+        "a long name makes the page too wide"
+    )
+    assert browser.requests == [path.as_uri()]
+    assert browser.errors == []

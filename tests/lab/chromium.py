@@ -1,0 +1,152 @@
+"""A page in headless Chromium: clicks, keys, requests and console errors, by the DevTools protocol over a pipe."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SECONDS = 60.0
+# Chromium reads orders at descriptor 3 and writes answers at 4.
+_START = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
+_OPTIONS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"),
+    *("--disable-background-networking", "--disable-component-update", "--no-first-run", "--hide-scrollbars"),
+)
+
+
+class Page:
+    """One page. `requests` are the addresses that it asked for; `errors` are its exceptions and console errors."""
+
+    def __init__(self, orders: int, answers: int) -> None:
+        self._orders, self._answers = orders, answers
+        self._rest = b""
+        self._number = 0
+        self._session: Optional[str] = None
+        self.requests: List[str] = []
+        self.errors: List[str] = []
+        self._loaded = False
+        (target,) = [each for each in self._send("Target.getTargets")["targetInfos"] if each["type"] == "page"]
+        self._session = self._send("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self._send(f"{domain}.enable")
+
+    def open(self, path: Path) -> None:
+        """Load the file and wait until it is loaded."""
+        self._loaded = False
+        self._send("Page.navigate", url=path.resolve().as_uri())
+        while not self._loaded:
+            self._read()
+
+    def ask(self, expression: str) -> Any:
+        """The value of a JavaScript expression."""
+        answer = self._send("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def click(self, selector: str) -> None:
+        """Press and release the left button in the middle of the element."""
+        place = (
+            f"(() => {{const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
+            " const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]})()"
+        )
+        x, y = self.ask(place)
+        for kind in ("mousePressed", "mouseReleased"):
+            self._send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def type(self, selector: str, text: str) -> None:
+        """Click the element and type."""
+        self.click(selector)
+        self._send("Input.insertText", text=text)
+
+    def texts(self, selector: str) -> List[str]:
+        """The text of every element that matches."""
+        found: List[str] = self.ask(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)")
+        return found
+
+    def prefer(self, scheme: str) -> None:
+        """`light` or `dark`."""
+        self._send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def screenshot(self, path: Path, width: int = 1200, height: int = 1600) -> None:
+        """The upper part of the page as PNG."""
+        self._send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        path.write_bytes(base64.b64decode(self._send("Page.captureScreenshot")["data"]))
+
+    def _send(self, method: str, **parameters: Any) -> Dict[str, Any]:
+        self._number += 1
+        order = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            order["sessionId"] = self._session
+        os.write(self._orders, json.dumps(order).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, (method, answer["error"])
+                result: Dict[str, Any] = answer["result"]
+                return result
+
+    def _read(self) -> Dict[str, Any]:
+        until = time.monotonic() + SECONDS
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, until - time.monotonic()))
+            assert ready, "Chromium does not answer"
+            data = os.read(self._answers, 1 << 20)
+            assert data, "Chromium has ended"
+            self._rest += data
+        text, _, self._rest = self._rest.partition(b"\0")
+        answer: Dict[str, Any] = json.loads(text)
+        self._note(answer.get("method", ""), answer.get("params", {}))
+        return answer
+
+    def _note(self, method: str, parameters: Dict[str, Any]) -> None:
+        if method == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+        elif method == "Runtime.exceptionThrown":
+            self.errors.append(str(parameters["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+            self.errors.append(str(parameters["args"]))
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.errors.append(parameters["entry"]["text"])
+        elif method == "Page.javascriptDialogOpening":
+            self.errors.append(f"a dialog: {parameters['message']}")
+        elif method == "Page.loadEventFired":
+            self._loaded = True
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Page]:
+    """A browser of its own, with its profile in a folder of this test."""
+    assert CHROMIUM is not None, "Chromium is not installed"
+    orders_out, orders_in = os.pipe()
+    answers_out, answers_in = os.pipe()
+    # Clear of 3 and 4, which the child replaces.
+    theirs = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in (orders_out, answers_in)]
+    command = [sys.executable, "-c", _START, *map(str, theirs), CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}"]
+    with (profile.parent / "chromium.log").open("wb") as log:
+        process = subprocess.Popen([*command, "about:blank"], pass_fds=theirs, stdout=log, stderr=log)
+    for each in (orders_out, answers_in, *theirs):
+        os.close(each)
+    try:
+        yield Page(orders_in, answers_out)
+    finally:
+        # Chromium ends where its pipe does.
+        os.close(orders_in)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        os.close(answers_out)

@@ -1,0 +1,526 @@
+"""The page of `mirror report` by what is in it: values in their places, nothing foreign that acts, no secret."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import pytest
+
+from mirror_lib.cli import main
+from mirror_lib.commands.report import write_page
+from mirror_lib.config.loader import load
+from mirror_lib.errors import ConfigError, StateError
+from mirror_lib.ledger.records import INCIDENT_ADVICE, INCIDENT_KINDS
+from mirror_lib.report.charts import Interval, duration_ticks, rates, round_ticks, time_ticks
+from mirror_lib.report.charts import _joined as joined
+from mirror_lib.report.facts import FlowHistory, MirrorReport, run_records
+from mirror_lib.report.look import flow_history, hidden_settings, sha256_of
+from mirror_lib.report.markup import VOID, tag
+from mirror_lib.report.page import page
+from mirror_lib.report.picture import columns_of
+from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
+from tests.lab.checkout import ROOT
+from tests.lab.sample_report import ATTACKS, HOUR, NOW, flow_report, hostile_report, mirror_report, run_of
+
+DAY = 24 * HOUR
+
+
+@dataclass
+class Element:
+    name: str
+    attributes: Dict[str, str] = field(default_factory=dict)
+    children: List[Element] = field(default_factory=list)
+    own: str = ""
+
+    def all(self, name: str = "", cls: str = "") -> Iterator[Element]:
+        for child in self.children:
+            if name in ("", child.name) and (not cls or cls in child.attributes.get("class", "").split()):
+                yield child
+            yield from child.all(name, cls)
+
+    def one(self, name: str = "", cls: str = "", **attributes: str) -> Element:
+        (found,) = [each for each in self.all(name, cls) if attributes.items() <= each.attributes.items()]
+        return found
+
+    @property
+    def text(self) -> str:
+        return self.own + "".join(child.text for child in self.children)
+
+    def table(self, key: str) -> List[List[str]]:
+        grid = next(each for each in self.all("div") if each.attributes.get("data-table") == key)
+        return [[cell.text for cell in row.children] for row in grid.one("tbody").children]
+
+
+class Parsed(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.root = Element("root")
+        self._open = [self.root]
+        self.feed(text)
+        self.close()
+        assert len(self._open) == 1, "an element has no end"
+
+    def handle_starttag(self, name: str, attributes: List[Tuple[str, Optional[str]]]) -> None:
+        made = Element(name, {key: value or "" for key, value in attributes})
+        self._open[-1].children.append(made)
+        if name not in VOID:
+            self._open.append(made)
+
+    def handle_endtag(self, name: str) -> None:
+        assert self._open.pop().name == name
+
+    def handle_data(self, data: str) -> None:
+        self._open[-1].children.append(Element("#text", own=data))
+
+
+def parsed(report: MirrorReport) -> Element:
+    return Parsed(page(report)).root
+
+
+def data_of(root: Element) -> Dict[str, Any]:
+    found: Dict[str, Any] = json.loads(root.one("script", type="application/json").text)
+    return found
+
+
+def test_heading_and_overview_show_each_flow_by_colour_and_word() -> None:
+    degraded = flow_report("backup", "primary")
+    degraded = replace(
+        degraded, status=replace(degraded.status, blocked=(("bills", "it collides with primary_bills"),))
+    )
+    root = parsed(mirror_report([flow_report(), degraded]))
+    header = root.one("header")
+    assert (header.one("h1").text, "2026-11-18 11:06:40 UTC by mirror 0.1.0" in header.text) == ("orders", True)
+    badges = [(each.text, each.attributes["class"]) for each in header.all("span", "state")]
+    assert badges == [("✓ healthy", "state healthy"), ("! degraded", "state degraded")]
+    problem = root.one("li", "degraded")
+    assert "backup->primary: bills cannot be copied: it collides with primary_bills" in problem.text
+    assert "What to do: mirror plan CONFIG" in problem.text
+    first, second = root.table("flows")
+    assert first == [
+        *("primary->backup", "healthy", "3", "6", "60", "10 min", "5.0 days", "1", "1"),
+        "equal, 2026-11-18 10:06:40",
+    ]
+    assert second[:2] == ["backup->primary", "degraded"]
+
+
+def test_topics_are_listed_by_lag_with_sort_values_and_open_to_partitions() -> None:
+    root = parsed(mirror_report([flow_report()]))
+    rows = root.table("topics-0")
+    assert rows == [
+        ["topic-2", "primary.topic-2", "2", "99.6 %", "40", "10 min", "5.0 days", "0"],
+        ["topic-1", "primary.topic-1", "2", "99.8 %", "20", "10 min", "5.0 days", "0"],
+        ["topic-0", "primary.topic-0", "2", "all", "0", "-", "-", "-"],
+    ]
+    grid = next(each for each in root.all("div") if each.attributes.get("data-table") == "topics-0")
+    sorts = [cell.attributes.get("data-sort") for cell in grid.one("tbody").children[0].children]
+    assert sorts == [None, None, "2", "99.6", "40", "600.0", "432000.0", "0"]
+    texts, _, _, inner = data_of(root)["topics-0"]["rows"][0]
+    assert texts == rows[0]
+    times = ["10 min", "5.0 days", "2026-11-18 11:06:35"]
+    assert [each[0] for each in inner] == [[f"topic-2-{n}", "0", "4 980", "5 000", "20", *times] for n in (0, 1)]
+
+
+def test_a_long_table_has_its_first_rows_as_elements_and_all_as_data() -> None:
+    root = parsed(mirror_report([flow_report(topics=300, partitions=1)]))
+    assert len(root.table("topics-0")) == 50
+    assert len(data_of(root)["topics-0"]["rows"]) == 300
+    assert "50 of 300 topics" in root.text
+
+
+def test_groups_incidents_verifications_runs_and_settings_are_in_their_tables() -> None:
+    root = parsed(mirror_report([flow_report()]))
+    assert root.table("groups-0") == [["billing", "12", "exact", "10", "4 012", "2026-11-18 11:06:10"]]
+    incident = ["2026-11-18 02:06:40", "topic recreated", "topic-1", "1", "40", "41", "topic-1 has another id"]
+    assert root.table("incidents-0") == [incident]
+    assert INCIDENT_ADVICE["topic recreated"][1] in root.text
+    equal, differs = root.table("verifications-0")
+    assert equal == ["2026-11-18 10:06:40", "equal", "3", "0", "4 711", "whole", "-"]
+    assert differs[1:] == ["differs", "3", "1", "9", "a sample", "topic-1-0: lost at upstream offset 4"]
+    last, first = root.table("runs-0")
+    assert last == ["2026-11-18 10:50:00", "-", "17 min", *last[3:6], "running"]
+    assert first[2:] == ["30 min", "180 000", "18.0 MB", "etl-3 process 7", "ok"]
+    assert root.table("settings-0") == [["tasks.max", "4", "1", "mirror.yaml:7"]]
+    assert "primary:9092 (SASL_SSL)" in root.text
+    configuration = next(each for each in root.all("section") if each.attributes["id"] == "configuration")
+    assert "0123456789abcdef" * 4 in configuration.text and "/mirror-state" in configuration.text
+    assert [each.text for each in root.one("div", "signatures").children] == ["Made by, date", "Checked by, date"]
+
+
+def test_a_flow_without_history_says_so() -> None:
+    root = parsed(mirror_report([replace(flow_report(), history=FlowHistory())]))
+    section = next(each for each in root.all("section") if each.attributes["id"] == "flow-0").text
+    assert section.count("No run in the last 30 days.") == 2
+    assert "Incidents of 30 daysNone." in section and "VerificationsNever." in section
+
+
+def test_what_cannot_be_read_is_named_where_it_is_missing() -> None:
+    flow = flow_report()
+    status = replace(flow.status, partitions=(), groups=(), unread=("cannot reach the cluster backup",))
+    history = FlowHistory(None, (), None, ("could not read the table runs: file is gone",))
+    root = parsed(mirror_report([replace(flow, status=status, history=history)]))
+    section = next(each for each in root.all("section") if each.attributes["id"] == "flow-0")
+    assert section.text.count("Not available: could not read the table runs: file is gone") == 3
+    assert section.text.count("Not available: see the problems in the overview.") == 2
+    assert "primary->backup: cannot reach the cluster backup" in next(root.all("li", "unknown")).text
+    assert "unknown" in root.table("flows")[0]
+    assert "unknown · lag unknown" in root.one("svg", "picture").text
+
+
+def chart_titles(root: Element, number: int) -> List[str]:
+    figure = list(root.all("figure", "chart"))[number]
+    return [each.text for each in figure.all("title")]
+
+
+def test_charts_show_rates_and_lags_with_gaps_between_runs() -> None:
+    root = parsed(mirror_report([flow_report()]))
+    figures = list(root.all("figure", "chart"))
+    assert [each.one("figcaption").text for each in figures] == [
+        f"{what} last 24 hours" for what in ("Throughput, records/s", "Lag, offsets", "Lag, time")
+    ]
+    titles = chart_titles(root, 0)
+    assert len(titles) == 11 + 5
+    assert titles[0] == "2026-11-18 06:06:40 to 2026-11-18 06:09:40: 100 records/s"
+    assert len(list(figures[1].all("path", "line"))) == 2, "a line goes on over a gap"
+    assert chart_titles(root, 1)[0] == "2026-11-18 06:09:40: 1 000 offsets"
+    assert chart_titles(root, 2)[-1] == "2026-11-18 11:05:00: 10.0 s"
+    bars = [float(each.attributes["x"]) + float(each.attributes["width"]) for each in figures[0].all("rect", "bar")]
+    assert max(bars) <= 420, "a bar leaves the chart"
+    labels = [each.text for each in figures[0].all("text")]
+    assert {"0", "100", "08:00"} <= set(labels)
+
+
+def test_history_of_more_than_a_day_has_charts_of_30_days_too() -> None:
+    flow = flow_report()
+    runs = (run_of(0, NOW - 9 * DAY, 100, 3600.0), *(flow.history.runs or ()))
+    root = parsed(mirror_report([replace(flow, history=replace(flow.history, runs=runs))]))
+    captions = [each.text for each in root.all("figcaption")]
+    assert len(captions) == 6 and captions[3] == "Throughput, records/s last 30 days"
+    assert len(chart_titles(root, 3)) == 101 + 11 + 5
+
+
+class Tables:
+    """Stands for `TableReader`: rows by table, and an error instead of those of `broken`."""
+
+    def __init__(self, rows: Dict[str, List[Dict[str, object]]], broken: Dict[str, Exception]) -> None:
+        self._rows, self._broken = rows, broken
+
+    def rows(self, table: str, columns: Sequence[str], flow: str) -> List[Dict[str, object]]:
+        if table in self._broken:
+            raise self._broken[table]
+        return [{**dict.fromkeys(columns), **row} for row in self._rows.get(table, [])]
+
+
+def test_history_is_read_table_by_table_and_only_that_of_30_days() -> None:
+    times = [datetime.fromtimestamp(NOW - days * DAY, timezone.utc) for days in (40, 20, 10)]
+    incidents: List[Dict[str, object]] = [{"kind": "data lost", "at": at} for at in times[::-1]]
+    verified: List[Dict[str, object]] = [{"verdict": "equal", "at": at} for at in times[::-1]]
+    tables: Any = Tables({"incidents": incidents, "verifications": verified}, {"runs": StateError("runs is damaged")})
+    found = flow_history(tables, "A->B", NOW)
+    assert (found.runs, found.unread) == (None, ("runs is damaged",))
+    assert [each.at for each in found.incidents or ()] == [NOW - 20 * DAY, NOW - 10 * DAY]
+    assert [each.at for each in found.verifications or ()] == [NOW - days * DAY for days in (40, 20, 10)]
+    tables = Tables({"incidents": [{"at": None}]}, {"verifications": KeyError("a library of another release")})
+    found = flow_history(tables, "A->B", NOW)
+    assert (found.runs, found.incidents, found.verifications) == ((), None, None)
+    assert "mirror state check CONFIG" in found.unread[0] and "verifications: KeyError" in found.unread[1]
+
+
+def test_one_sign_of_life_is_a_sentence_and_no_chart() -> None:
+    flow = flow_report()
+    root = parsed(mirror_report([replace(flow, history=FlowHistory((run_of(1, NOW - 300, 1),)))]))
+    _, records, seconds = root.all("figure", "chart")
+    sentence = "1 000 offsets at 2026-11-18 11:04:40 UTC. A chart needs two signs of life."
+    assert sentence in records.text and not list(records.all("svg"))
+    assert "2.0 s at 2026-11-18" in seconds.text
+
+
+def test_rates_are_of_each_interval_and_many_are_averaged() -> None:
+    run = run_of(1, NOW, 2, step=100.0)
+    assert [(each.start - NOW, each.end - NOW, each.value) for each in rates([run])] == [
+        *((0, 100, 100.0), (100, 200, 100.0)),
+        (200, 210, 0.0),
+    ]
+    many = [Interval(n, n + 1, float(n % 2)) for n in range(1200)]
+    assert len(joined(many)) <= 300
+    assert {each.value for each in joined(many)} == {0.5}
+
+
+@pytest.mark.parametrize("greatest", [0.0, 0.004, 0.3, 1, 7, 9.99, 10, 99, 4711, 1e6, 123_456_789, 3e12])
+def test_axes_have_few_round_ticks_up_to_the_greatest_value(greatest: float) -> None:
+    for ticks in (round_ticks(greatest), duration_ticks(greatest)):
+        assert ticks[0] == 0 and ticks[-1] >= greatest and 2 <= len(ticks) <= 7
+    for seconds in (1.0, 90.0, HOUR, 5 * HOUR, DAY, 30 * DAY):
+        found = time_ticks(NOW, NOW + seconds)
+        assert 1 <= len(found) <= 6 and len({label for _, label in found}) == len(found)
+
+
+def test_runs_come_from_the_rows_of_the_table() -> None:
+    def row(kind: str, at: float, **values: object) -> Dict[str, object]:
+        names = ("outcome", "records", "bytes", "driver", "lag_records", "lag_seconds")
+        return {"run_id": "a", "kind": kind, "at": at, **dict.fromkeys(names), **values}
+
+    rows = [
+        row("ended", 30.0, outcome="ok", records=9, bytes=90),
+        row("started", 10.0, driver="etl-3 process 7"),
+        row("alive", 20.0, records=5, bytes=50, lag_records=4, lag_seconds=0.5),
+        {**row("alive", 25.0), "run_id": "without a start"},
+        {**row("started", 1.0), "run_id": "old"},
+    ]
+    (run,) = run_records(rows, 5.0)
+    assert (run.started, run.ended, run.outcome, run.driver) == (10.0, 30.0, "ok", "etl-3 process 7")
+    assert [(each.records, each.bytes, each.lag_records) for each in run.signs] == [
+        (0, 0, None),
+        (5, 50, 4),
+        (9, 90, None),
+    ]
+    alive = replace(run, ended=None, outcome=None)
+    assert (run.end(999.0), alive.end(31.0), alive.end(999.0)) == ("ok", "running", "died")
+    assert (alive.went_well(31.0), alive.went_well(999.0)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("flows", "columns"),
+    [
+        (["A>B"], "A0 B1"),
+        (["A>B", "B>A"], "A0 B1"),
+        (["A>D", "B>D", "C>D"], "A0 D1 B0 C0"),
+        (["A>B", "A>C"], "A0 B1 C1"),
+        (["A>B", "B>C", "A>C"], "A0 B1 C2"),
+        (["A>B", "B>C", "C>A"], "A0 B1 C2"),
+        (["B>C", "A>B"], "B1 C2 A0"),
+    ],
+)
+def test_clusters_stand_to_the_right_of_those_that_flow_into_them(flows: List[str], columns: str) -> None:
+    found = columns_of([(flow[0], flow[2]) for flow in flows])
+    assert " ".join(f"{name}{column}" for name, column in found.items()) == columns
+
+
+def test_picture_has_every_cluster_once_and_every_flow_with_state_and_lag() -> None:
+    pairs = [("A", "C"), ("B", "C"), ("C", "A"), ("A", "D"), ("C", "D")]
+    root = parsed(mirror_report([flow_report(*pair) for pair in pairs]))
+    svg = root.one("svg", "picture")
+    assert sorted(each.text for each in svg.all("text", "cluster-name")) == list("ABCD")
+    assert [each.text for each in svg.all("text", "label")] == ["healthy · lag 60 · 10 min"] * len(pairs)
+    left, top, width, height = map(float, svg.attributes["viewbox"].split())
+    for each in svg.all("text"):
+        assert left <= float(each.attributes["x"]) <= left + width
+        assert top + 10 <= float(each.attributes["y"]) <= top + height
+
+
+def test_style_and_script_are_allowed_by_their_hashes_and_nothing_else_is() -> None:
+    root = parsed(mirror_report([flow_report()]))
+    policy = next(each for each in root.all("meta") if "http-equiv" in each.attributes).attributes["content"]
+    script = next(each for each in root.all("script") if "type" not in each.attributes)
+    for kind, text in (("style", root.one("style").text), ("script", script.text)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    assert no_danger(root) == []
+
+
+def no_danger(root: Element) -> List[str]:
+    """What acts, or leads out of the page."""
+    found = [f"script {each.attributes}" for each in root.all("script")][2:]
+    for each in root.all():
+        if each.name in ("img", "iframe", "object", "embed", "link", "base", "form"):
+            found.append(each.name)
+        for name, value in each.attributes.items():
+            leads = name in ("href", "src", "action", "xlink:href") and not value.startswith("#")
+            if name.startswith("on") or name == "style" or leads:
+                found.append(f"{each.name} {name}={value}")
+    return found
+
+
+def test_hostile_names_and_reasons_are_text_and_nothing_more() -> None:
+    text = page(hostile_report())
+    root = Parsed(text).root
+    assert no_danger(root) == []
+    hidden = {char for char in text if not char.isprintable() and char != "\n"}
+    assert hidden == set(), "a terminal obeys a character of the page"
+    body = root.one("body").text
+    for attack in ATTACKS:
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in attack)
+        assert body.count(shown) > 8, attack
+    topics = [row[0][0] for row in data_of(root)["topics-0"]["rows"]]
+    assert "</script><script>window.attacked=1</script>" in topics and "safe\\u202egnp.exe\\u2066\\u200b" in topics
+    data = text[text.index('id="tables">') :]
+    assert not re.search("[<>&]", data[len('id="tables">') : data.index("</script>")])
+
+
+def test_texts_and_attributes_are_escaped_and_markup_is_not() -> None:
+    assert tag("p", "<b>", tag("i", "&"), title='"') == '<p title="&quot;">&lt;b&gt;<i>&amp;</i></p>'
+    assert tag("input", disabled=True, hidden=False, cls="a") == '<input disabled class="a">'
+
+
+SECRETS = """\
+name: orders
+clusters:
+  primary:
+    bootstrap.servers: 127.0.0.1:9
+    security.protocol: SASL_SSL
+    sasl.mechanism: PLAIN
+    sasl.jaas.config: 'org.apache.kafka.PlainLoginModule required username="u" password="hunter2";'
+  backup: {bootstrap.servers: "127.0.0.1:9", ssl.truststore.password: hunter2, consumer.ssl.key.password: hunter2}
+flows:
+  primary->backup:
+    topics: ["orders", "pay.*"]
+    tasks.max: 4
+    max.bytes.per.second: 50 MB
+    sync.group.offsets.enabled: true
+    emit.heartbeats.enabled: false
+    admin.timeout.ms: 1000
+    copy.window: Mon-Fri 22:00-06:00
+    start.position: orders:0=100
+    topic.filter.class: report_test_filter:Only
+    topic.filter.class.only: hunter2
+    where: "value IS NOT NULL AND key != '${env:MIRROR_TEST_SECRET}'"
+    rename: ["pay[.](.*) -> payments.$1"]
+"""
+
+
+FILTER = """\
+class Only:
+    def __init__(self, flow, properties): ...
+    def why_not(self, name): return None
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with secrets of every kind, clusters that do not answer, and an empty state folder."""
+    monkeypatch.setenv("MIRROR_TEST_SECRET", "hunter2")
+    path = tmp_path / "mirror.yaml"
+    (tmp_path / "report_test_filter.py").write_text(FILTER, encoding="utf-8")
+    path.write_text(f"{SECRETS}state: {tmp_path / 'state'}\n", encoding="utf-8")
+    return path
+
+
+def test_settings_that_differ_from_their_defaults_are_listed_with_their_place(config: Path) -> None:
+    (flow,) = load(str(config)).flows
+    found = changed_settings(flow, hidden_settings([str(config)]))
+    assert {each.name: each.value for each in found} == {
+        "topics": "orders, pay.*",
+        "tasks.max": "4",
+        "start.position": "orders:0=100",
+        "max.bytes.per.second": "50000000",
+        "copy.window": "Mon-Fri 22:00-06:00",
+        "engine": "records",
+        "where": NOT_SHOWN,
+        "rename": "pay[.](.*) -> payments.$1",
+        "heartbeats.replication.enabled": "false",
+        "sync.group.offsets.interval.seconds": "60",
+        "emit.heartbeats.interval.seconds": "off",
+        "admin.timeout.ms": "1000",
+        "topic.filter.class": "report_test_filter:Only",
+        "topic.filter.class.only": "not shown: it is for a class of yours",
+    }
+    by_name = {each.name: each for each in found}
+    assert (by_name["admin.timeout.ms"].default, by_name["admin.timeout.ms"].place) == ("60000", f"{config}:16")
+    heartbeats, groups = (by_name[f"{key}.interval.seconds"] for key in ("emit.heartbeats", "sync.group.offsets"))
+    assert (heartbeats.default, heartbeats.place) == ("1", f"{config}:15")
+    assert (groups.default, groups.place) == ("off", f"{config}:14")
+    assert unchanged_count(found) > 40
+
+
+def test_defaults_are_no_settings_to_list() -> None:
+    (flow,) = load(str(ROOT / "conf/mirror.yaml"), {}).flows
+    assert {each.name for each in changed_settings(flow, frozenset())} <= {"topics", "replication.factor", "tasks.max"}
+
+
+def test_of_a_cluster_only_servers_and_protocol_are_shown(config: Path) -> None:
+    (flow,) = load(str(config)).flows
+    assert tuple(vars(cluster_facts(flow.source, "consumer")).values()) == ("primary", "127.0.0.1:9", "SASL_SSL")
+    assert tuple(vars(cluster_facts(flow.target, "producer")).values()) == ("backup", "127.0.0.1:9", "PLAINTEXT")
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ("s3a://KEY:hunter2@bucket/state", "s3a://***@bucket/state"),
+        ("abfss://mirror@account.dfs.core.windows.net/state", "abfss://mirror@account.dfs.core.windows.net/state"),
+        (
+            "abfss://mirror@account.dfs.core.windows.net/state?sig=hunter2",
+            "abfss://mirror@account.dfs.core.windows.net/state?***",
+        ),
+        ("/mirror-state", "/mirror-state"),
+    ],
+)
+def test_a_login_in_the_address_of_the_state_folder_is_not_shown(state: str, shown: str) -> None:
+    assert shown_state(state, frozenset()) == shown
+    assert shown_state(state, frozenset({"state"})) == NOT_SHOWN
+
+
+def test_command_writes_a_page_without_secrets_where_no_cluster_answers(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "report.html"
+    assert main(["report", str(config), "-o", str(output)]) == 2
+    text = output.read_text(encoding="utf-8")
+    assert "hunter2" not in text and "cannot reach the cluster" in text
+    printed = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert (printed["primary->backup"], printed["page"]) == ("unknown", str(output))
+    assert printed["sha256"] == hashlib.sha256(output.read_bytes()).hexdigest()
+    digest = hashlib.sha256(config.read_bytes()).hexdigest()
+    assert sha256_of(str(config)) == digest and digest in text
+
+    assert main(["report", str(config), "-o", str(output), "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert (document["flows"], document["page"]) == ({"primary->backup": "unknown"}, str(output))
+
+
+def test_page_replaces_an_older_one_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "report.html"
+    mask = os.umask(0o027)
+    try:
+        write_page(str(output), b"old")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(output.stat().st_mode) == 0o640
+    link = tmp_path / "still open"
+    link.hardlink_to(output) if hasattr(link, "hardlink_to") else os.link(str(output), str(link))
+    write_page(str(output), b"new")
+    assert (output.read_bytes(), link.read_bytes()) == (b"new", b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        write_page(str(output), b"newer")
+    assert output.read_bytes() == b"new"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["report.html", "still open"]
+
+
+@pytest.mark.parametrize("output", ["gone/report.html", "folder", "/dev/null"])
+def test_a_page_that_cannot_be_written_is_refused_with_what_to_do(tmp_path: Path, output: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match="with -o") as refused:
+        write_page(str(tmp_path / output), b"page")
+    assert output in str(refused.value)
+
+
+def test_advice_covers_every_kind_of_incident_and_is_that_of_the_docs() -> None:
+    assert sorted(INCIDENT_ADVICE) == sorted(INCIDENT_KINDS)
+    text = (ROOT / "docs/operate.md").read_text(encoding="utf-8")
+    for kind, (happened, remedy) in INCIDENT_ADVICE.items():
+        assert f"| `{kind}` | {happened} | {remedy} |" in text
+
+
+def test_a_wheel_has_the_files_of_the_page(tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "-q", "build_py", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    files = {path.name for path in (ROOT / "mirror_lib/report").iterdir() if path.suffix in (".html", ".css", ".js")}
+    assert files == {"page.html", "page.css", "page.js"}
+    assert files <= {path.name for path in (tmp_path / "mirror_lib/report").iterdir()}

@@ -104,7 +104,11 @@ def _period(runs: Sequence[RunRecord], name: str, begin: float, now: float) -> M
 
 def _bars(found: Sequence[Interval], metric: Metric, period: str, begin: float, now: float) -> Markup:
     if not found:
-        return _sentence(metric, period, f"No run copied in these {period}.")
+        return _sentence(metric, period, f"No run in the last {period}.")
+    if len(found) == 1:
+        only = found[0]
+        text = f"{metric.tooltip(only.value)} from {moment(only.start)} to {moment(only.end)} UTC, the only interval."
+        return _sentence(metric, period, text)
     axes = _Axes(metric, begin, now, max(each.value for each in found))
     bars = []
     for each in _joined(found):
@@ -120,7 +124,9 @@ def _bars(found: Sequence[Interval], metric: Metric, period: str, begin: float, 
 def _lines(lines: Sequence[Sequence[Point]], metric: Metric, period: str, begin: float, now: float) -> Markup:
     points = [point for line in lines for point in line]
     if not points:
-        return _sentence(metric, period, f"No sign of life with a lag in these {period}.")
+        return _sentence(
+            metric, period, f"No lag was recorded in the last {period}. A run records it every three minutes."
+        )
     if len(points) == 1:
         only = points[0]
         text = f"{metric.tooltip(only.value)} at {moment(only.at)} UTC. A chart needs two signs of life."

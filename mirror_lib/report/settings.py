@@ -6,7 +6,7 @@ import re
 from typing import Any, FrozenSet, List, Optional, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
+from mirror_lib.config.record_change import CHANGE_KEYS, ON_OR_OFF, RECORDS, RecordChange
 from mirror_lib.config.settings import ENGINE, FLOW, SETTINGS, Setting
 from mirror_lib.config.values import INTERVAL, MILLISECONDS, OffsetChoice, TopicRate, Window, Zone
 from mirror_lib.report.facts import ClusterFacts, SettingValue
@@ -90,6 +90,8 @@ def _text(value: Any, setting: Setting) -> str:
         return "off" if setting.kind is INTERVAL else "none"
     if setting.kind is MILLISECONDS:
         return f"{value * 1000:g}"
+    if setting.kind is ON_OR_OFF:
+        return "on" if value else "off"
     if setting.name == "rename":
         return ", ".join(f"{pattern} -> {' + '.join(names)}" for pattern, names in value)
     if isinstance(value, tuple):

@@ -128,3 +128,13 @@ def test_names_that_attack_the_page_do_nothing(browser: Page, tmp_path: Path) ->
     )
     assert browser.requests == [path.as_uri()]
     assert browser.errors == []
+
+    # Even markup that nobody escaped does nothing: the policy of the page stops it, and the browser reports that.
+    for attack in ("<script>window.attacked=1</script>", "<img src=x onerror=window.attacked=1>"):
+        path.write_text(
+            rendered(mirror_report([flow_report()])).replace("<header>", attack + "<header>"), encoding="utf-8"
+        )
+        browser.open(path)
+        assert browser.ask("typeof window.attacked") == "undefined"
+        assert browser.errors and all("Content Security Policy" in each for each in browser.errors), attack
+        browser.errors.clear()

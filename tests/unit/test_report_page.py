@@ -246,6 +246,15 @@ def test_one_sign_of_life_is_a_sentence_and_no_chart() -> None:
     assert "2.0 s at 2026-11-18" in seconds.text
 
 
+def test_one_short_run_is_a_sentence_too() -> None:
+    flow = flow_report()
+    root = parsed(mirror_report([replace(flow, history=FlowHistory((run_of(1, NOW - 300, 0),)))]))
+    rate, records, _ = root.all("figure", "chart")
+    assert "0 records/s from 2026-11-18 11:01:40 to 2026-11-18 11:01:50 UTC, the only interval." in rate.text
+    assert "No lag was recorded in the last 24 hours. A run records it every three minutes." in records.text
+    assert not list(rate.all("svg"))
+
+
 def test_rates_are_of_each_interval_and_many_are_averaged() -> None:
     run = run_of(1, NOW, 2, step=100.0)
     assert [(each.start - NOW, each.end - NOW, each.value) for each in rates([run])] == [
@@ -387,6 +396,7 @@ flows:
     topic.filter.class.only: hunter2
     where: "value IS NOT NULL AND key != '${env:MIRROR_TEST_SECRET}'"
     rename: ["pay[.](.*) -> payments.$1"]
+    provenance: off
 """
 
 
@@ -419,6 +429,7 @@ def test_settings_that_differ_from_their_defaults_are_listed_with_their_place(co
         "engine": "records",
         "where": NOT_SHOWN,
         "rename": "pay[.](.*) -> payments.$1",
+        "provenance": "off",
         "heartbeats.replication.enabled": "false",
         "sync.group.offsets.interval.seconds": "60",
         "emit.heartbeats.interval.seconds": "off",
@@ -480,6 +491,12 @@ def test_command_writes_a_page_without_secrets_where_no_cluster_answers(
     assert (document["flows"], document["page"]) == ({"primary->backup": "unknown"}, str(output))
 
 
+def test_report_starts_no_spark() -> None:
+    program = "import sys, mirror_lib.report.look, mirror_lib.report.page; print('pyspark' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    assert ran.stdout.strip() == "False"
+
+
 def test_page_replaces_an_older_one_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "report.html"
     mask = os.umask(0o027)
@@ -489,7 +506,7 @@ def test_page_replaces_an_older_one_in_one_step(tmp_path: Path, monkeypatch: pyt
         os.umask(mask)
     assert stat.S_IMODE(output.stat().st_mode) == 0o640
     link = tmp_path / "still open"
-    link.hardlink_to(output) if hasattr(link, "hardlink_to") else os.link(str(output), str(link))
+    os.link(str(output), str(link))
     write_page(str(output), b"new")
     assert (output.read_bytes(), link.read_bytes()) == (b"new", b"old")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import Iterable, Union
 
 from mirror_lib.text import visible
@@ -19,10 +20,22 @@ Child = Union[str, None, Iterable["Child"]]
 Attribute = Union[str, int, float, bool, None]
 
 
+# `s3a://KEY:SECRET@bucket`, an old form. The container of `abfss://CONTAINER@account` is no secret.
+_LOGIN = re.compile(r"(?<=://)[^@\s]*:[^@\s]*@")
+# The query of an address, such as the signature of a shared access URL.
+_QUERY = re.compile(r"(://[^\s?]*)\?[^\s)'\"]*")
+
+
+def shown(text: str) -> str:
+    """`text` as the page may show it. Characters that are invisible, or turn the direction of text, appear as their
+    escape, such as `\\u202e`. A login and a query in an address, also in an error of a library, appear as `***`."""
+    found = visible(text, keep="")
+    return _QUERY.sub(r"\1?***", _LOGIN.sub("***@", found)) if "://" in found else found
+
+
 def escaped(text: str) -> Markup:
-    """`text` as HTML shows it. Characters that are invisible, or turn the direction of text, appear as their escape,
-    such as `\\u202e`."""
-    return Markup(html.escape(visible(text, keep=""), quote=True))
+    """`text`, as the page may show it, in HTML."""
+    return Markup(html.escape(shown(text), quote=True))
 
 
 def tag(name: str, *children: Child, **attributes: Attribute) -> Markup:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
-from mirror_lib.report.markup import Markup, tag
-from mirror_lib.text import visible
+from mirror_lib.report.markup import Markup, shown, tag
 
 BOX_WIDTH, BOX_HEIGHT = 150.0, 54.0
 COLUMN, ROW = 430.0, 96.0
@@ -158,8 +157,8 @@ def _heads() -> Markup:
 
 
 def _box(name: str, place: Place) -> Markup:
-    shown = visible(name, keep="")
-    short = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
+    text = shown(name)
+    short = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     x, y = place
     return tag(
         "g",

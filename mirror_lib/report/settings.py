@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, FrozenSet, List, Optional, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
@@ -15,10 +14,6 @@ from mirror_lib.text import size
 NOT_SHOWN = "not shown: it comes from a reference, so it may be secret"
 NOT_SHOWN_OF_CLASS = "not shown: it is for a class of yours"
 STATE = "state"
-# `s3a://KEY:SECRET@bucket`, an old form. A container of `abfss://CONTAINER@account` is no secret.
-_LOGIN = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
-# A query, such as the signature of a shared access URL.
-_QUERY = re.compile(r"\?.*", re.DOTALL)
 
 
 def cluster_facts(cluster: ClusterConfig, role: str) -> ClusterFacts:
@@ -28,8 +23,8 @@ def cluster_facts(cluster: ClusterConfig, role: str) -> ClusterFacts:
 
 
 def shown_state(state: str, hidden: FrozenSet[str]) -> str:
-    """The state folder, without a login or a signature in its address."""
-    return NOT_SHOWN if STATE in hidden else _QUERY.sub("?***", _LOGIN.sub("***@", state))
+    """The state folder."""
+    return NOT_SHOWN if STATE in hidden else state
 
 
 def changed_settings(flow: ReplicationFlow, hidden: FrozenSet[str]) -> Tuple[SettingValue, ...]:

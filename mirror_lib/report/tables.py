@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from mirror_lib.report.markup import Markup, tag
-from mirror_lib.text import counted, visible
+from mirror_lib.report.markup import Markup, shown, tag
+from mirror_lib.text import counted
 
 TEXT, WORD, NUMBER, TIME = "text", "word", "number", "time"
 
@@ -107,7 +107,7 @@ def _columns(columns: Sequence[Column]) -> List[List[str]]:
 def _row(row: Row) -> List[object]:
     """Texts, sort values, classes, and the inner rows."""
     return [
-        [visible(cell.text, keep="") for cell in row.cells],
+        [shown(cell.text) for cell in row.cells],
         [cell.sort for cell in row.cells],
         [cell.mark for cell in row.cells],
         [_row(each) for each in row.inner],

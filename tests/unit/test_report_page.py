@@ -27,7 +27,7 @@ from mirror_lib.report.charts import Interval, duration_ticks, rates, round_tick
 from mirror_lib.report.charts import _joined as joined
 from mirror_lib.report.facts import FlowHistory, MirrorReport, run_records
 from mirror_lib.report.look import flow_history, hidden_settings, sha256_of
-from mirror_lib.report.markup import VOID, tag
+from mirror_lib.report.markup import VOID, shown, tag
 from mirror_lib.report.page import page
 from mirror_lib.report.picture import columns_of
 from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
@@ -456,21 +456,32 @@ def test_of_a_cluster_only_servers_and_protocol_are_shown(config: Path) -> None:
     assert tuple(vars(cluster_facts(flow.target, "producer")).values()) == ("backup", "127.0.0.1:9", "PLAINTEXT")
 
 
+ABFSS = "abfss://mirror@account.dfs.core.windows.net/state"
+
+
 @pytest.mark.parametrize(
-    ("state", "shown"),
+    ("text", "safe"),
     [
         ("s3a://KEY:hunter2@bucket/state", "s3a://***@bucket/state"),
-        ("abfss://mirror@account.dfs.core.windows.net/state", "abfss://mirror@account.dfs.core.windows.net/state"),
-        (
-            "abfss://mirror@account.dfs.core.windows.net/state?sig=hunter2",
-            "abfss://mirror@account.dfs.core.windows.net/state?***",
-        ),
-        ("/mirror-state", "/mirror-state"),
+        (f"could not read {ABFSS}/runs?sig=hunter2 (check it)", f"could not read {ABFSS}/runs?*** (check it)"),
+        ("cannot read s3://KEY:hun/ter2@bucket", "cannot read s3://***@bucket"),
+        (ABFSS, ABFSS),
+        ("who? localhost:9092", "who? localhost:9092"),
     ],
 )
-def test_a_login_in_the_address_of_the_state_folder_is_not_shown(state: str, shown: str) -> None:
-    assert shown_state(state, frozenset()) == shown
-    assert shown_state(state, frozenset({"state"})) == NOT_SHOWN
+def test_logins_and_signatures_in_addresses_are_not_shown(text: str, safe: str) -> None:
+    assert shown(text) == safe
+    flow = flow_report()
+    report = mirror_report([replace(flow, status=replace(flow.status, unread=(text,)))])
+    root = parsed(replace(report, state=text))
+    assert safe in root.one("ul", "problems").text
+    configuration = next(each for each in root.all("section") if each.attributes["id"] == "configuration")
+    assert safe in configuration.text and "ter2" not in page(report)
+
+
+def test_a_state_folder_from_a_reference_is_not_shown() -> None:
+    assert shown_state(ABFSS, frozenset({"state"})) == NOT_SHOWN
+    assert shown_state(ABFSS, frozenset({"topics"})) == ABFSS
 
 
 def test_command_writes_a_page_without_secrets_where_no_cluster_answers(

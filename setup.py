@@ -12,6 +12,8 @@ ARROW = ["pyarrow>=11.0.0,<27", "pandas>=1.5.3,<4"]
 README = Path(__file__).with_name("README.md")
 # AWS's own signer of IAM logins to Amazon MSK.
 MSK_IAM = ["aws-msk-iam-sasl-signer-python>=1.0.2,<2"]
+# From 0.20 on its HTTP server can be closed. The last release for Python 3.8 is 0.21.1.
+METRICS = ["prometheus-client>=0.20.0,<0.27"]
 
 setup(
     name="spark-kafka-mirror",
@@ -38,10 +40,11 @@ setup(
         # `mirror status` and `report`: Delta's tables without Java. The last release for Python 3.8 and 3.9 is 0.25.
         "status": ["deltalake>=0.21.0,<2", *ARROW],
         "msk-iam": MSK_IAM,
+        "metrics": METRICS,
         # zstandard, lz4 and python-snappy read back what cramjam wrote; the lab's issuer signs tokens with pyjwt.
         "test": [
             *("pytest", "pytest-xdist", "hypothesis", "confluent-kafka", "zstandard", "lz4", "python-snappy"),
-            *("pyjwt", "cryptography", *MSK_IAM),
+            *("pyjwt", "cryptography", *MSK_IAM, *METRICS),
         ],
         # Spark Connect's client, for the test that it is refused.
         "connect": ["grpcio>=1.67", "grpcio-status>=1.67", "googleapis-common-protos"],

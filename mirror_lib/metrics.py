@@ -23,7 +23,8 @@ def _told(means: str, gauge: str = "") -> Mapping[str, str]:
 @dataclass(frozen=True)
 class TopicMetrics:
     """One source topic in a pass: records and bytes copied of it, `None` where records are counted by remote topic, and
-    its upstream offsets still to go through, `worst_records` of them in `worst_partition`, which has the most."""
+    its upstream offsets still to go through, `worst_records` of them in `worst_partition`, which has the most. A topic
+    whose partitions have all stopped in the pass has 0 `partitions`, and -1 as the worst."""
 
     topic: str
     partitions: int
@@ -103,11 +104,13 @@ def by_topic(
         before = done.get(topic, (0, 0))
         done[topic] = (before[0] + records, before[1] + nbytes)
     found = []
-    for topic, partitions in sorted(to_go.items()):
-        worst = max(sorted(partitions), key=partitions.__getitem__)
+    # A topic whose partitions have all stopped in this pass has nothing to go, and records.
+    for topic in sorted({*to_go, *done}):
+        partitions = to_go.get(topic, {})
+        worst = max(sorted(partitions), key=partitions.__getitem__, default=-1)
         total = sum(partitions.values())
         own: Tuple[Optional[int], Optional[int]] = done.get(topic, (0, 0)) if copied is not None else (None, None)
-        found.append(TopicMetrics(topic, len(partitions), own[0], own[1], total, worst, partitions[worst]))
+        found.append(TopicMetrics(topic, len(partitions), own[0], own[1], total, worst, partitions.get(worst, 0)))
     return tuple(found)
 
 

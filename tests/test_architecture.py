@@ -21,10 +21,12 @@ ONLY_IN: Dict[str, Tuple[str, ...]] = {
     "delta": ("ledger",),
     "yaml": ("config",),
     "javaproperties": ("config",),
+    "prometheus_client": ("exporter",),
 }
 # Decisions and record batches are tested without a JVM, so they cannot see Spark.
 WITHOUT_SPARK = (
-    *("errors", "facts", "text", "metrics", "config", "kafka", "topics", "plan", "control", "ledger.records"),
+    *("errors", "facts", "text", "metrics", "exporter", "config", "kafka", "topics", "plan", "control"),
+    "ledger.records",
     *("groups.map", "groups.translation", "groups.mm2_format", "groups.position_formats", "groups.lag"),
     *("takeover.origin", "takeover.walk", "takeover.verdicts"),
     *("replication.lane", "replication.copier", "replication.partition", "replication.copy_ranges"),

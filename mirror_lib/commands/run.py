@@ -49,6 +49,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
     from mirror_lib.control.service import ControlBeside, control_json, control_line
     from mirror_lib.copy_job import run_flows
+    from mirror_lib.exporter import Exporter
     from mirror_lib.groups.flow import pass_json, pass_line
     from mirror_lib.groups.job import TranslationBeside
     from mirror_lib.ledger.runs import RunTable
@@ -84,13 +85,15 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         tables = TopicAclTable(spark, config.state), runs
         gauge = gauges_for(spark, [flow.name for flow in flows])
         shown = watcher(arguments.json, status_line, metrics_json, is_news)
+        exporter = Exporter(config, copied, print_progress)
 
         def progress(snapshot: FlowMetrics) -> None:
             shown(snapshot)
             gauge(snapshot)
+            exporter.show(snapshot)
 
         watch = watcher(arguments.json, control_line, control_json)
-        with ControlBeside(config, flows, *tables, watch, stop), translation:
+        with exporter, ControlBeside(config, flows, *tables, watch, stop), translation:
             outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
     _show(outcomes, errors, arguments.json, stop.is_set())

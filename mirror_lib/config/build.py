@@ -173,7 +173,9 @@ def _heartbeat_scopes(document: Document, keys: Keys, enabled: Sequence[str]) ->
 
 
 def _top(document: Document, keys: Keys) -> Dict[str, Any]:
-    values = {s.field: _value(s, keys.settings.get(("", s.name))) for s in SETTINGS if s.level == TOP and s.field}
+    given = {s: keys.settings.get(("", s.name)) for s in SETTINGS if s.level == TOP and s.field}
+    values: Dict[str, Any] = {s.field: _value(s, entry) for s, entry in given.items()}
+    values["places"] = {s.name: entry.place for s, entry in given.items() if entry is not None}
     if document.dialect != YAML and ("", "trigger") not in keys.settings:
         values["trigger"] = MM2_TRIGGER
     return values

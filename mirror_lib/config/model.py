@@ -177,12 +177,19 @@ class MirrorConfig:
     `trigger` is `availableNow` or a Spark processing time such as `10 seconds`.
     `heartbeat_pairs` are not copied; heartbeats are written to their targets, because the file asks for it.
     `name` tells apart mirrors whose flows are called the same; it is part of every transactional id.
+    `metrics_port` is `None` where no metrics are served, and `metrics_textfile` empty where no file is written.
     `warnings` are sentences for the operator, to be printed once; they hold no values that may be secret.
+    `places` holds `file:line` of each setting for the whole file that the file has, by name.
     """
 
     flows: Tuple[ReplicationFlow, ...]
     state: str
     trigger: str = AVAILABLE_NOW
     name: str = "mirror"
+    metrics_port: Optional[int] = None
+    metrics_host: str = "127.0.0.1"
+    metrics_textfile: str = ""
+    metrics_topics_max: int = 1000
     heartbeat_pairs: Tuple[ReplicationFlow, ...] = ()
     warnings: Tuple[str, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

@@ -35,6 +35,7 @@ from mirror_lib.config.values import (
     INTERVAL,
     LEGAL_NAME,
     MILLISECONDS,
+    OPTIONAL_PORT,
     OPTIONAL_TEXT,
     PATTERNS,
     PORT,
@@ -42,6 +43,7 @@ from mirror_lib.config.values import (
     SIZE,
     START_POSITION,
     TEXT,
+    TEXTFILE,
     TOPIC_RATES,
     TRIGGER,
     WINDOWS,
@@ -66,6 +68,7 @@ COUNTS_DIFFER = "partition.counts.differ"
 HEARTBEATS_REPLICATION = "heartbeats.replication.enabled"
 EMIT_HEARTBEATS = "emit.heartbeats.enabled"
 COPY = "copy.enabled"
+METRICS_PORT, METRICS_HOST, METRICS_TEXTFILE = "metrics.port", "metrics.host", "metrics.textfile"
 MM2_TRIGGER = "10 seconds"
 TOPICS_EXCLUDE = "topics.exclude"
 # MirrorMaker's default for `topics.exclude` up to 3.9. Since 4.0 its first pattern spares a user's `orders.internal`.
@@ -131,6 +134,15 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("trigger", TRIGGER, "availableNow", "`availableNow` copies what is there and ends; a time such as "
             "`10 seconds` goes on for ever", "trigger", level=TOP,
             note=f"in an MM2 file the default is `{MM2_TRIGGER}`, because MirrorMaker never ends"),
+    Setting(METRICS_PORT, OPTIONAL_PORT, "none", "Port on the driver where `mirror run` serves its metrics to "
+            "Prometheus, under `/metrics`; 0 is any free port. Needs the extra `metrics`", "metrics_port", level=TOP),
+    Setting(METRICS_HOST, TEXT, "127.0.0.1", "Address on which that port listens; `0.0.0.0` is every interface. The "
+            "server has no login", "metrics_host", level=TOP),
+    Setting(METRICS_TEXTFILE, TEXTFILE, "", "File in which `mirror run` keeps the same metrics for node_exporter's "
+            "textfile collector. Needs the extra `metrics`", "metrics_textfile", level=TOP),
+    Setting("metrics.topics.max", whole_number(0), "1000", "How many topics of each flow have metrics of their own: "
+            "those with the most lag. `kafka_mirror_topics_omitted` counts the others", "metrics_topics_max",
+            level=TOP),
     Setting(ENABLED, BOOLEAN, "false", "Whether the flow is run", note="in YAML a flow that is listed is enabled"),
     Setting(COPY, BOOLEAN, "true", "Whether a run copies records. With `false` it translates groups by what another "
             "run copied with the same `state`, and writes heartbeats", "copied"),

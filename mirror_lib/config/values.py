@@ -98,6 +98,21 @@ def _port(value: Value) -> int:
 PORT = Kind("port", _port)
 
 
+def _optional_port(value: Value) -> Optional[int]:
+    return None if one(value).lower() == NONE else _port(value)
+
+
+def _textfile(value: Value) -> str:
+    path = one(value)
+    if path and not path.endswith(".prom"):
+        raise ValueError("must end in .prom, because node_exporter's textfile collector reads no other files")
+    return path
+
+
+OPTIONAL_PORT = Kind("port or none", _optional_port)
+TEXTFILE = Kind("path that ends in .prom", _textfile)
+
+
 def whole_number(least: int, default_of_broker: bool = False) -> Kind:
     """A whole number from `least` on; with `default_of_broker` also -1."""
     sentence = f"must be a whole number from {least} on" + (", or -1 for the broker's default" * default_of_broker)

@@ -1,0 +1,369 @@
+"""Exports the metrics of a run to Prometheus: on a port of the driver, and in a file for node_exporter.
+
+Every value is made of the flows' `FlowMetrics`. `METRICS` is the table of all metrics: docs/monitoring.md, and the
+dashboard and the alert rules in conf/monitoring, are checked against it. prometheus_client is imported only where a
+setting asks for metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from errno import EADDRNOTAVAIL
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from mirror_lib import __version__
+from mirror_lib.config.document import config_error
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.settings import METRICS_HOST, METRICS_PORT, METRICS_TEXTFILE
+from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.errors import ConfigError
+from mirror_lib.metrics import FlowMetrics, TopicMetrics
+
+log = logging.getLogger(__name__)
+
+PREFIX = "kafka_mirror_"
+COUNTER, GAUGE, INFO = "counter", "gauge", "info"
+_FLOW = ("flow", "source", "target")
+_TOPIC = (*_FLOW, "topic")
+SIDES = ("source", "target")
+# What a flow is doing, as a label that has few values: FlowMetrics has it in words, with figures.
+STARTING, RATE_LIMITED, OTHER = "starting", "rate_limited", "other"
+_STATES = {
+    "copying": "copying",
+    "waiting for records": "waiting_for_records",
+    "waiting for a task slot of Spark": "waiting_for_spark",
+}
+_RATE_LIMIT = "at its bound"
+STATES = (STARTING, *_STATES.values(), RATE_LIMITED, OTHER)
+
+# How often the textfile is written. Prometheus reads it no more often than it scrapes node_exporter.
+TEXTFILE_SECONDS = 10.0
+_NOTHING_COPIED = "Nothing was copied"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One exported metric: its name as a query has it, its type, its meaning and its labels."""
+
+    name: str
+    kind: str
+    means: str
+    labels: Tuple[str, ...] = _FLOW
+
+
+class Value(NamedTuple):
+    """One series of a metric, with the values of its labels in the metric's order."""
+
+    metric: Metric
+    labels: Tuple[str, ...]
+    value: float
+
+
+def _metric(name: str, kind: str, means: str, labels: Tuple[str, ...] = _FLOW) -> Metric:
+    return Metric(PREFIX + name, kind, means, labels)
+
+
+BUILD = _metric("build_info", INFO, "The mirror's version. Always 1", ("version",))
+RUNNING = _metric("running", GAUGE, "1 while the run is under way. 0 in the textfile after its end", ())
+FLOW_INFO = _metric(
+    "flow_info",
+    INFO,
+    "Always 1. trigger is once or continuous. idle_cycles is yes where the flow has a cycle every few seconds even "
+    "while the source has no new records",
+    (*_FLOW, "trigger", "idle_cycles"),
+)
+RECORDS = _metric("records_total", COUNTER, "Records copied since the start of the run")
+BYTES = _metric("bytes_total", COUNTER, "Bytes written to the target, after compression")
+RECOVERED = _metric(
+    "recovered_records_total", COUNTER, "Records that an interrupted attempt had written and this run found"
+)
+CYCLES = _metric("cycles_total", COUNTER, "Cycles of the mirror that ended")
+CYCLE_SECONDS = _metric("cycle_seconds_total", COUNTER, "Time that these cycles took")
+LAST_CYCLE = _metric("last_cycle_timestamp_seconds", GAUGE, "When the last cycle ended, in seconds since 1970")
+LAG_RECORDS = _metric("lag_records", GAUGE, "Source offsets still to copy, at the end of the last cycle")
+LAG_SECONDS = _metric(
+    "lag_seconds",
+    GAUGE,
+    "Age of the last record copied of the partition with the oldest one, among partitions with more to copy. Absent "
+    "where nothing is left to copy or the age is unknown",
+)
+STOPPED = _metric(
+    "stopped_partitions", GAUGE, "Partitions that the flow no longer copies. The table incidents has the reason"
+)
+THROTTLED = _metric(
+    "throttled_seconds_total",
+    COUNTER,
+    "Time for which quotas of the brokers of this side throttled the flow: in each cycle that of the task that was "
+    "throttled longest",
+    (*_FLOW, "side"),
+)
+COMMIT_WAIT = _metric(
+    "commit_wait_seconds", GAUGE, "How long the ledger's commit has waited for a task slot of Spark. Usually 0"
+)
+STATE = _metric(
+    "state", GAUGE, f"1 for the present state of the flow, 0 for the others of {', '.join(STATES)}", (*_FLOW, "state")
+)
+TOPICS = _metric("topics", GAUGE, "Topics that the flow copied from, or that have lag")
+OMITTED = _metric("topics_omitted", GAUGE, "Topics beyond metrics.topics.max, which have no metrics of their own")
+TOPIC_RECORDS = _metric(
+    "topic_records_total", COUNTER, "Records copied of the topic. Absent where a flow places records by key", _TOPIC
+)
+TOPIC_BYTES = _metric("topic_bytes_total", COUNTER, "Bytes written of the topic. Absent where records are", _TOPIC)
+TOPIC_LAG = _metric("topic_lag_records", GAUGE, "Offsets of the source topic still to copy", _TOPIC)
+TOPIC_PARTITION_LAG = _metric(
+    "topic_max_partition_lag_records", GAUGE, "The same of the topic's partition that has the most", _TOPIC
+)
+
+METRICS: Tuple[Metric, ...] = (
+    *(BUILD, RUNNING, FLOW_INFO),
+    *(RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS, LAST_CYCLE),
+    *(LAG_RECORDS, LAG_SECONDS, STOPPED, THROTTLED, COMMIT_WAIT, STATE, TOPICS, OMITTED),
+    *(TOPIC_RECORDS, TOPIC_BYTES, TOPIC_LAG, TOPIC_PARTITION_LAG),
+)
+
+
+class FlowSeries:
+    """The series of one flow: sums over its cycles, and what the last cycle measured. It has no clock and no I/O."""
+
+    def __init__(self, flow: ReplicationFlow, continuous: bool) -> None:
+        self._labels = (flow.name, flow.source.alias, flow.target.alias)
+        # A flow outside its window, or whose group another process serves, has no cycles for a while.
+        steady = continuous and flow.tails and not flow.copy_window and not flow.commit_source_group
+        self._info = ("continuous" if continuous else "once", "yes" if steady else "no")
+        self._sums = dict.fromkeys((RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS), 0.0)
+        self._throttled = dict.fromkeys(SIDES, 0.0)
+        self._copied: Dict[str, Optional[Tuple[int, int]]] = {}
+        self._last: Optional[FlowMetrics] = None
+        self._last_cycle: Optional[float] = None
+
+    def add(self, snapshot: FlowMetrics, now: float) -> None:
+        """Take what a cycle measured that ended at `now`, in seconds since 1970."""
+        self._last = snapshot
+        self._throttled["source"] += snapshot.source_throttled_seconds
+        self._throttled["target"] += snapshot.target_throttled_seconds
+        self._sums[RECORDS] += snapshot.records
+        self._sums[BYTES] += snapshot.bytes
+        self._sums[RECOVERED] += snapshot.recovered
+        if not snapshot.commit_waits_seconds:  # else it reports a wait within a cycle, of which there are many
+            self._sums[CYCLES] += 1
+            self._sums[CYCLE_SECONDS] += snapshot.seconds
+            self._last_cycle = now
+        for topic in snapshot.topics:
+            self._copied[topic.topic] = _sum(self._copied.get(topic.topic, (0, 0)), topic)
+
+    def values(self, topics_max: int) -> Iterator[Value]:
+        """All series, those of at most `topics_max` topics among them."""
+        yield Value(FLOW_INFO, (*self._labels, *self._info), 1)
+        yield from (Value(metric, self._labels, total) for metric, total in self._sums.items())
+        yield from (Value(THROTTLED, (*self._labels, side), self._throttled[side]) for side in SIDES)
+        state = STARTING if self._last is None else state_of(self._last)
+        yield from (Value(STATE, (*self._labels, each), float(each == state)) for each in STATES)
+        if self._last_cycle is not None:
+            yield Value(LAST_CYCLE, self._labels, self._last_cycle)
+        if self._last is not None:
+            yield Value(LAG_RECORDS, self._labels, self._last.behind_records)
+            if self._last.behind_seconds is not None:
+                yield Value(LAG_SECONDS, self._labels, self._last.behind_seconds)
+            yield Value(STOPPED, self._labels, self._last.stopped)
+            yield Value(COMMIT_WAIT, self._labels, self._last.commit_waits_seconds)
+            yield from self._of_topics(self._last.topics, topics_max)
+
+    def _of_topics(self, topics: Iterable[TopicMetrics], topics_max: int) -> Iterator[Value]:
+        # A topic that is not in the last cycle had nothing to copy.
+        lag = {each.topic: (each.behind_records, each.worst_records) for each in topics}
+        by_lag = sorted(self._copied, key=lambda name: (-lag.get(name, (0, 0))[0], name))
+        shown = by_lag[:topics_max]
+        yield Value(TOPICS, self._labels, len(by_lag))
+        yield Value(OMITTED, self._labels, len(by_lag) - len(shown))
+        for name in shown:
+            labels, copied, (records, worst) = (*self._labels, name), self._copied[name], lag.get(name, (0, 0))
+            if copied is not None:
+                yield Value(TOPIC_RECORDS, labels, copied[0])
+                yield Value(TOPIC_BYTES, labels, copied[1])
+            yield Value(TOPIC_LAG, labels, records)
+            yield Value(TOPIC_PARTITION_LAG, labels, worst)
+
+
+def _sum(before: Optional[Tuple[int, int]], topic: TopicMetrics) -> Optional[Tuple[int, int]]:
+    """Records and bytes of a topic so far; `None` once a cycle did not count them by source topic."""
+    if before is None or topic.records is None or topic.bytes is None:
+        return None
+    return before[0] + topic.records, before[1] + topic.bytes
+
+
+def state_of(snapshot: FlowMetrics) -> str:
+    """What the flow is doing, as one of `STATES`."""
+    limited = RATE_LIMITED if snapshot.waiting.startswith(_RATE_LIMIT) else OTHER
+    return _STATES.get(snapshot.waiting, limited)
+
+
+class Exporter:
+    """Serves and writes the metrics of `flows` while the block runs, as the configuration says; else it does nothing.
+
+    Entering raises `ConfigError`, with the place of the setting, where prometheus_client is missing, the port cannot be
+    opened or the textfile cannot be written. A textfile that cannot be written later is one warning, and copying is
+    unaffected. `say` gets the address of the metrics.
+    """
+
+    def __init__(self, config: MirrorConfig, flows: Sequence[ReplicationFlow], say: Callable[[str], None]) -> None:
+        self._config, self._say = config, say
+        continuous = config.trigger != AVAILABLE_NOW
+        self._series = {flow.name: FlowSeries(flow, continuous) for flow in flows}
+        self._running, self._warned = True, False
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._registry: Any = None
+        self._server: Any = None
+        self._writer = threading.Thread(target=self._write_often, name="metrics textfile", daemon=True)
+        self.address = ""
+
+    def show(self, snapshot: FlowMetrics) -> None:
+        """Take the metrics of a cycle. It may be called by several threads, and does no I/O."""
+        if self._registry is not None:
+            with self._lock:
+                self._series[snapshot.flow].add(snapshot, time.time())
+
+    def values(self) -> List[Value]:
+        """All series as they are now."""
+        with self._lock:
+            own = [Value(BUILD, (__version__,), 1), Value(RUNNING, (), float(self._running))]
+            of_flows = (each.values(self._config.metrics_topics_max) for each in self._series.values())
+            return [*own, *(value for values in of_flows for value in values)]
+
+    def __enter__(self) -> Exporter:
+        if self._config.metrics_port is not None:
+            self._registry = self._registered(METRICS_PORT)
+            self._serve(self._config.metrics_port)
+        if self._config.metrics_textfile:
+            self._registry = self._registry or self._registered(METRICS_TEXTFILE)
+            try:
+                self._write()
+            except OSError as error:
+                self._close()
+                path, why = self._config.metrics_textfile, error.strerror or str(error)
+                raise self._refused(METRICS_TEXTFILE, f"{path} cannot be written: {why}. {_NOTHING_COPIED}") from None
+            self._writer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._writer.ident is not None:
+            self._writer.join()
+        with self._lock:
+            self._running = False
+        if self._config.metrics_textfile:
+            self._try_to_write()
+        self._close()
+
+    def _registered(self, key: str) -> Any:
+        try:
+            return registry_of(self.values)
+        except ImportError as error:
+            if error.name is None or error.name.partition(".")[0] != "prometheus_client":
+                raise
+            what = f"needs the Python package prometheus_client, which is missing. {_NOTHING_COPIED}"
+            raise self._refused(key, f"{what}. Install it: pip install 'spark-kafka-mirror[metrics]'") from None
+
+    def _serve(self, port: int) -> None:
+        from prometheus_client import start_http_server
+
+        host = self._config.metrics_host
+        try:
+            self._server, _ = start_http_server(port, host, registry=self._registry)
+        except OSError as error:
+            why = error.strerror or str(error)
+            if isinstance(error, socket.gaierror) or error.errno == EADDRNOTAVAIL:
+                sentence = f"{host} is no address of the driver's machine: {why}. {_NOTHING_COPIED}"
+                raise self._refused(METRICS_HOST, sentence) from None
+            sentence = f"{port} cannot be opened on {host}: {why}. {_NOTHING_COPIED}. Set another port, or 0 for any"
+            raise self._refused(METRICS_PORT, sentence) from None
+        bound = self._server.server_address[1]
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{bound}/metrics"
+        self._say(f"metrics: {self.address}")
+
+    def _refused(self, key: str, sentence: str) -> ConfigError:
+        return config_error(f"{key} {sentence}", self._config.places.get(key, f"the default of {key}"))
+
+    def _write_often(self) -> None:
+        while not self._over.wait(TEXTFILE_SECONDS):
+            self._try_to_write()
+
+    def _try_to_write(self) -> None:
+        try:
+            self._write()
+        except OSError as error:
+            if not self._warned:
+                path, why = self._config.metrics_textfile, error.strerror or error
+                log.warning("%s %s cannot be written: %s. Copying is unaffected", METRICS_TEXTFILE, path, why)
+            self._warned = True
+
+    def _write(self) -> None:
+        from prometheus_client import generate_latest
+
+        write_whole(Path(self._config.metrics_textfile), generate_latest(self._registry))
+
+    def _close(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace the file in one step: a reader sees the old content or the new. On `OSError` the file is as before."""
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=str(path.parent))
+    try:
+        with os.fdopen(number, "wb") as stream:
+            stream.write(content)
+        os.chmod(name, 0o644)  # node_exporter is another user
+        os.replace(name, str(path))
+    except OSError:
+        os.unlink(name)
+        raise
+
+
+def registry_of(values: Callable[[], Iterable[Value]]) -> Any:
+    """A registry of prometheus_client that makes its families of `values` at each scrape. Raises `ImportError`."""
+    from prometheus_client import CollectorRegistry
+
+    class Collector:
+        """What the registry asks."""
+
+        def collect(self) -> Iterator[Any]:
+            """The families that have series."""
+            return iter(families(values()))
+
+        def describe(self) -> Iterator[Any]:
+            """The names of all families; the registry finds by them the collector of a query for some."""
+            return (_family(metric) for metric in METRICS)
+
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    return registry
+
+
+def families(values: Iterable[Value]) -> List[Any]:
+    """Families of prometheus_client, in the order of their first value."""
+    found: Dict[Metric, Any] = {}
+    for metric, labels, value in values:
+        if metric not in found:
+            found[metric] = _family(metric)
+        if metric.kind == INFO:
+            found[metric].add_metric((), dict(zip(metric.labels, labels)))
+        else:
+            found[metric].add_metric(labels, value)
+    return list(found.values())
+
+
+def _family(metric: Metric) -> Any:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+    if metric.kind == INFO:
+        return InfoMetricFamily(metric.name[: -len("_info")], metric.means)
+    family = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+    return family(metric.name, metric.means, labels=metric.labels)

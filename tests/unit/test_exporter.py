@@ -1,0 +1,390 @@
+"""What Prometheus gets: families made of a series of FlowMetrics, over HTTP and in a file; and refusals by name."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics import parser as openmetrics_parser
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from mirror_lib import __version__, exporter
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.errors import EXIT_USAGE, ConfigError
+from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, Value, registry_of, state_of
+from mirror_lib.facts import TopicPartition
+from mirror_lib.metrics import FlowMetrics, by_topic
+from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.flow_state import snapshot_of
+from mirror_lib.replication.messages import TaskReport
+from mirror_lib.replication.quotas import FLOW, Fetching
+from mirror_lib.replication.tail import stalled_snapshot
+from tests.lab.one_flow import until
+
+parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
+AB = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+CYCLE = FlowMetrics(
+    flow="A->B",
+    batch_id=7,
+    records=100,
+    bytes=1000,
+    seconds=2.0,
+    copy_seconds=1.5,
+    behind_records=30,
+    behind_seconds=3.5,
+    recovered=4,
+    stopped=1,
+    waiting="copying",
+    source_throttled_seconds=0.5,
+    target_throttled_seconds=0.25,
+    topics=by_topic({("orders", 0): 10, ("orders", 1): 20, ("audit", 0): 0}, [("orders", 90, 900), ("audit", 10, 100)]),
+)
+Series = Dict[Tuple[str, Tuple[str, ...]], float]
+
+
+def series_of(snapshots: Iterable[FlowMetrics], flow: ReplicationFlow = AB, most: int = 1000, **kept: Any) -> Series:
+    """The series of a flow after these cycles, which ended at 101, 102 and so on: by name without prefix, and by the
+    labels after flow, source and target."""
+    series = FlowSeries(flow, kept.get("continuous", True))
+    for number, snapshot in enumerate(snapshots):
+        series.add(snapshot, 101.0 + number)
+    values = list(series.values(most))
+    assert {labels[:3] for _, labels, _ in values} == {("A->B", "A", "B")}
+    found = {(metric.name[len("kafka_mirror_") :], labels[3:]): value for metric, labels, value in values}
+    assert len(found) == len(values), "a series comes twice"
+    return found
+
+
+def flow_level(series: Mapping[Tuple[str, Tuple[str, ...]], float]) -> Dict[str, float]:
+    """Series that have no further labels."""
+    return {name: value for (name, labels), value in series.items() if not labels}
+
+
+def test_counters_add_up_and_gauges_are_those_of_the_last_cycle() -> None:
+    idle = replace(CYCLE, records=0, bytes=0, recovered=0, stopped=0, behind_records=0, behind_seconds=None, topics=())
+    assert flow_level(series_of([CYCLE, CYCLE, idle])) == {
+        "records_total": 200,
+        "bytes_total": 2000,
+        "recovered_records_total": 8,
+        "cycles_total": 3,
+        "cycle_seconds_total": 6.0,
+        "last_cycle_timestamp_seconds": 103.0,
+        "lag_records": 0,
+        "stopped_partitions": 0,
+        "commit_wait_seconds": 0.0,
+        "topics": 2,
+        "topics_omitted": 0,
+    }
+    series = series_of([CYCLE, CYCLE])
+    assert (series["lag_records", ()], series["lag_seconds", ()], series["stopped_partitions", ()]) == (30, 3.5, 1)
+    assert series["throttled_seconds_total", ("source",)] == 1.0
+    assert series["throttled_seconds_total", ("target",)] == 0.5
+
+
+def test_lag_in_seconds_that_is_unknown_is_absent() -> None:
+    assert ("lag_seconds", ()) not in series_of([replace(CYCLE, behind_seconds=None)])
+    assert series_of([replace(CYCLE, behind_seconds=0.0)])["lag_seconds", ()] == 0.0
+
+
+def test_flow_without_a_cycle_has_counters_at_0_and_no_lag() -> None:
+    series = series_of([])
+    assert flow_level(series) == dict.fromkeys(
+        ("records_total", "bytes_total", "recovered_records_total", "cycles_total", "cycle_seconds_total"), 0
+    )
+    assert [labels for (name, labels), value in series.items() if name == "state" and value] == [("starting",)]
+
+
+def test_report_of_a_waiting_commit_is_no_cycle() -> None:
+    """Each report has the whole wait so far as its seconds: the sum of them would mean nothing."""
+    series = series_of([CYCLE, stalled_snapshot(CYCLE, 15.0), stalled_snapshot(CYCLE, 30.0)])
+    assert (series["cycles_total", ()], series["cycle_seconds_total", ()]) == (1, 2.0)
+    assert series["last_cycle_timestamp_seconds", ()] == 101.0
+    assert (series["commit_wait_seconds", ()], series["lag_seconds", ()]) == (30.0, 30.0)
+    assert (series["lag_records", ()], series["records_total", ()]) == (30, 100)
+    assert series["topic_lag_records", ("orders",)] == 30
+
+
+def test_topics_have_sums_and_their_worst_partition() -> None:
+    later = replace(CYCLE, topics=by_topic({("orders", 1): 5}, [("orders", 10, 90)]))
+    series = series_of([CYCLE, later])
+    topics = {key: value for key, value in series.items() if key[0].startswith("topic_")}
+    assert topics == {
+        ("topic_records_total", ("orders",)): 100,
+        ("topic_bytes_total", ("orders",)): 990,
+        ("topic_lag_records", ("orders",)): 5,
+        ("topic_max_partition_lag_records", ("orders",)): 5,
+        ("topic_records_total", ("audit",)): 10,
+        ("topic_bytes_total", ("audit",)): 100,
+        ("topic_lag_records", ("audit",)): 0,
+        ("topic_max_partition_lag_records", ("audit",)): 0,
+    }
+
+
+def test_records_of_topics_add_up_to_those_of_the_flow_where_a_topic_has_stopped() -> None:
+    last = replace(CYCLE, topics=by_topic({("audit", 0): 3}, [("orders", 90, 900), ("audit", 10, 100)]))
+    series = series_of([CYCLE, last])
+    assert sum(value for (name, _), value in series.items() if name == "topic_records_total") == 200
+    assert series["topic_lag_records", ("orders",)] == 0
+
+
+def test_topic_whose_records_are_not_counted_has_its_lag_alone() -> None:
+    series = series_of([replace(CYCLE, topics=by_topic({("orders", 0): 5}, None))])
+    assert {key for key in series if key[1] == ("orders",)} == {
+        ("topic_lag_records", ("orders",)),
+        ("topic_max_partition_lag_records", ("orders",)),
+    }
+
+
+def test_beyond_the_bound_topics_with_the_most_lag_are_exported_and_the_others_counted() -> None:
+    left: Dict[TopicPartition, int] = {(f"t{number}", 0): number % 50 for number in range(200)}
+    series = series_of([replace(CYCLE, topics=by_topic(left, []))], most=8)
+    shown = [labels[0] for (name, labels) in series if name == "topic_lag_records"]
+    assert shown == ["t149", "t199", "t49", "t99", "t148", "t198", "t48", "t98"]
+    assert (series["topics", ()], series["topics_omitted", ()]) == (200, 192)
+    assert not [key for key in series_of([CYCLE], most=0) if key[0].startswith("topic_")]
+
+
+def at_its_bound() -> FlowMetrics:
+    """Of a cycle that a rate limit held back."""
+    report = TaskReport(0, {}, False, (), (), 0, 0, 0, 0, 1.0, Fetching({}, {FLOW: 1.5}))
+    held = FlowRates(replace(AB, max_bytes_per_second=5_000_000)).word([report], 2.0)
+    return snapshot_of("A->B", [], {("orders", 0): 5}, 1, 2.0, 0, held)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "state"),
+    [
+        (snapshot_of("A->B", [], {}, 1, 1.0, 0), "waiting_for_records"),
+        (snapshot_of("A->B", [], {("orders", 0): 5}, 1, 1.0, 0), "copying"),
+        (stalled_snapshot(CYCLE, 15.0), "waiting_for_spark"),
+        (at_its_bound(), "rate_limited"),
+        (replace(CYCLE, waiting="something new"), "other"),
+    ],
+)
+def test_state_is_one_of_a_few_words(snapshot: FlowMetrics, state: str) -> None:
+    assert state_of(snapshot) == state
+    series = series_of([snapshot])
+    assert {labels[0]: value for (name, labels), value in series.items() if name == "state"} == {
+        each: float(each == state) for each in STATES
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "continuous", "info"),
+    [
+        ({}, True, ("continuous", "yes")),
+        ({}, False, ("once", "no")),
+        ({"tail": False}, True, ("continuous", "no")),
+        ({"commit_source_group": "g"}, True, ("continuous", "no")),
+    ],
+)
+def test_flow_says_whether_it_has_cycles_while_idle(
+    changed: Mapping[str, Any], continuous: bool, info: Tuple[str, str]
+) -> None:
+    assert series_of([], replace(AB, **changed), continuous=continuous)["flow_info", info] == 1
+
+
+FORMATS = [(generate_latest, parse_text), (generate_openmetrics, parse_openmetrics)]
+HOSTILE = ("x" * 249, 'quote"s', "back\\slash", "new\nline", "ümläut→", "a{b=\"c\"} 1", "\\n")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(("generate", "parse"), FORMATS)
+def test_names_come_back_from_both_formats_as_they_are(generate: Any, parse: Any, name: str) -> None:
+    flow = replace(AB, source=ClusterConfig(name, {}))
+    series = FlowSeries(flow, True)
+    series.add(replace(CYCLE, flow=flow.name, topics=by_topic({(name, 0): 5}, [(name, 1, 10)])), 1.0)
+    families = list(parse(generate(registry_of(lambda: series.values(1000))).decode("utf-8")))
+    samples = [sample for family in families for sample in family.samples]
+    (lag,) = (sample for sample in samples if sample.name == "kafka_mirror_topic_lag_records")
+    assert lag.labels == {"flow": f"{name}->B", "source": name, "target": "B", "topic": name} and lag.value == 5
+
+
+def test_families_have_the_types_and_help_of_the_table() -> None:
+    series = FlowSeries(AB, True)
+    series.add(CYCLE, 1.0)
+    values = [Value(METRICS[0], (__version__,), 1), Value(METRICS[1], (), 1), *series.values(1000)]
+    text = generate_latest(registry_of(lambda: values)).decode("utf-8")
+    for metric in METRICS:
+        assert f"# HELP {metric.name} {metric.means}\n" in text
+        kind = "gauge" if metric.kind == "info" else metric.kind
+        assert f"# TYPE {metric.name} {kind}\n" in text
+    assert {value.metric for value in values} == set(METRICS)
+
+
+def test_query_for_one_name_gets_that_one() -> None:
+    series = FlowSeries(AB, True)
+    one = registry_of(lambda: series.values(1000)).restricted_registry(["kafka_mirror_records_total"])
+    names = {line.split("{")[0] for line in generate_latest(one).decode().splitlines() if line[0] != "#"}
+    assert names == {"kafka_mirror_records_total"}
+
+
+FILE = """\
+clusters:
+  A:
+    bootstrap.servers: a:9092
+    security.protocol: SASL_SSL
+    sasl.mechanism: PLAIN
+    sasl.jaas.config: org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";
+  B: {bootstrap.servers: "b:9092"}
+flows:
+  A->B: {topics: orders}
+state: /state
+"""
+
+
+def configured(folder: Path, *lines: str) -> MirrorConfig:
+    path = folder / "mirror.yaml"
+    path.write_text(FILE + "\n".join(lines) + "\n")
+    return load(str(path), {})
+
+
+def exporting(config: MirrorConfig, said: List[str]) -> Exporter:
+    return Exporter(config, config.flows, said.append)
+
+
+def scraped(address: str, accept: str = "") -> str:
+    request = urllib.request.Request(address, headers={"Accept": accept} if accept else {})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(answer.read().decode("utf-8"))
+
+
+def test_server_and_file_have_the_same_and_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.prom"
+    said: List[str] = []
+    config = configured(tmp_path, "metrics.port: 0", f"metrics.textfile: {file}")
+    with exporting(config, said) as running:
+        running.show(CYCLE)
+        assert said == [f"metrics: {running.address}"]
+        text, newer = scraped(running.address), scraped(running.address, "application/openmetrics-text")
+        families = {family.name: family for family in parse_openmetrics(newer)}
+    assert families["kafka_mirror_records"].samples[0].value == 100
+    assert families["kafka_mirror_build"].samples[0].labels == {"version": __version__}
+    assert file.read_text() == text.replace("kafka_mirror_running 1.0", "kafka_mirror_running 0.0")
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror.prom", "mirror.yaml"]
+    for secret in ("hunter2", "jaas", "9092"):
+        assert secret not in text + newer
+    with pytest.raises(OSError):
+        scraped(running.address)
+
+
+def test_run_without_these_settings_opens_no_port_and_writes_no_file(tmp_path: Path) -> None:
+    said: List[str] = []
+    with exporting(configured(tmp_path), said) as running:
+        running.show(CYCLE)
+    assert (said, running.address, [path.name for path in tmp_path.iterdir()]) == ([], "", ["mirror.yaml"])
+
+
+def refusal(config: MirrorConfig) -> ConfigError:
+    with pytest.raises(ConfigError) as error, exporting(config, []):
+        pass
+    assert error.value.exit_code == EXIT_USAGE
+    return error.value
+
+
+def test_port_that_is_taken_is_refused_with_its_line(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        error = refusal(configured(tmp_path, f"metrics.port: {port}"))
+    assert str(error) == (
+        f"metrics.port {port} cannot be opened on 127.0.0.1: Address already in use. Nothing was copied. Set another "
+        f"port, or 0 for any ({tmp_path}/mirror.yaml:11)"
+    )
+
+
+def test_host_that_is_not_of_this_machine_is_refused_with_its_line(tmp_path: Path) -> None:
+    error = refusal(configured(tmp_path, "metrics.port: 0", "metrics.host: 192.0.2.1"))
+    assert str(error).startswith("metrics.host 192.0.2.1 is no address of the driver's machine: ")
+    assert error.hint == f"{tmp_path}/mirror.yaml:12"
+
+
+def test_textfile_that_cannot_be_written_is_refused_with_its_line_and_frees_the_port(tmp_path: Path) -> None:
+    said: List[str] = []
+    config = configured(tmp_path, "metrics.port: 0", f"metrics.textfile: {tmp_path}/none/mirror.prom")
+    with pytest.raises(ConfigError) as error, exporting(config, said):
+        pass
+    assert str(error.value) == (
+        f"metrics.textfile {tmp_path}/none/mirror.prom cannot be written: No such file or directory. Nothing was "
+        f"copied ({tmp_path}/mirror.yaml:12)"
+    )
+    with pytest.raises(OSError):
+        scraped(said[0].split()[1])
+
+
+@pytest.mark.parametrize("line", ["metrics.port: 0", "metrics.textfile: /tmp/mirror.prom"])
+def test_missing_package_is_refused_with_the_line_that_needs_it(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # Python then refuses to import it
+    error = refusal(configured(tmp_path, line))
+    assert str(error) == (
+        f"{line.split(':')[0]} needs the Python package prometheus_client, which is missing. Nothing was copied. "
+        f"Install it: pip install 'spark-kafka-mirror[metrics]' ({tmp_path}/mirror.yaml:11)"
+    )
+
+
+def test_textfile_that_can_no_longer_be_written_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exporter, "TEXTFILE_SECONDS", 0.01)
+    folder = tmp_path / "collector"
+    folder.mkdir()
+    with exporting(configured(tmp_path, f"metrics.textfile: {folder}/mirror.prom"), []) as running:
+        (folder / "mirror.prom").unlink()
+        until(lambda: (folder / "mirror.prom").exists(), what="the file is written again")
+        folder.rename(tmp_path / "away")
+        until(lambda: bool(caplog.records), what="a warning")
+        running.show(CYCLE)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert caplog.records[0].getMessage() == (
+        f"metrics.textfile {folder}/mirror.prom cannot be written: No such file or directory. Copying is unaffected"
+    )
+
+
+def test_file_stays_whole_where_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "mirror.prom"
+    path.mkdir()
+    with pytest.raises(OSError):
+        exporter.write_whole(path, b"new")
+    assert [each.name for each in tmp_path.iterdir()] == ["mirror.prom"]
+
+
+def values_of(config: MirrorConfig) -> Sequence[Any]:
+    return (config.metrics_port, config.metrics_host, config.metrics_textfile, config.metrics_topics_max)
+
+
+def test_settings_are_read_from_yaml_and_from_mirrormakers_files(tmp_path: Path) -> None:
+    assert values_of(configured(tmp_path)) == (None, "127.0.0.1", "", 1000)
+    lines = ["metrics: {port: 9464, host: 0.0.0.0, textfile: /a/b.prom, topics.max: 5}"]
+    assert values_of(configured(tmp_path, *lines)) == (9464, "0.0.0.0", "/a/b.prom", 5)
+    path = tmp_path / "mm2.properties"
+    head = "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
+    path.write_text(f"{head}metrics.port = 9464\n")
+    assert values_of(load(str(path), {}))[0] == 9464
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("metrics.port: 80", "metrics.port must be a port from 1024 to 65535, or 0 for any, not '80'"),
+        ("metrics.textfile: /a/b.txt", "metrics.textfile must end in .prom, because node_exporter's textfile"),
+        ("metrics.topics.max: -1", "metrics.topics.max must be a whole number from 0 on"),
+        ("metrics.ports: 9464", "metrics.ports is not a setting; did you mean metrics.port?"),
+    ],
+)
+def test_wrong_settings_are_refused_with_their_line(line: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        configured(tmp_path, line)
+    assert str(error.value).startswith(sentence) and error.value.hint == f"{tmp_path}/mirror.yaml:11"

@@ -1,0 +1,99 @@
+"""What Prometheus gets of a real run: scraped while it copies, read from the textfile after it, and refused in time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Dict
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from prometheus_client.openmetrics import parser
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import driver, run_mirror
+from tests.lab.one_flow import OneFlow, until
+from tests.lab.ports import free_ports
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDS = 200
+parse: Any = parser.text_string_to_metric_families
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name(), tmp_path)
+    flow.fill(RECORDS)
+    return flow
+
+
+def configured(flow: OneFlow, *lines: str) -> Path:
+    path = flow.config
+    path.write_text(path.read_text() + "\n".join(lines) + "\n")
+    return path
+
+
+def values(text: str) -> Dict[str, float]:
+    """By name without prefix, with the topic or the side behind it where there is one."""
+    found = {}
+    for sample in (sample for family in parse(text) for sample in family.samples):
+        last = sample.labels.get("topic") or sample.labels.get("side") or sample.labels.get("state")
+        found[sample.name[len("kafka_mirror_") :] + (f" {last}" if last else "")] = sample.value
+    return found
+
+
+def scraped(port: int) -> Dict[str, float]:
+    """Empty while nothing listens there."""
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=accept)
+    with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=30) as answer:
+        return values(answer.read().decode("utf-8"))
+    return {}
+
+
+def test_scrape_of_a_continuous_run_counts_what_was_written(flow: OneFlow, spark: SparkSession) -> None:
+    flow.trigger = "1 second"
+    (port,) = free_ports(1)
+    config = configured(flow, f"metrics.port: {port}")
+    with driver(["-m", "mirror_lib.cli", "run", str(config)]) as running:
+        until(lambda: scraped(port).get("records_total") == RECORDS * flow.partitions, 180, "the first records")
+        flow.fill(RECORDS)
+        until(lambda: scraped(port).get("records_total") == 2 * RECORDS * flow.partitions, 60, "the later records")
+        until(lambda: scraped(port)["lag_records"] == 0, 60, "no lag")
+        found = scraped(port)
+        running.process.terminate()
+        assert running.wait(60) == 0
+    assert found[f"topic_records_total {flow.topic}"] == found["records_total"]
+    assert found[f"topic_bytes_total {flow.topic}"] == found["bytes_total"] > 0
+    assert found[f"topic_lag_records {flow.topic}"] == found["stopped_partitions"] == 0
+    assert (found["running"], found["topics"], found["topics_omitted"]) == (1, 1, 0)
+    assert found["cycles_total"] >= 2 and "lag_seconds" not in found
+    flow.assert_exact(spark)
+
+
+def test_textfile_after_a_bounded_run_counts_what_was_written(flow: OneFlow, spark: SparkSession) -> None:
+    textfile = flow.directory / "mirror.prom"
+    assert run_mirror(configured(flow, f"metrics.textfile: {textfile}"), "--once") == 0
+    # Of the older format, which node_exporter reads, names of counters are not understood by the newer parser.
+    lines = [line for line in textfile.read_text().splitlines() if not line.startswith("#")]
+    (records,) = (line for line in lines if line.startswith("kafka_mirror_records_total{"))
+    labels = 'flow="source->target",source="source",target="target"'
+    assert records == f"kafka_mirror_records_total{{{labels}}} {float(RECORDS * flow.partitions)}"
+    assert f'kafka_mirror_topic_lag_records{{{labels},topic="{flow.topic}"}} 0.0' in lines
+    assert "kafka_mirror_running 0.0" in lines
+    flow.assert_exact(spark)
+
+
+def test_port_that_is_taken_ends_the_run_before_a_remote_topic_is_created(flow: OneFlow) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        assert run_mirror(configured(flow, f"metrics.port: {other.getsockname()[1]}"), "--once") == 2
+    admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
+    assert flow.remote_topic not in admin.list_topics(timeout=30).topics

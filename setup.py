@@ -14,6 +14,8 @@ README = Path(__file__).with_name("README.md")
 MSK_IAM = ["aws-msk-iam-sasl-signer-python>=1.0.2,<2"]
 # From 0.20 on its HTTP server can be closed. The last release for Python 3.8 is 0.21.1.
 METRICS = ["prometheus-client>=0.20.0,<0.27"]
+# 14 is the last one for Python 3.8.
+SCREEN = ["rich>=13.9.4,<16"]
 
 setup(
     name="spark-kafka-mirror",
@@ -41,6 +43,8 @@ setup(
         "status": ["deltalake>=0.21.0,<2", *ARROW],
         "msk-iam": MSK_IAM,
         "metrics": METRICS,
+        # The live table of `mirror run` on a terminal; without it there are plain lines.
+        "screen": SCREEN,
         # zstandard, lz4 and python-snappy read back what cramjam wrote; the lab's issuer signs tokens with pyjwt.
         "test": [
             *("pytest", "pytest-xdist", "hypothesis", "confluent-kafka", "zstandard", "lz4", "python-snappy"),

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, fields, replace
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, Iterable, Mapping, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.text import counted, duration, grouped, size
 
 COUNTED, CURRENT = "counted", "current"
+# What `FlowMetrics.waiting` says of a flow that nothing holds back: with records to copy, and with none.
+COPYING, WAITING = "copying", "waiting for records"
 
 
 def _told(means: str, gauge: str = "") -> Mapping[str, str]:
@@ -114,48 +115,8 @@ def by_topic(
     return tuple(found)
 
 
-def status_line(snapshot: FlowMetrics) -> str:
-    """`A->B batch 7 · 48 210 records, 12.3 MB in 2.4 s (20 087/s) · behind 1 204 records, 3.1 s · copying`."""
-    parts = [
-        f"{snapshot.flow} {f'batch {snapshot.batch_id}' if snapshot.batch_id >= 0 else 'own pass'}",
-        f"{counted(snapshot.records, 'record')}, {size(snapshot.bytes)} in {snapshot.seconds:.1f} s "
-        f"({grouped(round(snapshot.records_per_second))}/s)",
-        *_behind(snapshot),
-    ]
-    if snapshot.recovered:
-        parts.append(f"{counted(snapshot.recovered, 'record')} found from an interrupted attempt")
-    for side in ("source", "target"):
-        seconds = snapshot.source_throttled_seconds if side == "source" else snapshot.target_throttled_seconds
-        if seconds:
-            parts.append(f"throttled by the {side}'s quota for {seconds:.1f} s")
-    if snapshot.stopped:
-        parts.append(f"{counted(snapshot.stopped, 'partition')} stopped")
-    return " · ".join([*parts, snapshot.waiting])
-
-
-def is_news(snapshot: FlowMetrics, told: Optional[FlowMetrics]) -> bool:
-    """Whether its line says what `told`, the flow's last one shown, did not: that nothing happens is said once."""
-    return told is None or not (_idle(snapshot) and _idle(told)) or snapshot.waiting != told.waiting
-
-
-def _idle(snapshot: FlowMetrics) -> bool:
-    throttled = snapshot.source_throttled_seconds + snapshot.target_throttled_seconds
-    waits = throttled + snapshot.commit_waits_seconds
-    return not (snapshot.records + snapshot.behind_records + snapshot.recovered + snapshot.stopped + waits)
-
-
 def metrics_json(snapshot: FlowMetrics) -> Dict[str, object]:
     """The same of the flow as a JSON document, with the rate. A mirror may have thousands of topics and passes every
     second, so these are left out."""
     document = {name: value for name, value in vars(snapshot).items() if name != "topics"}
     return {**document, "records_per_second": round(snapshot.records_per_second, 1)}
-
-
-def _behind(snapshot: FlowMetrics) -> List[str]:
-    if snapshot.commit_waits_seconds:
-        return [f"the ledger's commit has waited {duration(snapshot.commit_waits_seconds)}"]
-    if not snapshot.behind_records:
-        # What partitions that are stopped do not get, nothing counts.
-        return [] if snapshot.stopped else ["caught up"]
-    age = "" if snapshot.behind_seconds is None else f", {duration(snapshot.behind_seconds)}"
-    return [f"behind {counted(snapshot.behind_records, 'record')}{age}"]

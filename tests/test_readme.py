@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Iterator, List, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 import pytest
 
@@ -18,7 +18,8 @@ from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import MirrorError
 from mirror_lib.ledger.incidents import INCIDENTS
 from mirror_lib.ledger.records import INCIDENT_KINDS
-from mirror_lib.metrics import FlowMetrics, status_line
+from mirror_lib.metrics import FlowMetrics, TopicMetrics
+from mirror_lib.progress import FlowProgress, after, screen_lines, status_line
 from tests.lab.two_clusters import EXAMPLE, NAMES, file_for, wanted_ports
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -237,21 +238,44 @@ def test_clusters_to_try_things_on_at_other_ports_come_with_a_file_that_finds_th
     assert flow.topics == load(str(EXAMPLE), {}).flows[0].topics
 
 
-def test_readme_shows_the_status_line_that_is_printed() -> None:
-    snapshot = FlowMetrics(
-        flow="primary->backup",
-        batch_id=7,
-        records=48_210,
-        bytes=12_300_000,
-        seconds=2.4,
-        copy_seconds=2.1,
-        behind_records=1_204,
-        behind_seconds=3.1,
-        recovered=310,
-        stopped=1,
-        waiting="copying",
+def copying_flow(**more: Any) -> FlowProgress:
+    """The flow of the README's example, half a minute after its start."""
+    topics = tuple(
+        TopicMetrics(name, 4, 0, 0, lag, worst, part)
+        for name, lag, worst, part in (("orders", 903_000, 3, 301_000), ("payments.card", 301_000, 0, 301_000))
     )
-    assert status_line(snapshot) in page_named("README.md").text
+    progress: Optional[FlowProgress] = None
+    for n in range(1, 4):
+        metrics = FlowMetrics(
+            flow="primary->backup",
+            batch_id=0,
+            records=200_880,
+            bytes=51_000_000,
+            seconds=10.0,
+            copy_seconds=9.7,
+            behind_records=1_204_000 + (3 - n) * 200_880,
+            behind_seconds=0.1 + n,
+            recovered=0,
+            stopped=0,
+            waiting="copying",
+            topics=topics,
+        )
+        progress = after(replace(metrics, **more) if n == 3 else metrics, progress, 10.0 * n)
+    assert progress is not None
+    return progress
+
+
+def test_readme_shows_the_status_lines_that_are_printed() -> None:
+    text = page_named("README.md").text
+    assert f"2026-11-26 08:00:00 {status_line(copying_flow())}\n" in text
+    trouble = copying_flow(recovered=310, stopped=1, target_throttled_seconds=3.2)
+    explained = {part for part in status_line(trouble).split(" · ")[1:] if f"| `{part}`" in text}
+    assert explained == set(status_line(trouble).split(" · ")[1:])
+
+
+def test_readme_shows_the_screen_that_is_drawn() -> None:
+    lines = [each.text.rstrip() for each in screen_lines({"primary->backup": copying_flow()}, 30.0, 80, 24)]
+    assert "\n".join(lines) in page_named("README.md").text
 
 
 def test_operators_find_every_exit_code() -> None:

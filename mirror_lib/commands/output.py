@@ -9,27 +9,40 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, TextIO, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    TextIO,
+    TypeVar,
+)
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError
+from mirror_lib.metrics import FlowMetrics, metrics_json
+from mirror_lib.progress import FlowProgress, after, is_news, status_line
 from mirror_lib.text import as_json, one_entry, visible
 
+if TYPE_CHECKING:
+    from mirror_lib.screen import Screen
+
 STDOUT = "-"
+# The environment variable that keeps the live table away.
+SCREEN = "MIRROR_SCREEN"
 # Where `print_json` writes, if not to standard output.
 _file: Optional[TextIO] = None
 
 
-class OfFlow(Protocol):
-    """A report about one flow."""
-
-    @property
-    def flow(self) -> str:
-        """The flow's name."""
-
-
-Report = TypeVar("Report", bound=OfFlow)
+Report = TypeVar("Report")
 
 
 def chosen_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
@@ -60,25 +73,57 @@ def watcher(
     as_json: bool,
     line: Callable[[Report], str],
     document: Callable[[Report], Dict[str, Any]],
-    is_news: Callable[[Report, Optional[Report]], bool] = lambda report, told: True,
 ) -> Callable[[Report], None]:
     """Something that shows reports of several threads: lines on standard error, or documents on standard output, or
-    with `--json=FILE` both.
-
-    Lines only of those that are news beside the flow's last one shown.
-    """
+    with `--json=FILE` both."""
     lock = threading.Lock()
-    shown: Dict[str, Report] = {}
 
     def watch(report: Report) -> None:
         with lock:
             if as_json:
                 print_json(document(report))
-            if (not as_json or _file is not None) and is_news(report, shown.get(report.flow)):
-                shown[report.flow] = report
+            if not as_json or _file is not None:
                 print_progress(line(report))
 
     return watch
+
+
+def progress_watcher(as_json: bool, screen: Optional[Screen] = None) -> Callable[[FlowMetrics], None]:
+    """Something that shows the metrics of several threads: on `screen`, else as the plain lines that are due. With
+    `--json` it prints a document for each cycle, and lines only where the documents go to a file."""
+    lock = threading.Lock()
+    known: Dict[str, FlowProgress] = {}
+    shown: Dict[str, FlowProgress] = {}
+
+    def watch(metrics: FlowMetrics) -> None:
+        with lock:
+            flow = metrics.flow
+            progress = known[flow] = after(metrics, known.get(flow), time.monotonic())
+            if as_json:
+                print_json(metrics_json(metrics))
+            if screen is not None:
+                screen.show(progress)
+            elif (not as_json or _file is not None) and is_news(progress, shown.get(flow)):
+                shown[flow] = progress
+                print_progress(status_line(progress))
+
+    return watch
+
+
+def add_plain_lines(parser: argparse.ArgumentParser) -> None:
+    """The option `--plain`."""
+    text = f"status lines instead of the table that a terminal shows (as {SCREEN}=off does)"
+    parser.add_argument("--plain", action="store_true", help=text)
+
+
+def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
+    """Whether the command is to show a live table: standard error is a terminal that can, and nobody declined."""
+    declined = arguments.plain or arguments.json == STDOUT or environ.get(SCREEN, "").strip().lower() == "off"
+    return not declined and environ.get("TERM", "dumb") != "dumb" and sys.stderr.isatty() and _has_rich()
+
+
+def _has_rich() -> bool:
+    return find_spec("rich") is not None
 
 
 def undo_line(arguments: argparse.Namespace, run_id: str) -> str:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 import time
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, ContextManager, Iterator, List, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_progress, watcher
+from mirror_lib.commands.output import (
+    add_plain_lines,
+    chosen_flows,
+    print_json,
+    print_lines,
+    print_progress,
+    progress_watcher,
+    wants_screen,
+    watcher,
+)
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice, until
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ConfigError, MirrorError
-from mirror_lib.metrics import FlowMetrics, is_news, metrics_json, status_line
+from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
 from mirror_lib.text import counted, duration
 
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 
     from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.ledger.runs import RunTable
+    from mirror_lib.screen import Screen
 
 EXIT, FENCE = "exit", "fence"
 IF_RUNNING_HELP = (
@@ -43,6 +55,7 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
     parser.add_argument("--once", action="store_true", help=once)
     parser.add_argument("--until", metavar="END", help=UNTIL_HELP)
     parser.add_argument("--if-running", choices=(EXIT, FENCE), default=FENCE, help=IF_RUNNING_HELP)
+    add_plain_lines(parser)
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -66,7 +79,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         raise ConfigError(f"--until is where copying ends, and {', '.join(each.name for each in flows)} copies nothing")
     if arguments.once or arguments.until is not None:
         config = replace(config, trigger=AVAILABLE_NOW)
-    with running_session(f"mirror {', '.join(flow.name for flow in flows)}") as spark:
+    with screen_of(arguments, copied) as screen, running_session(f"mirror {', '.join(f.name for f in flows)}") as spark:
         refuse_settings(spark)
         refuse_logins(spark.version, flows)
         runs = RunTable(spark, config.state)
@@ -84,7 +97,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         tables = TopicAclTable(spark, config.state), runs
         gauge = gauges_for(spark, [flow.name for flow in flows])
-        shown = watcher(arguments.json, status_line, metrics_json, is_news)
+        shown = progress_watcher(arguments.json, screen)
         exporter = Exporter(config, copied, print_progress)
 
         def progress(snapshot: FlowMetrics) -> None:
@@ -93,13 +106,26 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
             exporter.show(snapshot)
 
         watch = watcher(arguments.json, control_line, control_json)
-        with exporter, ControlBeside(config, flows, *tables, watch, stop), translation:
+        drawn: ContextManager[None] = nullcontext() if screen is None else screen.drawn(stop)
+        with drawn, exporter, ControlBeside(config, flows, *tables, watch, stop), translation:
             outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
     _show(outcomes, errors, arguments.json, stop.is_set())
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK
+
+
+@contextmanager
+def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -> Iterator[Optional[Screen]]:
+    """The live screen for these flows, or `None` where plain lines are to be printed."""
+    if not (flows and wants_screen(arguments, os.environ)):
+        yield None
+        return
+    from mirror_lib.screen import screen_on_terminal  # late: rich is optional
+
+    with screen_on_terminal([flow.name for flow in flows]) as screen:
+        yield screen
 
 
 def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:

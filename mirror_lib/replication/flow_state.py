@@ -15,7 +15,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
-from mirror_lib.metrics import FlowMetrics, by_topic, farthest_back
+from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.journal import position_row
@@ -287,7 +287,7 @@ def snapshot_of(
         behind_seconds=farthest_back(left, times),
         recovered=sum(report.recovered for report in reports),
         stopped=stopped,
-        waiting=held or ("copying" if to_come else "waiting for records"),
+        waiting=held or (COPYING if to_come else WAITING),
         source_throttled_seconds=max((report.source_throttled_seconds for report in reports), default=0.0),
         target_throttled_seconds=max((report.target_throttled_seconds for report in reports), default=0.0),
         topics=by_topic(left, [(part.topic, part.records, part.bytes) for part in parts]),

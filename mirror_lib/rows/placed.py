@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, RangePositions, Stand
-from mirror_lib.metrics import FlowMetrics, by_topic, farthest_back
+from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
 from mirror_lib.replication.flow import FlowContext
@@ -336,7 +336,7 @@ class PlacedMirror(RowMirror):
             behind_seconds=farthest_back(left, newest),
             recovered=sum(lane.recovered for lane in lanes),
             stopped=0,
-            waiting=self._pace.word(seconds) or ("copying" if to_come else "waiting for records"),
+            waiting=self._pace.word(seconds) or (COPYING if to_come else WAITING),
             topics=by_topic(left, None),
         )
         self._watcher(snapshot)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from mirror_lib.metrics import FlowMetrics, status_line
+from mirror_lib.metrics import FlowMetrics
+from mirror_lib.progress import FlowProgress, after, is_news, status_line
 from mirror_lib.text import grouped, size
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
@@ -103,11 +104,16 @@ class Demo:
     def mirror(self) -> None:
         """Run the main job as a user does, and show its status lines."""
         arguments = ["./spark-submit.sh", "jobs/mirror.py", str(self.config.relative_to(ROOT)), "--json"]
+        progress: Optional[FlowProgress] = None
+        shown: Optional[FlowProgress] = None
         for document in self.documents(arguments, "mirror.log"):
             if "batch_id" in document:
                 rate = document.pop("records_per_second", None)
                 snapshot = FlowMetrics(**document)
-                print(f"         {status_line(snapshot)}", flush=True)
+                progress = after(snapshot, progress, time.monotonic())
+                if is_news(progress, shown):
+                    shown = progress
+                    print(f"         {status_line(progress)}", flush=True)
                 self.records += snapshot.records
                 self.seconds += snapshot.seconds if rate and snapshot.records else 0.0
             for topic in document.get("topics", []):

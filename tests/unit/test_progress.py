@@ -1,13 +1,15 @@
-"""The status line: one line a pass, the same words every time, so that people and log filters can rely on it."""
+"""What people see of a flow while it runs: rates, time left, the plain status line and when it is due, the screen."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from mirror_lib.metrics import FlowMetrics, TopicMetrics, by_topic, is_news, metrics_json, status_line
+from mirror_lib.metrics import FlowMetrics, TopicMetrics, by_topic, metrics_json
+from mirror_lib.progress import FlowProgress, after, is_news, rough, screen_lines, status_line
 from mirror_lib.text import duration, grouped, size
 
 COPYING = FlowMetrics(
@@ -25,49 +27,225 @@ COPYING = FlowMetrics(
 )
 
 
-def plain(snapshot: FlowMetrics) -> str:
+QUIET = replace(COPYING, records=0, bytes=0, behind_records=0, behind_seconds=None, waiting="waiting for records")
+
+
+def plain(progress: FlowProgress) -> str:
     """The line with its thin gaps as spaces."""
-    return status_line(snapshot).replace("\u202f", " ").replace("\u2009", " ")
+    return status_line(progress).replace("\u202f", " ").replace("\u2009", " ")
 
 
-def test_line_of_a_pass() -> None:
-    assert plain(COPYING) == (
-        "A->B batch 7 · 48 210 records, 12.3 MB in 2.4 s (20 088/s) · behind 1 204 records, 3.1 s · copying"
+def flow_of(*cycles: Tuple[float, FlowMetrics]) -> FlowProgress:
+    """The progress after these cycles, each with the time at which it ended."""
+    progress: Optional[FlowProgress] = None
+    for at, metrics in cycles:
+        progress = after(metrics, progress, at)
+    assert progress is not None
+    return progress
+
+
+def backlog(*lags: int, every: float = 10.0, records: int = 1000) -> FlowProgress:
+    """A flow that copies so many records in each cycle and has these lags after them."""
+    cycle = replace(COPYING, records=records, bytes=100 * records, seconds=every)
+    return flow_of(*((every * (n + 1), replace(cycle, behind_records=lag)) for n, lag in enumerate(lags)))
+
+
+def lines_at(*cycles: Tuple[float, FlowMetrics]) -> List[float]:
+    """The times at which a plain line is printed."""
+    progress: Optional[FlowProgress] = None
+    shown: Optional[FlowProgress] = None
+    found = []
+    for at, metrics in cycles:
+        progress = after(metrics, progress, at)
+        if is_news(progress, shown):
+            shown = progress
+            found.append(at)
+    return found
+
+
+def test_line_of_a_flow_with_a_backlog() -> None:
+    assert plain(flow_of((2.4, COPYING))) == "A->B copying · 20 088 records/s, 5.1 MB/s · lag 1 204 records, 3.1 s"
+    assert plain(backlog(90_000, 80_000, 70_000)) == (
+        "A->B copying · 100 records/s, 10.0 KB/s · lag 70 000 records, 3.1 s · ETA 70 s"
     )
 
 
-def test_line_of_a_flow_that_has_nothing_to_do() -> None:
-    idle = replace(COPYING, records=0, bytes=0, seconds=0.0, behind_records=0, waiting="waiting for records")
-    assert plain(idle) == "A->B batch 7 · 0 records, 0 B in 0.0 s (0/s) · caught up · waiting for records"
+def test_line_of_a_flow_that_is_caught_up() -> None:
+    assert plain(flow_of((2.4, QUIET))) == "A->B caught up · 0 records/s"
+    heartbeats = replace(QUIET, records=4, bytes=600, seconds=5.0)
+    assert plain(flow_of((5.0, heartbeats), (10.0, heartbeats))) == "A->B caught up · 0.8 records/s, 120 B/s"
 
 
 def test_flow_with_a_stopped_partition_is_never_called_caught_up() -> None:
-    halted = replace(COPYING, behind_records=0, stopped=3, waiting="waiting for records")
-    assert plain(halted) == (
-        "A->B batch 7 · 48 210 records, 12.3 MB in 2.4 s (20 088/s) · 3 partitions stopped · waiting for records"
-    )
-
-
-def test_that_nothing_happens_is_told_once_and_all_else_each_time() -> None:
-    idle = replace(COPYING, records=0, bytes=0, behind_records=0, waiting="waiting for records")
-    assert is_news(idle, None) and is_news(idle, COPYING) and is_news(COPYING, idle) and is_news(COPYING, COPYING)
-    assert not is_news(replace(idle, batch_id=8, seconds=10.1), idle)
-    for change in ({"stopped": 1}, {"behind_records": 5}, {"recovered": 1}, {"target_throttled_seconds": 0.1}):
-        assert is_news(replace(idle, **change), replace(idle, **change)), change
-    assert is_news(replace(idle, waiting="copying"), idle)
+    assert plain(flow_of((2.4, replace(QUIET, stopped=3)))) == "A->B 3 partitions stopped · 0 records/s"
 
 
 def test_line_tells_of_trouble() -> None:
-    trouble = replace(COPYING, recovered=1500, stopped=1, batch_id=-1, behind_seconds=None)
-    assert plain(trouble) == (
-        "A->B own pass · 48 210 records, 12.3 MB in 2.4 s (20 088/s) · behind 1 204 records · "
-        "1 500 records found from an interrupted attempt · 1 partition stopped · copying"
+    trouble = replace(COPYING, recovered=1500, stopped=1, behind_seconds=None, target_throttled_seconds=0.52)
+    assert plain(flow_of((2.4, trouble))) == (
+        "A->B copying · 20 088 records/s, 5.1 MB/s · lag 1 204 records · 1 partition stopped · "
+        "1 500 records found from an interrupted attempt · throttled by the target's quota for 0.5 s"
     )
-    assert "2 partitions stopped" in plain(replace(trouble, stopped=2))
+    limited = replace(COPYING, waiting="at its bound of 5.0 MB/s")
+    assert plain(flow_of((2.4, limited))).endswith("lag 1 204 records, 3.1 s · at its bound of 5.0 MB/s")
+    stalled = replace(QUIET, commit_waits_seconds=15.2, seconds=15.2, waiting="waiting for a task slot of Spark")
+    assert plain(flow_of((20.0, stalled))) == (
+        "A->B waiting for a task slot of Spark · 0 records/s · the ledger's commit has waited 15.2 s"
+    )
 
 
-def test_line_is_one_line() -> None:
-    assert "\n" not in status_line(COPYING)
+def test_usual_lines_fit_100_columns() -> None:
+    flow = backlog(9_000_000, 8_000_000, 7_000_000, records=200_000)
+    line = status_line(replace(flow, metrics=replace(flow.metrics, flow="primary->backup")))
+    assert "ETA" in line and len(line) <= 100 and "\n" not in line
+
+
+def test_rates_are_averages_over_half_a_minute() -> None:
+    fast, slow = replace(COPYING, seconds=10.0, records=9000, bytes=0), replace(COPYING, seconds=10.0, records=0)
+    assert flow_of((10.0, fast), (20.0, slow), (30.0, slow)).rates(30.0)[0] == 300.0
+    # A cycle that is longer than the window is averaged over its own time.
+    assert flow_of((100.0, replace(fast, seconds=100.0))).rates(100.0)[0] == 90.0
+    # The records before a long silence do not count, nor does the silence.
+    silent = flow_of((10.0, fast), (600.0, replace(slow, records=300)))
+    assert silent.rates(600.0)[0] == 10.0
+
+
+def test_rate_of_a_flow_without_records_falls_to_zero_between_cycles() -> None:
+    done = flow_of((10.0, replace(QUIET, seconds=10.0, records=3000)))
+    assert [done.rates(now)[0] for now in (10.0, 30.0, 41.0)] == [300.0, 100.0, 0.0]
+
+
+def test_time_left_goes_by_how_fast_the_lag_falls() -> None:
+    # 1000 records are copied and 500 come in each ten seconds: the lag falls by 50 a second.
+    flow = backlog(20_000, 19_500, 19_000)
+    assert flow.seconds_left(30.0) == 19_000 / 50
+    assert flow.seconds_left(40.0) == 19_000 / 50 - 10  # it counts down while a cycle runs
+
+
+def test_first_cycle_gives_a_forecast_by_what_it_copied() -> None:
+    assert backlog(9_000).seconds_left(10.0) == 90.0
+
+
+def test_there_is_no_forecast_while_the_lag_grows_or_is_only_latency() -> None:
+    assert backlog(10_000, 12_000, 14_000).seconds_left(30.0) is None
+    busy = replace(QUIET, records=1000, seconds=2.0)
+    assert flow_of((2.0, busy), (4.0, replace(busy, behind_records=12))).seconds_left(4.0) is None
+    assert plain(flow_of((2.0, busy), (4.0, replace(busy, behind_records=12)))).startswith("A->B copying · 500 rec")
+
+
+def test_copied_part_of_a_backlog_counts_from_its_greatest_lag() -> None:
+    assert backlog(7_500, 5_000, 2_500, records=2_500).done == 0.75
+    assert backlog(4_000, 16_000, 8_000, records=0).done == 0.5
+    assert backlog(4_000, 0, 0, 1_000_000).done == 0.0
+    assert backlog(4_000, 0).done is None
+
+
+def test_steady_flow_gets_one_line_a_minute() -> None:
+    every_five = [5.0 * n for n in range(1, 61)]
+    heartbeats = replace(QUIET, records=4, seconds=5.0)
+    assert lines_at(*((at, heartbeats) for at in every_five)) == [5.0, 65.0, 125.0, 185.0, 245.0]
+    assert lines_at(*((at, QUIET) for at in every_five)) == [5.0, 65.0, 125.0, 185.0, 245.0]
+    # Now and then some records of the last moments are left: that is no lag yet.
+    busy = [replace(QUIET, records=2500, seconds=5.0, behind_records=n % 2 * 12) for n in range(60)]
+    assert lines_at(*zip(every_five, busy)) == [5.0, 65.0, 125.0, 185.0, 245.0]
+
+
+def test_lagging_flow_gets_a_line_every_ten_seconds() -> None:
+    cycles = [(2.0 * n, replace(COPYING, seconds=2.0, behind_records=10_000_000)) for n in range(1, 13)]
+    assert lines_at(*cycles) == [2.0, 12.0, 22.0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stopped": 1},
+        {"behind_records": 5},
+        {"recovered": 1},
+        {"target_throttled_seconds": 0.1},
+        {"waiting": "at its bound of 5.0 MB/s"},
+        {"commit_waits_seconds": 15.0},
+    ],
+)
+def test_change_of_condition_gets_a_line_at_once(change: Dict[str, Any]) -> None:
+    changed = replace(QUIET, **change)
+    assert lines_at((2.0, QUIET), (4.0, QUIET), (6.0, changed), (7.0, changed))[:2] == [2.0, 6.0]
+
+
+def test_end_of_a_backlog_gets_a_line_at_once() -> None:
+    lagging = replace(COPYING, behind_records=500_000)
+    assert lines_at((2.0, lagging), (4.0, lagging), (6.0, QUIET), (8.0, QUIET)) == [2.0, 6.0]
+
+
+def test_quota_that_throttles_some_cycles_is_reported_once() -> None:
+    cycles = [(2.0 * n, replace(QUIET, target_throttled_seconds=n % 2 * 0.1)) for n in range(1, 30)]
+    assert lines_at(*cycles) == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(45.2, "45 s"), (119, "119 s"), (725, "12 min"), (7199, "120 min"), (12e3, "3 h 20 min"), (187e3, "2 days 4 h")],
+)
+def test_forecasts_have_one_or_two_units(seconds: float, words: str) -> None:
+    assert rough(seconds) == words
+
+
+def screen(known: Dict[str, Optional[FlowProgress]], now: float, columns: int = 80, lines: int = 24) -> List[str]:
+    """The lines of the screen, without what fills them up at the right."""
+    return [each.text.rstrip() for each in screen_lines(known, now, columns, lines)]
+
+
+LAGGING = tuple(TopicMetrics(f"topic-{n:02d}", 4, 0, 0, 1000 * n, n % 4, 500 * n) for n in range(15))
+
+
+def test_screen_of_a_backlog() -> None:
+    flow = backlog(3_500_000, 3_000_000, 2_500_000, records=500_000)
+    flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING[:3], stopped=1))
+    assert screen({"A->B": flow}, 30.0) == [
+        "FLOW                      RECORDS/S    MB/S   LAG RECORDS  LAG TIME          ETA",
+        "A->B                         50 000     5.0     2 500 000     3.1 s         50 s",
+        "  ━━━━━━━━━─────────────── 37 %  copying · 1 partition stopped",
+        "",
+        "TOPIC                                LAG RECORDS   WORST PARTITION       ITS LAG",
+        "topic-02                                   2 000                 2         1 000",
+        "topic-01                                   1 000                 1           500",
+    ]
+
+
+def test_screen_of_flows_without_a_backlog() -> None:
+    quiet = flow_of((10.0, replace(QUIET, seconds=10.0)))
+    busy = flow_of((10.0, replace(QUIET, records=5_000, bytes=500_000, seconds=10.0)))
+    assert screen({"A->B": quiet, "B->A": busy, "A->C": None}, 10.0)[1:] == [
+        "A->B                              0     0.0             0",
+        "  waiting for records",
+        "B->A                            500     0.1             0",
+        "  caught up",
+        "A->C",
+        "  starting",
+    ]
+    assert screen({"A->B": quiet}, 85.0)[2] == "  waiting for records · last report 75 s ago"
+
+
+@pytest.mark.parametrize(("lines", "topics"), [(24, 10), (10, 4), (7, 1), (6, 0), (3, 0)])
+def test_screen_fits_the_terminal(lines: int, topics: int) -> None:
+    flow = backlog(3_500_000, 3_000_000, records=500_000)
+    shown = screen({"A->B": replace(flow, metrics=replace(flow.metrics, topics=LAGGING))}, 30.0, 80, lines)
+    assert len(shown) <= lines and sum(each.startswith("topic-") for each in shown) == topics
+    assert (f"and {14 - topics} more topics" in shown) == (topics > 0)
+
+
+def test_low_screen_shows_the_flows_that_lag_most() -> None:
+    known: Dict[str, Optional[FlowProgress]] = {f"A->{n}": backlog(9_000 * n, 8_000 * n) for n in range(9)}
+    shown = screen(known, 20.0, 80, 7)
+    assert [each.split()[0] for each in shown[1::2]] == ["A->8", "A->7", "and"] and shown[-1] == "and 7 more flows"
+
+
+def test_narrow_screen_is_cut_at_its_width() -> None:
+    flow = backlog(3_500_000, 3_000_000, records=500_000)
+    flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING, waiting="at its bound of 5.0 MB/s"))
+    known: Dict[str, Optional[FlowProgress]] = {"a-very-long-alias-of-a-cluster->another-long-alias": flow}
+    for columns in (40, 60, 80, 200):
+        assert max(map(len, screen(known, 20.0, columns))) <= columns
+    assert screen(known, 20.0, 80)[1].startswith("a-very-long-alias-of-a-c… ")
 
 
 def test_json_holds_the_same_numbers_and_the_rate() -> None:

@@ -1,0 +1,330 @@
+"""What the metrics of a flow come to for people: smoothed rates, time left, the plain status line, and what fits a
+terminal. Pure: the metrics of each cycle and the time of a clock come in, values come out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, TopicMetrics
+from mirror_lib.text import DAY, HOUR, counted, duration, grouped, size
+
+# Rates are averages over this time, or over the last cycle where that was longer.
+WINDOW_SECONDS = 30.0
+# A flow lags when it has had a backlog for so long, or would need as long to copy it. Less than that is its latency.
+LAG_SECONDS = 10.0
+# A flow whose condition does not change gets a plain line so often: while it lags, and otherwise.
+LAGGING_LINE_SECONDS, STEADY_LINE_SECONDS = 10.0, 60.0
+# A longer time left is no forecast.
+LONGEST_FORECAST_SECONDS = 100 * DAY
+# The screen shows so many topics at most. A flow without a report for so long is shown with the age of the last one.
+MOST_TOPICS, OLD_REPORT_SECONDS = 10, 60.0
+MINUTE = 60
+CAUGHT_UP = "caught up"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The counts of a flow at the end of a cycle, since the first one. The lag before the first one is `guessed`."""
+
+    at: float
+    records: int
+    bytes: int
+    source_throttled: float
+    target_throttled: float
+    lag: int
+    guessed: bool = False
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a reader wants to hear of at once when it changes."""
+
+    lagging: bool
+    stopped: int
+    waits_for_slot: bool
+    held: str
+    throttled: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FlowProgress:
+    """A flow as of its last cycle: `metrics`. Times are of the caller's clock, in seconds.
+
+    `samples` are those of the last `WINDOW_SECONDS`, with the last one before. `greatest_lag` is the greatest since
+    `lag_since`, when the flow was last caught up. `held` is the last rate limit that held it back, at `held_at`.
+    """
+
+    metrics: FlowMetrics
+    samples: Tuple[Sample, ...]
+    greatest_lag: int = 0
+    lag_since: Optional[float] = None
+    held: str = ""
+    held_at: float = 0.0
+
+    @property
+    def at(self) -> float:
+        """When the last cycle ended."""
+        return self.samples[-1].at
+
+    @property
+    def lag(self) -> int:
+        """Upstream offsets still to go through."""
+        return self.metrics.behind_records
+
+    @property
+    def lagging(self) -> bool:
+        """Whether there is a backlog, and not just the records of the last moments."""
+        if not self.lag or self.lag_since is None:
+            return False
+        return self.at - self.lag_since >= LAG_SECONDS or self.lag > LAG_SECONDS * self.rates(self.at)[0]
+
+    @property
+    def done(self) -> Optional[float]:
+        """The copied part of the backlog, from 0 to 1; `None` without one. The greatest lag is the whole."""
+        return 1 - self.lag / self.greatest_lag if self.lagging else None
+
+    @property
+    def condition(self) -> Condition:
+        """Its condition after the last cycle."""
+        held = self.held if self.held and self.at - self.held_at < WINDOW_SECONDS else ""
+        throttled = tuple(side for side, _ in self.throttled)
+        return Condition(self.lagging, self.metrics.stopped, self.metrics.commit_waits_seconds > 0, held, throttled)
+
+    @property
+    def throttled(self) -> Sequence[Tuple[str, float]]:
+        """The sides whose quota throttled the flow in the window, with the seconds."""
+        first, last = self.samples[0], self.samples[-1]
+        source = last.source_throttled - first.source_throttled
+        target = last.target_throttled - first.target_throttled
+        return [(side, seconds) for side, seconds in (("source", source), ("target", target)) if seconds > 0]
+
+    def rates(self, now: float) -> Tuple[float, float]:
+        """Records and bytes a second. What a cycle that still runs has copied is not counted, nor is its time."""
+        first, last = self.samples[0], self.samples[-1]
+        end = last.at if self.lag else max(now, last.at)
+        if end - last.at > WINDOW_SECONDS:
+            return 0.0, 0.0
+        start = max(first.at, end - max(WINDOW_SECONDS, self.metrics.seconds))
+        if end <= start:
+            return 0.0, 0.0
+        return (last.records - first.records) / (end - start), (last.bytes - first.bytes) / (end - start)
+
+    def seconds_left(self, now: float) -> Optional[float]:
+        """When the backlog is copied, at the rate at which the lag falls; `None` where it does not fall."""
+        since = self.at if self.lag_since is None else self.lag_since
+        backlog = [each for each in self.samples if each.at >= since]
+        if len(backlog) > 2 and backlog[0].guessed:
+            del backlog[0]
+        if not self.lagging or len(backlog) < 2 or backlog[-1].at <= backlog[0].at:
+            return None
+        falls = (backlog[0].lag - backlog[-1].lag) / (backlog[-1].at - backlog[0].at)
+        if falls <= 0 or self.lag / falls > LONGEST_FORECAST_SECONDS:
+            return None
+        return max(0.0, self.lag / falls - (now - self.at))
+
+
+def after(metrics: FlowMetrics, before: Optional[FlowProgress], at: float) -> FlowProgress:
+    """The flow's progress after one more cycle, which ended at `at`. Without `before` it is the first one, and what it
+    copied counts for the backlog that it found."""
+    lag = metrics.behind_records
+    if before is None:
+        found = lag + metrics.records + metrics.recovered if lag else 0
+        samples: Tuple[Sample, ...] = (Sample(at - max(0.0, metrics.seconds), 0, 0, 0.0, 0.0, found, guessed=True),)
+        lag_since, greatest = samples[0].at, found
+    else:
+        samples = before.samples
+        lag_since, greatest = at if before.lag_since is None else before.lag_since, before.greatest_lag
+    last = samples[-1]
+    sample = Sample(
+        at,
+        last.records + metrics.records,
+        last.bytes + metrics.bytes,
+        last.source_throttled + metrics.source_throttled_seconds,
+        last.target_throttled + metrics.target_throttled_seconds,
+        lag,
+    )
+    old = [each for each in samples if each.at < at - WINDOW_SECONDS]
+    kept = (*old[-1:], *samples[len(old) :], sample)
+    held = metrics.waiting not in (COPYING, WAITING) and not metrics.commit_waits_seconds
+    return FlowProgress(
+        metrics,
+        kept,
+        max(greatest, lag) if lag else 0,
+        lag_since if lag else None,
+        metrics.waiting if held else before.held if before else "",
+        at if held else before.held_at if before else 0.0,
+    )
+
+
+def status_line(progress: FlowProgress) -> str:
+    """`A->B copying · 20 088 records/s, 5.1 MB/s · lag 1 204 records, 3.1 s · ETA 45 s`."""
+    metrics, left = progress.metrics, progress.seconds_left(progress.at)
+    parts = [f"{metrics.flow} {_activity(progress)}", _rate_words(*progress.rates(progress.at)), *_lag_words(metrics)]
+    if left is not None:
+        parts.append(f"ETA {rough(left)}")
+    parts += _stopped_too(progress)
+    if metrics.recovered:
+        parts.append(f"{counted(metrics.recovered, 'record')} found from an interrupted attempt")
+    return " · ".join([*parts, *_hindrances(progress)])
+
+
+def is_news(progress: FlowProgress, shown: Optional[FlowProgress]) -> bool:
+    """Whether its plain line is due, after that of `shown`: at once for a change of its condition, else by time."""
+    if shown is None or progress.condition != shown.condition or progress.metrics.recovered:
+        return True
+    seconds = LAGGING_LINE_SECONDS if progress.lagging else STEADY_LINE_SECONDS
+    return progress.at - shown.at >= seconds
+
+
+def rough(seconds: float) -> str:
+    """A forecast in one or two units: `45 s`, `12 min`, `3 h 20 min`, `2 days 4 h`."""
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * HOUR:
+        return f"{seconds / MINUTE:.0f} min"
+    if seconds < 2 * DAY:
+        hours, rest = divmod(round(seconds / MINUTE), MINUTE)
+        return f"{hours} h {rest} min"
+    days, rest = divmod(round(seconds / HOUR), 24)
+    return f"{days} days {rest} h"
+
+
+def per_second(rate: float) -> str:
+    """Records a second: a fraction only where it is small."""
+    return grouped(round(rate)) if rate >= 10 or rate == 0 else f"{rate:.1f}"
+
+
+def _rate_words(records: float, nbytes: float) -> str:
+    return f"{per_second(records)} records/s" + (f", {size(nbytes)}/s" if nbytes >= 1 else "")
+
+
+def _activity(progress: FlowProgress) -> str:
+    """One or two words for what the flow does."""
+    metrics = progress.metrics
+    if metrics.commit_waits_seconds:
+        return metrics.waiting
+    if progress.lag:
+        return COPYING
+    # How many records stopped partitions lack is not counted.
+    return f"{counted(metrics.stopped, 'partition')} stopped" if metrics.stopped else CAUGHT_UP
+
+
+def _stopped_too(progress: FlowProgress) -> List[str]:
+    """Stopped partitions of a flow that copies others."""
+    stopped = progress.metrics.stopped
+    return [f"{counted(stopped, 'partition')} stopped"] if stopped and _activity(progress) == COPYING else []
+
+
+def _lag_words(metrics: FlowMetrics) -> List[str]:
+    if metrics.commit_waits_seconds or not metrics.behind_records:
+        return []
+    age = "" if metrics.behind_seconds is None else f", {duration(metrics.behind_seconds)}"
+    return [f"lag {counted(metrics.behind_records, 'record')}{age}"]
+
+
+def _hindrances(progress: FlowProgress) -> List[str]:
+    """What slows the flow down or makes it wait."""
+    waited = progress.metrics.commit_waits_seconds
+    found = [f"the ledger's commit has waited {duration(waited)}"] if waited else []
+    found += [f"throttled by the {side}'s quota for {seconds:.1f} s" for side, seconds in progress.throttled]
+    held = progress.condition.held
+    return [*found, held] if held else found
+
+
+# How a line of the screen looks.
+PLAIN, HEADING, FAINT, ALARM = "", "heading", "faint", "alarm"
+FLOW_COLUMNS = ("FLOW", "RECORDS/S", "MB/S", "LAG RECORDS", "LAG TIME", "ETA")
+TOPIC_COLUMNS = ("TOPIC", "LAG RECORDS", "WORST PARTITION", "ITS LAG")
+# Widths of all columns but the first, which gets the rest of the line.
+_FLOW_WIDTHS, _TOPIC_WIDTHS = (9, 7, 13, 9, 12), (13, 17, 13)
+BAR_WIDTH = 24
+FULL, EMPTY = "\u2501", "\u2500"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the screen."""
+
+    text: str
+    look: str = PLAIN
+
+
+def screen_lines(
+    known: Mapping[str, Optional[FlowProgress]], now: float, columns: int, lines: int
+) -> Sequence[Line]:
+    """What a terminal of so many columns and lines shows of flows by name: one without a cycle yet is `None`. Each flow
+    has two lines; below are the topics that lag most. Where the terminal is too low, flows that lag most come first."""
+    room = max(1, (lines - 2) // 2)
+    names = list(known)
+    if len(names) > room:
+        names = sorted(names, key=lambda name: _urgency(known[name]), reverse=True)[:room]
+    found = [Line(_row(FLOW_COLUMNS, _FLOW_WIDTHS, columns), HEADING)]
+    for name in names:
+        found += _flow_lines(name, known[name], now, columns)
+    found += _more(len(known) - len(names), "flow")
+    topics = [(name, each) for name, progress in known.items() if progress for each in _lagging_topics(progress)]
+    # A blank line, the heading, and how many more there are take three.
+    free = min(MOST_TOPICS, lines - len(found) - 3)
+    if not topics or free < 1:
+        return found
+    worst = heapq.nsmallest(free, topics, key=lambda each: (-each[1].behind_records, each[0], each[1].topic))
+    found += [Line(""), Line(_row(TOPIC_COLUMNS, _TOPIC_WIDTHS, columns), HEADING)]
+    for name, topic in worst:
+        title = topic.topic if len(known) == 1 else f"{topic.topic} ({name})"
+        numbers = (grouped(topic.behind_records), str(topic.worst_partition), grouped(topic.worst_records))
+        found.append(Line(_row((title, *numbers), _TOPIC_WIDTHS, columns)))
+    return [*found, *_more(len(topics) - len(worst), "topic")]
+
+
+def _flow_lines(name: str, progress: Optional[FlowProgress], now: float, columns: int) -> List[Line]:
+    if progress is None:
+        return [Line(_row((name, "", "", "", "", ""), _FLOW_WIDTHS, columns)), Line("  starting", FAINT)]
+    metrics, left = progress.metrics, progress.seconds_left(now)
+    records, nbytes = progress.rates(now)
+    age = duration(metrics.behind_seconds) if metrics.behind_seconds is not None and progress.lag else ""
+    rates = (per_second(records), f"{nbytes / 1e6:.1f}")
+    cells = (name, *rates, grouped(progress.lag), age, "" if left is None else rough(left))
+    alarm = metrics.stopped or metrics.commit_waits_seconds
+    state = _cut(f"  {_bar(progress.done)}{_state(progress, now)}", columns)
+    return [Line(_row(cells, _FLOW_WIDTHS, columns)), Line(state, ALARM if alarm else FAINT)]
+
+
+def _state(progress: FlowProgress, now: float) -> str:
+    activity = _activity(progress)
+    if activity == CAUGHT_UP and not progress.rates(now)[0]:
+        activity = WAITING
+    words = [activity, *_stopped_too(progress), *_hindrances(progress)]
+    if now - progress.at > OLD_REPORT_SECONDS:
+        words.append(f"last report {rough(now - progress.at)} ago")
+    return " · ".join(words)
+
+
+def _bar(done: Optional[float]) -> str:
+    if done is None:
+        return ""
+    full = int(done * BAR_WIDTH)
+    return f"{FULL * full}{EMPTY * (BAR_WIDTH - full)} {int(done * 100):2d} %  "
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], columns: int) -> str:
+    first = max(8, columns - sum(widths) - len(widths))
+    return _cut(" ".join([_cut(cells[0], first).ljust(first), *map(str.rjust, cells[1:], widths)]), columns)
+
+
+def _cut(text: str, columns: int) -> str:
+    return text if len(text) <= columns else f"{text[: columns - 1]}\u2026"
+
+
+def _more(count: int, noun: str) -> List[Line]:
+    return [Line(f"and {grouped(count)} more {noun}{'' if count == 1 else 's'}", FAINT)] if count > 0 else []
+
+
+def _urgency(progress: Optional[FlowProgress]) -> Tuple[int, int]:
+    return (progress.metrics.stopped, progress.lag) if progress else (0, 0)
+
+
+def _lagging_topics(progress: FlowProgress) -> List[TopicMetrics]:
+    return [each for each in progress.metrics.topics if each.behind_records]

@@ -1,0 +1,160 @@
+"""The live screen of `mirror run` on a terminal: a table of the flows that `rich` draws again every second.
+
+The JVM and libraries write to the same terminal. So while the screen is on, standard output and standard error of this
+process, and of those that it starts, are a pipe. What comes through it is printed above the table, in whole lines. The
+cursor is never hidden, so a killed process leaves nothing to repair.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import Callable, Dict, Iterator, Optional, Sequence
+
+from rich.console import Console, ConsoleDimensions
+from rich.live import Live
+from rich.text import Text
+
+from mirror_lib.progress import ALARM, EMPTY, FAINT, FULL, HEADING, PLAIN, FlowProgress, Line, screen_lines
+from mirror_lib.text import visible
+
+STDOUT, STDERR = 1, 2
+DRAW_SECONDS = 1.0
+# Marks what was written to the pipe so far. Lines of others do not contain it.
+_MARK = b"\x00so far\x00"
+# How long to wait for the terminal, which may be halted (Ctrl-S).
+_DRAIN_SECONDS = 2.0
+# What Java writes at each start and tells an operator nothing.
+_NOISE = ("WARNING: Using incubator modules:",)
+STOPPING = "stopping: the cycles that run are finished first"
+LOOKS = {PLAIN: "", HEADING: "bold", FAINT: "cyan", ALARM: "bold red"}
+# For terminals without UTF-8.
+_ASCII = str.maketrans({FULL: "#", EMPTY: "-", "\u2026": "~", "\u00b7": "|", "\u202f": " ", "\u2009": " "})
+
+
+class Screen:
+    """Shows flows by name. `show` may be called from any thread, and never waits for the terminal."""
+
+    def __init__(self, flows: Sequence[str], console: Console, terminal: int, drain: Callable[[], None]) -> None:
+        self._known: Dict[str, Optional[FlowProgress]] = dict.fromkeys(flows)
+        self._console, self._terminal, self._drain = console, terminal, drain
+        self._unicode = console.encoding.lower().startswith("utf")
+        self._over = threading.Event()
+
+    def show(self, progress: FlowProgress) -> None:
+        """Show this of its flow from now on."""
+        self._known[progress.metrics.flow] = progress
+
+    @contextmanager
+    def drawn(self, stop: threading.Event) -> Iterator[None]:
+        """The table is on the terminal while the block runs, and stays there as it was last. Once `stop` is set, the
+        table says that the run ends."""
+        with Live(
+            self._table(stop),
+            console=self._console,
+            auto_refresh=False,
+            vertical_overflow="crop",
+            # What is written there comes through the pipe.
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as live:
+            drawing = threading.Thread(target=self._draw, args=(live, stop), name="screen", daemon=True)
+            drawing.start()
+            try:
+                yield
+            finally:
+                self._over.set()
+                drawing.join(_DRAIN_SECONDS)
+                self._drain()
+                with suppress(OSError):
+                    live.update(self._table(stop))
+
+    def _draw(self, live: Live, stop: threading.Event) -> None:
+        with suppress(OSError):  # the terminal is gone
+            while not self._over.wait(DRAW_SECONDS):
+                live.update(self._table(stop), refresh=True)
+
+    def _table(self, stop: threading.Event) -> Text:
+        # The terminal's present size, which rich would ask of standard streams: these may be files.
+        columns, lines = os.get_terminal_size(self._terminal)
+        self._console.size = ConsoleDimensions(columns or 80, lines or 24)
+        ending = [Line(STOPPING, FAINT)] if stop.is_set() else []
+        # The last line is the cursor's.
+        free = self._console.height - 1 - len(ending)
+        shown = [*screen_lines(dict(self._known), time.monotonic(), self._console.width, free), *ending]
+        texts = [Text(self._drawable(each.text), LOOKS[each.look]) for each in shown]
+        return Text("\n", no_wrap=True, overflow="crop").join(texts)
+
+    def _drawable(self, text: str) -> str:
+        return text if self._unicode else text.translate(_ASCII)
+
+
+@contextmanager
+def screen_on_terminal(flows: Sequence[str]) -> Iterator[Screen]:
+    """The screen for `flows` on the terminal that is standard error. Inside, standard error is a pipe, and so is
+    standard output where it is a terminal; what is written to them comes out on the terminal."""
+    saved = {fd: os.dup(fd) for fd in (STDOUT, STDERR) if os.isatty(fd)}
+    terminal = saved[STDERR]
+    # Never closed: other processes may write to the pipe until this one ends.
+    file = open(os.dup(terminal), "w", encoding=sys.stderr.encoding, errors="backslashreplace")  # noqa: SIM115
+    console = _Console(file=file, force_terminal=True, highlight=False, markup=False)
+    pipe = _Pipe(console)
+    _flush()
+    for fd in saved:
+        os.dup2(pipe.into, fd)
+    try:
+        yield Screen(flows, console, terminal, pipe.drain)
+    finally:
+        _flush()
+        for fd, before in saved.items():
+            os.dup2(before, fd)
+        pipe.drain()
+
+
+class _Console(Console):
+    def show_cursor(self, show: bool = True) -> bool:
+        """Leave the cursor as it is."""
+        return False
+
+
+class _Pipe:
+    """Prints on `console`, in whole lines, what any process writes `into` it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._out, self.into = os.pipe()
+        self._drained = threading.Event()
+        threading.Thread(target=self._read, name="above the screen", daemon=True).start()
+
+    def drain(self) -> None:
+        """Wait until what was written so far is printed."""
+        _flush()
+        self._drained.clear()
+        os.write(self.into, _MARK + b"\n")
+        self._drained.wait(_DRAIN_SECONDS)
+
+    def _read(self) -> None:
+        rest = b""
+        for data in iter(lambda: os.read(self._out, 65536), b""):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                if line.endswith(_MARK):
+                    line = line[: -len(_MARK)]
+                    self._print(line + b"\n" if line else b"")
+                    self._drained.set()
+                else:
+                    self._print(line + b"\n")
+
+    def _print(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        if line and not text.startswith(_NOISE):
+            with suppress(OSError):  # where the terminal is gone, writers must not wait
+                self._console.print(Text(visible(text)), soft_wrap=True)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()

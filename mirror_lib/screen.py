@@ -82,9 +82,10 @@ class Screen:
         columns, lines = os.get_terminal_size(self._terminal)
         self._console.size = ConsoleDimensions(columns or 80, lines or 24)
         ending = [Line(STOPPING, FAINT)] if stop.is_set() else []
-        # The last line is the cursor's.
+        # The last line is the cursor's: the terminal echoes keys there, such as ^C.
         free = self._console.height - 1 - len(ending)
         shown = [*screen_lines(dict(self._known), time.monotonic(), self._console.width, free), *ending]
+        shown += [] if self._over.is_set() else [Line("")]
         texts = [Text(self._drawable(each.text), LOOKS[each.look]) for each in shown]
         return Text("\n", no_wrap=True, overflow="crop").join(texts)
 

@@ -1,0 +1,77 @@
+"""`mirror run` on a terminal: one live table, whatever the JVM prints meanwhile, and a sane terminal afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, List
+
+import pytest
+
+from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow, until
+from tests.lab.terminal import CTRL_C, Terminal, terminal
+
+pytest.importorskip("rich")
+
+HEADING = "FLOW                     RECORDS/S    MB/S   LAG RECORDS    LAG TIME         ETA"
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("seen"), tmp_path, trigger="1 second")
+    flow.fill(1_000)
+    return flow
+
+
+def table_of(running: Terminal) -> List[str]:
+    """The lines of the table that is visible, which must be one; empty before there is any."""
+    screen = running.paper.screen
+    assert screen.count(HEADING) <= 1, screen
+    return screen[screen.index(HEADING) :] if HEADING in screen else []
+
+
+def java_of(pid: int) -> int:
+    """The JVM that the process started."""
+    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], stdout=subprocess.PIPE, text=True, check=True)
+    rows = [line.split(None, 2) for line in found.stdout.splitlines()]
+    return next(int(each) for each, parent, name in rows if int(parent) == pid and "java" in name)
+
+
+def test_run_on_a_terminal_shows_a_table_that_the_jvm_does_not_tear(flow: OneFlow) -> None:
+    flow.settings = {"max.bytes.per.second": "25 KB", "batch.max.seconds": 2}
+    command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config)]
+    with terminal(command) as running:
+        # A backlog: its bar, and the topic with its worst partition.
+        until(lambda: any("%" in row for row in table_of(running)), 120, "a backlog")
+        row = next(row for row in table_of(running) if row.startswith("source->target "))
+        assert re.fullmatch(r"source->target +[\d.]+ +0\.0 +[\d ]+\d +\d+\.\d \w+( +\d+ \w+)?", row), row
+        (topic,) = [row for row in table_of(running) if row.startswith(flow.topic)]
+        assert re.fullmatch(rf"{flow.topic} +[\d ]+\d +[012] +[\d ]+\d", topic), topic
+        # Java's dump of its threads goes straight to the terminal that Java was started with.
+        os.kill(java_of(running.process.pid), signal.SIGQUIT)
+        until(lambda: any(row.startswith("JNI global ref") for row in running.paper.rows), 30, "the dump of threads")
+        assert any(row.startswith("Full thread dump") for row in running.paper.rows)
+        until(lambda: bool(table_of(running)), 30, "a table below the dump")
+        flow.settings = {}
+        running.press(CTRL_C)
+        assert running.wait(60) == 0
+    table = table_of(running)
+    assert table[1].startswith("source->target ") and "stopping: the cycles that run are finished first" in table
+    assert any(row.startswith(f"{flow.topic}  {flow.remote_topic} ") for row in table), "the summary of the run"
+    assert running.paper.cursor_visible
+
+
+def test_plain_run_on_a_terminal_prints_lines(flow: OneFlow) -> None:
+    command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config), "--once", "--plain"]
+    with terminal(command) as running:
+        assert running.wait(120) == 0
+    rows = running.paper.rows
+    assert HEADING not in rows
+    assert [row for row in rows if re.match(r"source->target caught up · [\d ]+ records/s", row)], rows

@@ -10,14 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 
 from mirror_lib import __version__, cli
-from mirror_lib.cli import main
-from mirror_lib.commands.output import chosen_flows, print_progress
+from mirror_lib.cli import _parser, main
+from mirror_lib.commands.output import chosen_flows, json_words, print_progress, wants_screen
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
@@ -289,3 +290,31 @@ def test_lines_have_a_time_in_a_log_and_none_on_a_terminal(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     print_progress("A->B: caught up")
     assert capsys.readouterr().err == "A->B: caught up\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "shown"),
+    [
+        ([], {}, True),
+        (["--json=out.json"], {}, True),
+        (["--json"], {}, False),
+        (["--plain"], {}, False),
+        ([], {"MIRROR_SCREEN": "off"}, False),
+        ([], {"TERM": "dumb"}, False),
+    ],
+)
+def test_terminal_gets_the_live_table_unless_it_was_declined(
+    words: List[str], environment: Dict[str, str], shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    arguments = _parser().parse_args(json_words(["run", "mirror.yaml", *words]))
+    assert wants_screen(arguments, {"TERM": "xterm", **environment}) == (shown and find_spec("rich") is not None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    assert not wants_screen(arguments, {"TERM": "xterm", **environment})
+
+
+def test_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setitem(sys.modules, "rich", None)  # as where it is not installed
+    arguments = _parser().parse_args(["run", "mirror.yaml"])
+    assert not wants_screen(arguments, {"TERM": "xterm"})

@@ -39,8 +39,8 @@ setup(
         "spark": ["pyspark>=3.3.1,<4.3", "delta-spark>=2.3.0,<4.5", *ARROW],
         # For a Spark that is there already: a pyspark of ours would be taken instead of it.
         "platform": ARROW,
-        # `mirror status` and `report`: Delta's tables without Java. The last release for Python 3.8 and 3.9 is 0.25.
-        "status": ["deltalake>=0.21.0,<2", *ARROW],
+        # `mirror status` and `report`: Delta's tables without Java. Later than 0.17.4 it needs a newer pyarrow than 11.
+        "status": ["deltalake>=0.17.4,<2", *ARROW],
         "msk-iam": MSK_IAM,
         "metrics": METRICS,
         # The live table of `mirror run` on a terminal; without it there are plain lines.

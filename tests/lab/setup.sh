@@ -17,7 +17,7 @@ KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
 # A line of Spark: its versions, and the Pythons to build with, the best first. Spark before 4.0 knows neither NumPy 2 nor
 # pandas 3. `floors` are the lower bounds of setup.py: 3.3 is the line that runs with them.
 floors=('pyarrow==11.0.0' 'pandas==1.5.3' 'cramjam==2.8.0' 'google-crc32c==1.5.0' 'pyyaml==6.0' 'javaproperties==0.8.1'
-    'aws-msk-iam-sasl-signer-python==1.0.2' 'prometheus-client==0.20.0' 'rich==13.9.4' 'deltalake==0.21.0')
+    'aws-msk-iam-sasl-signer-python==1.0.2' 'prometheus-client==0.20.0' 'rich==13.9.4' 'deltalake==0.17.4')
 case $SPARK in
     3.3) spark=3.3.1 delta=2.3.0 scala=2.12 pythons='3.8' extra=("${floors[@]}") ;;
     3.4) spark=3.4.4 delta=2.4.0 scala=2.12 pythons='3.10 3.9 3.11' extra=('numpy<2' 'pandas<2.3' 'pyarrow<18') ;;

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib import __version__
 from mirror_lib.config.document import config_error
@@ -72,6 +72,7 @@ def _metric(name: str, kind: str, means: str, labels: Tuple[str, ...] = _FLOW) -
 
 BUILD = _metric("build_info", INFO, "The mirror's version. Always 1", ("version",))
 RUNNING = _metric("running", GAUGE, "1 while the run is under way. 0 in the textfile after its end", ())
+START = _metric("start_timestamp_seconds", GAUGE, "When the run started, in seconds since 1970", ())
 FLOW_INFO = _metric(
     "flow_info",
     INFO,
@@ -110,6 +111,12 @@ COMMIT_WAIT = _metric(
 STATE = _metric(
     "state", GAUGE, f"1 for the present state of the flow, 0 for the others of {', '.join(STATES)}", (*_FLOW, "state")
 )
+RUN_SUCCESS = _metric(
+    "run_success",
+    GAUGE,
+    "In the textfile after the end of a run: 1 if the flow ended without an error and was not interrupted, else 0. "
+    "Absent while the run is under way",
+)
 TOPICS = _metric("topics", GAUGE, "Topics that the flow copied from, or that have lag")
 OMITTED = _metric("topics_omitted", GAUGE, "Topics beyond metrics.topics.max, which have no metrics of their own")
 TOPIC_RECORDS = _metric(
@@ -122,9 +129,9 @@ TOPIC_PARTITION_LAG = _metric(
 )
 
 METRICS: Tuple[Metric, ...] = (
-    *(BUILD, RUNNING, FLOW_INFO),
+    *(BUILD, RUNNING, START, FLOW_INFO),
     *(RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS, LAST_CYCLE),
-    *(LAG_RECORDS, LAG_SECONDS, STOPPED, THROTTLED, COMMIT_WAIT, STATE, TOPICS, OMITTED),
+    *(LAG_RECORDS, LAG_SECONDS, STOPPED, THROTTLED, COMMIT_WAIT, STATE, RUN_SUCCESS, TOPICS, OMITTED),
     *(TOPIC_RECORDS, TOPIC_BYTES, TOPIC_LAG, TOPIC_PARTITION_LAG),
 )
 
@@ -158,13 +165,16 @@ class FlowSeries:
         for topic in snapshot.topics:
             self._copied[topic.topic] = _sum(self._copied.get(topic.topic, (0, 0)), topic)
 
-    def values(self, topics_max: int) -> Iterator[Value]:
-        """All series, those of at most `topics_max` topics among them."""
+    def values(self, topics_max: int, succeeded: Optional[bool] = None) -> Iterator[Value]:
+        """All series, those of at most `topics_max` topics among them. `succeeded` is how the run ended, `None` before
+        its end."""
         yield Value(FLOW_INFO, (*self._labels, *self._info), 1)
         yield from (Value(metric, self._labels, total) for metric, total in self._sums.items())
         yield from (Value(THROTTLED, (*self._labels, side), self._throttled[side]) for side in SIDES)
         state = STARTING if self._last is None else state_of(self._last)
         yield from (Value(STATE, (*self._labels, each), float(each == state)) for each in STATES)
+        if succeeded is not None:
+            yield Value(RUN_SUCCESS, self._labels, float(succeeded))
         if self._last_cycle is not None:
             yield Value(LAST_CYCLE, self._labels, self._last_cycle)
         if self._last is not None:
@@ -216,7 +226,8 @@ class Exporter:
         self._config, self._say = config, say
         continuous = config.trigger != AVAILABLE_NOW
         self._series = {flow.name: FlowSeries(flow, continuous) for flow in flows}
-        self._running, self._warned = True, False
+        self._started, self._running, self._warned = time.time(), True, False
+        self._succeeded: Collection[str] = ()
         self._lock, self._over = threading.Lock(), threading.Event()
         self._registry: Any = None
         self._server: Any = None
@@ -229,12 +240,20 @@ class Exporter:
             with self._lock:
                 self._series[snapshot.flow].add(snapshot, time.time())
 
+    def end(self, succeeded: Collection[str]) -> None:
+        """Take the names of the flows that copied what they were to copy. Of a run that ends without it, none did."""
+        with self._lock:
+            self._succeeded = succeeded
+
     def values(self) -> List[Value]:
         """All series as they are now."""
         with self._lock:
-            own = [Value(BUILD, (__version__,), 1), Value(RUNNING, (), float(self._running))]
-            of_flows = (each.values(self._config.metrics_topics_max) for each in self._series.values())
-            return [*own, *(value for values in of_flows for value in values)]
+            found = [Value(BUILD, (__version__,), 1), Value(RUNNING, (), float(self._running))]
+            found.append(Value(START, (), self._started))
+            for name, series in self._series.items():
+                succeeded = None if self._running else name in self._succeeded
+                found += series.values(self._config.metrics_topics_max, succeeded)
+            return found
 
     def __enter__(self) -> Exporter:
         if self._config.metrics_port is not None:

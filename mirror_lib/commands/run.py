@@ -109,6 +109,8 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         drawn: ContextManager[None] = nullcontext() if screen is None else screen.drawn(stop)
         with drawn, exporter, ControlBeside(config, flows, *tables, watch, stop), translation:
             outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
+            whole = config.trigger != AVAILABLE_NOW or not stop.is_set()
+            exporter.end([outcome.flow for outcome in outcomes if outcome.error is None and whole])
     errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
     _show(outcomes, errors, arguments.json, stop.is_set())
     if errors:

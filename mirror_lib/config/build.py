@@ -18,6 +18,10 @@ from mirror_lib.config.settings import (
     ENGINE,
     FLOW,
     HEARTBEATS_REPLICATION,
+    METRICS_HOST,
+    METRICS_PORT,
+    METRICS_TEXTFILE,
+    METRICS_TOPICS_MAX,
     MM2_TOPICS_EXCLUDE,
     MM2_TRIGGER,
     SETTINGS,
@@ -125,9 +129,10 @@ def build_config(document: Document, keys: Keys) -> MirrorConfig:
         if not scope and not any(key in flow.custom_properties for flow in flows):
             raise _no_class_for(entry, class_key(key) or key)
     overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
-    idle = idle_keys(keys.settings, (*flows, *pairs))
+    top = _top(document, keys)
+    idle = [*idle_keys(keys.settings, (*flows, *pairs)), *_idle_metrics(top)]
     warnings = dict.fromkeys([*keys.warnings, *overruled, *idle, *_login_risks(flows)])
-    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **_top(document, keys))
+    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **top)
 
 
 def _check_source_groups(flows: Sequence[ReplicationFlow], path: str) -> None:
@@ -179,6 +184,21 @@ def _top(document: Document, keys: Keys) -> Dict[str, Any]:
     if document.dialect != YAML and ("", "trigger") not in keys.settings:
         values["trigger"] = MM2_TRIGGER
     return values
+
+
+def _idle_metrics(top: Mapping[str, Any]) -> Iterator[str]:
+    """One sentence for each key about metrics that are not exported, with its place."""
+    served, written = top["metrics_port"] is not None, bool(top["metrics_textfile"])
+    if not served and METRICS_HOST in top["places"]:
+        yield (
+            f"{METRICS_HOST} has no effect: no metrics are served; {METRICS_PORT} serves them "
+            f"({top['places'][METRICS_HOST]})"
+        )
+    if not served and not written and METRICS_TOPICS_MAX in top["places"]:
+        yield (
+            f"{METRICS_TOPICS_MAX} has no effect: no metrics are exported; {METRICS_PORT} or {METRICS_TEXTFILE} "
+            f"exports them ({top['places'][METRICS_TOPICS_MAX]})"
+        )
 
 
 def _find(keys: Keys, scope: str, name: str) -> Optional[Entry]:

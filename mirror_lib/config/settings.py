@@ -69,6 +69,7 @@ HEARTBEATS_REPLICATION = "heartbeats.replication.enabled"
 EMIT_HEARTBEATS = "emit.heartbeats.enabled"
 COPY = "copy.enabled"
 METRICS_PORT, METRICS_HOST, METRICS_TEXTFILE = "metrics.port", "metrics.host", "metrics.textfile"
+METRICS_TOPICS_MAX = "metrics.topics.max"
 MM2_TRIGGER = "10 seconds"
 TOPICS_EXCLUDE = "topics.exclude"
 # MirrorMaker's default for `topics.exclude` up to 3.9. Since 4.0 its first pattern spares a user's `orders.internal`.
@@ -140,7 +141,7 @@ SETTINGS: Tuple[Setting, ...] = (
             "server has no login", "metrics_host", level=TOP),
     Setting(METRICS_TEXTFILE, TEXTFILE, "", "File in which `mirror run` keeps the same metrics for node_exporter's "
             "textfile collector. Needs the extra `metrics`", "metrics_textfile", level=TOP),
-    Setting("metrics.topics.max", whole_number(0), "1000", "How many topics of each flow have metrics of their own: "
+    Setting(METRICS_TOPICS_MAX, whole_number(0), "1000", "How many topics of each flow have metrics of their own: "
             "those with the most lag. `kafka_mirror_topics_omitted` counts the others", "metrics_topics_max",
             level=TOP),
     Setting(ENABLED, BOOLEAN, "false", "Whether the flow is run", note="in YAML a flow that is listed is enabled"),

@@ -86,7 +86,7 @@ def test_textfile_after_a_bounded_run_counts_what_was_written(flow: OneFlow, spa
     labels = 'flow="source->target",source="source",target="target"'
     assert records == f"kafka_mirror_records_total{{{labels}}} {float(RECORDS * flow.partitions)}"
     assert f'kafka_mirror_topic_lag_records{{{labels},topic="{flow.topic}"}} 0.0' in lines
-    assert "kafka_mirror_running 0.0" in lines
+    assert "kafka_mirror_running 0.0" in lines and f"kafka_mirror_run_success{{{labels}}} 1.0" in lines
     flow.assert_exact(spark)
 
 

@@ -8,7 +8,7 @@ import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from prometheus_client import generate_latest
@@ -212,7 +212,8 @@ def test_names_come_back_from_both_formats_as_they_are(generate: Any, parse: Any
 def test_families_have_the_types_and_help_of_the_table() -> None:
     series = FlowSeries(AB, True)
     series.add(CYCLE, 1.0)
-    values = [Value(METRICS[0], (__version__,), 1), Value(METRICS[1], (), 1), *series.values(1000)]
+    of_run = [Value(METRICS[0], (__version__,), 1), *(Value(metric, (), 1) for metric in METRICS[1:3])]
+    values = [*of_run, *series.values(1000, True)]
     text = generate_latest(registry_of(lambda: values)).decode("utf-8")
     for metric in METRICS:
         assert f"# HELP {metric.name} {metric.means}\n" in text
@@ -269,13 +270,24 @@ def test_server_and_file_have_the_same_and_no_secret(tmp_path: Path) -> None:
         families = {family.name: family for family in parse_openmetrics(newer)}
     assert families["kafka_mirror_records"].samples[0].value == 100
     assert families["kafka_mirror_build"].samples[0].labels == {"version": __version__}
-    assert file.read_text() == text.replace("kafka_mirror_running 1.0", "kafka_mirror_running 0.0")
+    ended = [line for line in file.read_text().splitlines() if "kafka_mirror_run_success" not in line]
+    assert "\n".join(ended) + "\n" == text.replace("kafka_mirror_running 1.0", "kafka_mirror_running 0.0")
     assert file.stat().st_mode & 0o777 == 0o644
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror.prom", "mirror.yaml"]
     for secret in ("hunter2", "jaas", "9092"):
         assert secret not in text + newer
     with pytest.raises(OSError):
         scraped(running.address)
+
+
+@pytest.mark.parametrize(("succeeded", "value"), [(["A->B"], 1.0), ([], 0.0), (None, 0.0)])
+def test_file_has_how_the_run_ended(succeeded: Optional[List[str]], value: float, tmp_path: Path) -> None:
+    file = tmp_path / "mirror.prom"
+    with exporting(configured(tmp_path, f"metrics.textfile: {file}"), []) as running:
+        assert "run_success" not in file.read_text() and "kafka_mirror_running 1.0" in file.read_text()
+        if succeeded is not None:
+            running.end(succeeded)
+    assert f'kafka_mirror_run_success{{flow="A->B",source="A",target="B"}} {value}\n' in file.read_text()
 
 
 def test_run_without_these_settings_opens_no_port_and_writes_no_file(tmp_path: Path) -> None:
@@ -373,6 +385,16 @@ def test_settings_are_read_from_yaml_and_from_mirrormakers_files(tmp_path: Path)
     head = "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
     path.write_text(f"{head}metrics.port = 9464\n")
     assert values_of(load(str(path), {}))[0] == 9464
+
+
+def test_settings_about_metrics_that_are_not_exported_are_named(tmp_path: Path) -> None:
+    lines = ["metrics.host: 0.0.0.0", "metrics.topics.max: 5"]
+    assert configured(tmp_path, *lines).warnings == (
+        f"metrics.host has no effect: no metrics are served; metrics.port serves them ({tmp_path}/mirror.yaml:11)",
+        "metrics.topics.max has no effect: no metrics are exported; metrics.port or metrics.textfile exports them "
+        f"({tmp_path}/mirror.yaml:12)",
+    )
+    assert configured(tmp_path, *lines, "metrics.port: 9464").warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ class FlowSeries:
         self._sums[RECORDS] += snapshot.records
         self._sums[BYTES] += snapshot.bytes
         self._sums[RECOVERED] += snapshot.recovered
-        if not snapshot.commit_waits_seconds:  # else it reports a wait within a cycle, of which there are many
+        if not snapshot.commit_waits_seconds:  # else it is one of many reports of a wait within a cycle
             self._sums[CYCLES] += 1
             self._sums[CYCLE_SECONDS] += snapshot.seconds
             self._last_cycle = now
@@ -166,8 +166,7 @@ class FlowSeries:
             self._copied[topic.topic] = _sum(self._copied.get(topic.topic, (0, 0)), topic)
 
     def values(self, topics_max: int, succeeded: Optional[bool] = None) -> Iterator[Value]:
-        """All series, those of at most `topics_max` topics among them. `succeeded` is how the run ended, `None` before
-        its end."""
+        """All series, with at most `topics_max` topics. `succeeded` is the result of the run, `None` before its end."""
         yield Value(FLOW_INFO, (*self._labels, *self._info), 1)
         yield from (Value(metric, self._labels, total) for metric, total in self._sums.items())
         yield from (Value(THROTTLED, (*self._labels, side), self._throttled[side]) for side in SIDES)

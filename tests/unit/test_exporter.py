@@ -290,7 +290,10 @@ def test_file_has_how_the_run_ended(succeeded: Optional[List[str]], value: float
     assert f'kafka_mirror_run_success{{flow="A->B",source="A",target="B"}} {value}\n' in file.read_text()
 
 
-def test_run_without_these_settings_opens_no_port_and_writes_no_file(tmp_path: Path) -> None:
+def test_run_without_these_settings_needs_no_package_opens_no_port_and_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # Python then refuses to import it
     said: List[str] = []
     with exporting(configured(tmp_path), said) as running:
         running.show(CYCLE)

@@ -25,6 +25,17 @@ def visible(text: str, keep: str = "\n\t") -> str:
     return _escaped(text, lambda char: char if char in keep else char.encode("unicode_escape").decode("ascii"))
 
 
+# `s3a://KEY:SECRET@bucket`, an old form. The container of `abfss://CONTAINER@account` is no secret.
+_LOGIN = re.compile(r"(?<=://)[^@\s]*:[^@\s]*@")
+# The query of an address, such as the signature of a shared access URL.
+_QUERY = re.compile(r"(://[^\s?]*)\?[^\s)'\"]*")
+
+
+def without_logins(text: str) -> str:
+    """`text` with `***` in place of a login and of a query in each address."""
+    return _QUERY.sub(r"\1?***", _LOGIN.sub("***@", text)) if "://" in text else text
+
+
 def one_entry(text: str) -> str:
     """`visible`, and of several lines those after the first are indented: none passes for an entry of its own."""
     return visible(text).replace("\n", "\n    ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ConfigError, StateError, cause_of
+from mirror_lib.text import without_logins
 
 # By scheme of `state`, what deltalake calls the same place.
 _SCHEMES = {"file": "", "dbfs": "/dbfs", "s3n": "s3://", "s3a": "s3://"}
@@ -60,7 +61,7 @@ class TableReader:
 
     def _unread(self, path: str, error: Exception) -> StateError:
         hint = "check the folder and this machine's access to it; `mirror state check CONFIG` finds damage"
-        return StateError(f"could not read the table {path}: {cause_of(error)}", hint)
+        return StateError(without_logins(f"could not read the table {path}: {cause_of(error)}"), hint)
 
 
 def place_of(state: str) -> str:
@@ -70,7 +71,7 @@ def place_of(state: str) -> str:
         return state.rstrip("/")
     if scheme in _UNREADABLE:
         raise ConfigError(
-            f"the state folder {state} cannot be read without Spark: {scheme} is a file system of Hadoop",
+            f"the state folder {without_logins(state)} cannot be read without Spark: {scheme} is Hadoop's",
             "run the queries of docs/tables.md in Spark; for Azure name the folder by abfss",
         )
     if scheme not in _SCHEMES:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-import re
 from typing import Iterable, Union
 
-from mirror_lib.text import visible
+from mirror_lib.text import visible, without_logins
 
 VOID = ("br", "input", "meta")
 
@@ -20,17 +19,10 @@ Child = Union[str, None, Iterable["Child"]]
 Attribute = Union[str, int, float, bool, None]
 
 
-# `s3a://KEY:SECRET@bucket`, an old form. The container of `abfss://CONTAINER@account` is no secret.
-_LOGIN = re.compile(r"(?<=://)[^@\s]*:[^@\s]*@")
-# The query of an address, such as the signature of a shared access URL.
-_QUERY = re.compile(r"(://[^\s?]*)\?[^\s)'\"]*")
-
-
 def shown(text: str) -> str:
     """`text` as the page may show it. Characters that are invisible, or turn the direction of text, appear as their
     escape, such as `\\u202e`. A login and a query in an address, also in an error of a library, appear as `***`."""
-    found = visible(text, keep="")
-    return _QUERY.sub(r"\1?***", _LOGIN.sub("***@", found)) if "://" in found else found
+    return without_logins(visible(text, keep=""))
 
 
 def escaped(text: str) -> Markup:

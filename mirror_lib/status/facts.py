@@ -218,7 +218,7 @@ def _at(row: Mapping[str, object]) -> float:
 
 
 def _unread(flow: FlowStatus) -> List[Problem]:
-    return [Problem("unreadable", sentence, "mend this, then ask again", True) for sentence in flow.unread]
+    return [Problem("unreadable", sentence, "fix this, then ask again", True) for sentence in flow.unread]
 
 
 def _of_the_run(flow: FlowStatus) -> List[Problem]:
@@ -286,7 +286,7 @@ def _of_verification(flow: FlowStatus) -> List[Problem]:
     if verified is None or verified.verdict == "equal":
         return []
     why = "" if verified.first_difference is None else f": {verified.first_difference}"
-    return [Problem("verify", f"the last verification said {verified.verdict}{why}", "mirror verify CONFIG")]
+    return [Problem("verify", f"the last verification found: {verified.verdict}{why}", "mirror verify CONFIG")]
 
 
 def _place(each: PartitionStatus) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import pytest
 
 from mirror_lib.commands.status import exit_code
-from mirror_lib.errors import ConfigError
-from mirror_lib.ledger.table_reader import place_of
+from mirror_lib.errors import ConfigError, StateError
+from mirror_lib.ledger.table_reader import TableReader, place_of
 from mirror_lib.status.facts import (
     DEGRADED,
     HEALTHY,
@@ -23,6 +24,7 @@ from mirror_lib.status.facts import (
     run_status,
 )
 from mirror_lib.status.render import status_json, status_lines
+from mirror_lib.text import without_logins
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -178,3 +180,12 @@ def test_place_of_the_state_folder(state: str, place: str) -> None:
 def test_state_folder_that_only_hadoop_reads_is_refused_by_name(state: str) -> None:
     with pytest.raises(ConfigError, match="Hadoop"):
         place_of(state)
+
+
+def test_login_in_the_address_of_the_state_folder_is_not_shown(tmp_path: Path) -> None:
+    """An old form of S3's addresses has the key and its secret."""
+    reader = TableReader(f"s3a://KEY:SECRET@127.0.0.1:9/{tmp_path.name}?signature=SECRET")
+    with pytest.raises(StateError) as found:
+        reader.rows("runs", ("run_id",), "A->B")
+    assert "SECRET" not in str(found.value) and "KEY" not in str(found.value)
+    assert without_logins("abfss://box@account.dfs.core.windows.net/s") == "abfss://box@account.dfs.core.windows.net/s"

@@ -237,28 +237,27 @@ def started(arguments: Sequence[str], errors: Any, **environment: str) -> Iterat
 
 def table(topics: Sequence[Dict[str, Any]], rates: Mapping[str, float], rate: float) -> str:
     """Aligned columns, one row a topic and one for all, whose rate counts the fixed cost of the passes too."""
-    head = ["topic", "partitions", "records", "bytes", "records/s", "verified"]
+    head = ["topic", "partitions", "records", "records/s", "verified"]
     rows = [
         [
             t["topic"],
             str(t["partitions"]),
             grouped(t["records"]),
-            size(t["bytes"]),
             grouped(round(rates.get(t["topic"], 0.0))),
             t["verdict"],
         ]
         for t in topics
     ]
-    sums = [sum(t[name] for t in topics) for name in ("partitions", "records", "bytes")]
+    sums = [sum(t[name] for t in topics) for name in ("partitions", "records")]
     equal = sum(t["verdict"] == "equal" for t in topics)
-    total = ["all", str(sums[0]), grouped(sums[1]), size(sums[2]), grouped(round(rate)), f"{equal} of {len(topics)}"]
+    total = ["all", str(sums[0]), grouped(sums[1]), grouped(round(rate)), f"{equal} of {len(topics)}"]
     widths = [max(len(row[i]) for row in (head, *rows, total)) for i in range(len(head))]
     rule = ["-" * width for width in widths]
     return "\n".join(aligned(row, widths) for row in (head, rule, *rows, rule, total))
 
 
 def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.rjust(width) if 0 < i < 5 else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths))]
+    cells = [cell.rjust(width) if 0 < i < 4 else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths))]
     return "  ".join(cells).rstrip()
 
 

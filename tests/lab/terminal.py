@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import termios
@@ -118,6 +119,8 @@ class Terminal:
 
 
 def _own_terminal() -> None:
+    # A background job of a script ignores Ctrl-C, and hands that on.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     die_with_parent()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import logging
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_OK, MirrorError, cause_of
+from mirror_lib.errors import EXIT_OK, ConfigError, MirrorError, StateError, cause_of
 from mirror_lib.facts import AclBinding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.plan.look import EngineNote, FlowPreview
 
 log = logging.getLogger(__name__)
@@ -55,13 +57,29 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
         with clusters_of(flow) as (source, target):
             delivery = settled(flow, target.guards_epochs())
             found = preview(delivery.flow, source, target, config, *known)
+            retention = _retention(config, found, source)
     except MirrorError:
         raise
     except Exception as error:
         log.debug("%s: plan failed", flow.name, exc_info=error)
         what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
-    return replace(found, warning=delivery.warning, refusal=delivery.refusal)
+    return replace(found, warning=delivery.warning, refusal=delivery.refusal, retention=retention)
+
+
+def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> str:
+    """A sentence where the source may delete records before they are copied; empty where it does not, and where the
+    ledger cannot be read without Spark."""
+    from mirror_lib.ledger.table_reader import TableReader
+    from mirror_lib.status.facts import retention_sentence
+    from mirror_lib.status.look import partitions_of
+
+    try:
+        reader = TableReader(config.state)
+        return retention_sentence(partitions_of(found.flow, found.topics, source, reader, time.time()))
+    except (ConfigError, StateError) as error:
+        log.info("%s: retention is not compared with what is copied: %s", found.flow.name, error)
+        return ""
 
 
 class _Known(NamedTuple):

@@ -234,7 +234,8 @@ class PreviewedCluster(Cluster, GroupCluster, AclCluster, Protocol):
 class FlowPreview:
     """What a run of `flow` would find and do. Where a part is `None`, `silent` says why, by the part's name.
 
-    `warning` says what the target does not guarantee, `refusal` why the run would end before it copies.
+    `warning` says what the target does not guarantee, `refusal` why the run would end before it copies, `retention`
+    which records the source may delete before they are copied.
     """
 
     flow: ReplicationFlow
@@ -248,6 +249,7 @@ class FlowPreview:
     engine: Optional[EngineNote] = None
     warning: str = ""
     refusal: Optional[RefusedError] = None
+    retention: str = ""
 
 
 def matchless(preview: FlowPreview) -> List[str]:

@@ -256,13 +256,8 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
         total = counted(sum(each.deleted for each in deleted), "offset")
         what = f"the source deleted {total} before they were copied, the first of {_place(deleted[0])}"
         found.append(Problem("deleted before copied", what, "see on.data.loss; raise retention.ms on the source"))
-    soon = [each for each in flow.partitions if each.kept_seconds is not None and each.kept_seconds < WARN_SECONDS]
-    if soon:
-        first = min(soon, key=lambda each: each.kept_seconds or 0.0)
-        left = first.kept_seconds or 0.0
-        when = f"in {duration(left)}" if left > 0 else "at any moment"
-        places = f"{_place(first)}" + (f" and {len(soon) - 1} more" if len(soon) > 1 else "")
-        what = f"the source may delete records of {places} {when}, before they are copied"
+    what = retention_sentence(flow.partitions)
+    if what:
         found.append(Problem("retention", what, "raise retention.ms of these topics on the source, or copy faster"))
     for topic, reason in flow.blocked:
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
@@ -279,6 +274,18 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
         what = f"{counted(len(recent), 'incident')} in 24 h, the last: {last.kind}, {last.topic}-{last.partition}"
         found.append(Problem("data lost", f"{what}: {last.reason}", "see the table incidents"))
     return found
+
+
+def retention_sentence(partitions: Sequence[PartitionStatus]) -> str:
+    """Which records the source may delete within `WARN_SECONDS`, before they are copied; empty for none."""
+    soon = [each for each in partitions if each.kept_seconds is not None and each.kept_seconds < WARN_SECONDS]
+    if not soon:
+        return ""
+    first = min(soon, key=lambda each: each.kept_seconds or 0.0)
+    left = first.kept_seconds or 0.0
+    when = f"in {duration(left)}" if left > 0 else "at any moment"
+    places = f"{_place(first)}" + (f" and {len(soon) - 1} more" if len(soon) > 1 else "")
+    return f"the source may delete records of {places} {when}, before they are copied"
 
 
 def _of_verification(flow: FlowStatus) -> List[Problem]:

@@ -9,6 +9,7 @@ from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_undo, undo_line
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
+from mirror_lib.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +29,8 @@ def add(groups: Commands) -> None:
 
 
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror groups plan`: show where each group would go on; with `--execute` move them. 1 if one was refused, or did
-    not tell where it stands."""
+    """`mirror groups plan`: show where each group would go on; with `--execute` move them. 1 if one was refused, did
+    not tell where it stands, or was to be moved and has a position that cannot be translated (yet)."""
     from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
     from mirror_lib.spark.session import running_session
 
@@ -41,7 +42,29 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
             planned = _planned(arguments, config, flow, spark, direction)
             _show(arguments, flow, direction, planned)
             failed += len(planned.untold) + sum(move.action.startswith("refused") for move in planned.moves)
+            failed += _not_committed(flow, planned) if arguments.execute else 0
     return EXIT_FAILED if failed else EXIT_OK
+
+
+# Verdicts under which a consumer that starts on the other side has no offset, or an old one.
+WITHOUT_OFFSET = ("held", "untranslatable")
+
+
+def _not_committed(flow: ReplicationFlow, planned: _Planned) -> int:
+    """How many positions were to be committed and could not be; said in a sentence."""
+    left = [
+        move
+        for move in planned.moves
+        if move.action == "left alone" and move.decision.translation.verdict.startswith(WITHOUT_OFFSET)
+    ]
+    if left:
+        first = left[0].decision
+        print_error(
+            f"{flow.name}: {counted(len(left), 'position')} could not be committed, the first of group {first.group} "
+            f"on {first.here[0]}-{first.here[1]}: {first.translation.verdict} (a consumer that starts there has no "
+            "such offset: run the mirror until it has caught up, then again)"
+        )
+    return len(left)
 
 
 class _Planned(NamedTuple):

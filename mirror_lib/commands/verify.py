@@ -32,6 +32,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--by-record", action="store_true", help="compare each record as Spark's consumer reads it, not whole batches"
     )
+    parser.add_argument("--complete", action="store_true", help="end with 1 where anything is not copied yet, too")
     parser.add_argument("--seed", type=int, metavar="N", help="take the stretches where this seed puts them")
 
 
@@ -56,10 +57,12 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.spark.session import running_session
 
     flows, scope = chosen_flows(arguments, config), scope_of(arguments)
+    if scope.share < 1 and arguments.complete:
+        raise ConfigError("--complete asks about all records, and --sample leaves some out", "leave out one of them")
     if scope.share < 1:
         print_progress(f"comparing a sample, {scope.share:.4g} of the records (--seed {scope.seed})")
     with running_session("mirror verify") as spark, repeated(PROGRESS_SECONDS, "progress", partial(progress, spark)):
-        done = [_verify(flow, config, spark, arguments.json, scope) for flow in flows]
+        done = [_verify(flow, config, spark, arguments, scope) for flow in flows]
     # One of two directions may have nothing to copy yet. All of them is more likely a filter that names nothing.
     failed = any(each.failed for each in done) or not any(each.compared for each in done)
     return EXIT_FAILED if failed else EXIT_OK
@@ -85,7 +88,7 @@ class _Done(NamedTuple):
 
 
 def _verify(
-    flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, as_json: bool, scope: Scope
+    flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, arguments: argparse.Namespace, scope: Scope
 ) -> _Done:
     from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.kafka.admin_client import some
@@ -103,7 +106,7 @@ def _verify(
     report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
     if report.topics:
         _record(spark, config, report, scope)
-    if as_json:
+    if arguments.json:
         print_json(report_json(report))
     elif report.topics:
         print_lines(report_lines(report))
@@ -117,7 +120,8 @@ def _verify(
         print_progress(f"{flow.name}: nothing was compared: the flow copies no topic that is on the source")
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
-    return _Done(bool(report.topics), bool(missing) or not report.equal)
+    lacking = arguments.complete and not report.complete
+    return _Done(bool(report.topics), bool(missing) or lacking or not report.equal)
 
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:

@@ -42,8 +42,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class PartitionVerdict:
-    """One partition: `records` pairs compared. `unknown` in sentences;
-    `left_out` is what the flow says it skipped. `waiting`: the source holds records that the ledger has not reached."""
+    """One partition: `records` pairs compared. `unknown` in sentences; `left_out` is what the flow says it skipped.
+    `waiting`: the source holds records that the ledger has not reached, and `not_copied` counts the offsets of these
+    that the remote log lacks too; `None` where that is not known."""
 
     partition: int
     records: int
@@ -52,6 +53,7 @@ class PartitionVerdict:
     unknown: Tuple[str, ...] = ()
     left_out: Optional[LeftOut] = None
     waiting: bool = False
+    not_copied: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,12 @@ class TopicVerdict:
     def records(self) -> int:
         """Pairs of records compared."""
         return sum(partition.records for partition in self.partitions)
+
+    @property
+    def not_copied(self) -> Optional[int]:
+        """Source offsets that are not copied yet; `None` where no partition says."""
+        known = [partition.not_copied for partition in self.partitions if partition.not_copied is not None]
+        return sum(known) if known else None
 
     @property
     def verdict(self) -> str:
@@ -89,6 +97,11 @@ class VerifyReport:
 
     flow: str
     topics: Tuple[TopicVerdict, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no topic says that something is not copied yet."""
+        return not any(topic.not_copied for topic in self.topics)
 
     @property
     def equal(self) -> bool:
@@ -179,11 +192,12 @@ def _changed(upstream: SeenRecord, downstream: SeenRecord) -> Tuple[str, str]:
 
 def report_lines(report: VerifyReport) -> List[str]:
     """An aligned table, a row for each topic, and below it each difference and each thing that cannot be known."""
-    rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "VERDICT")]
+    rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "NOT COPIED", "VERDICT")]
     for topic in report.topics:
-        counts = (str(len(topic.partitions)), grouped(topic.records))
+        left = "-" if topic.not_copied is None else grouped(topic.not_copied)
+        counts = (str(len(topic.partitions)), grouped(topic.records), left)
         rows.append((topic.topic, topic.remote_topic, *counts, topic.verdict))
-    lines = aligned(rows, right={2, 3})
+    lines = aligned(rows, right={2, 3, 4})
     for topic in report.topics:
         lines += [f"{topic.topic}-{d.partition}: {_sentence(d)}" for d in topic.differences]
     for topic in report.topics:
@@ -230,6 +244,7 @@ def _topic_json(topic: TopicVerdict) -> Dict[str, object]:
         "remote_topic": topic.remote_topic,
         "partitions": len(topic.partitions),
         "records": topic.records,
+        "not_copied": topic.not_copied,
         "verdict": topic.verdict,
         "differences": [dict(vars(difference)) for difference in topic.differences],
         "unknown": [
@@ -315,7 +330,11 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
     waiting = copied.source.log_end > copied.source.end
-    return PartitionVerdict(copied.partition, records, verdict, difference, left, waiting=waiting)
+    # What the copier has written and not entered yet is there.
+    not_copied = max(0, copied.source.log_end - copied.source.end - (tail.records if tail else 0))
+    return PartitionVerdict(
+        copied.partition, records, verdict, difference, left, waiting=waiting, not_copied=not_copied
+    )
 
 
 NONE_IN_SCOPE = "no copied record of the flow is in scope (--since, --sample): nothing was compared"

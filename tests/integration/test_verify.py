@@ -293,6 +293,7 @@ def test_records_are_counted_once(planted: VerifyReport) -> None:
     assert equal.records == 10
     assert both.records == 22
     assert verdict_of(planted, "partly-copied").records == 6
+    assert [verdict_of(planted, case).not_copied for case in ("equal", "partly-copied", "ahead-of-ledger")] == [0, 4, 2]
     assert verdict_of(planted, "equal-empty").records == 0
 
 
@@ -307,7 +308,7 @@ def test_what_was_written_but_not_yet_entered_is_compared_and_said(planted: Veri
 def test_the_report_is_red_as_a_whole_and_says_the_same_as_lines_and_as_json(planted: VerifyReport) -> None:
     assert not planted.equal
     lines = report_lines(planted)
-    assert lines[0].split() == ["TOPIC", "REMOTE", "TOPIC", "PARTITIONS", "RECORDS", "VERDICT"]
+    assert lines[0].split() == ["TOPIC", "REMOTE", "TOPIC", "PARTITIONS", "RECORDS", "NOT", "COPIED", "VERDICT"]
     assert len({line.rindex(" ") for line in lines[: len(CASES) + 1]}) == 1
     said = "verify.swapped-0: swapped at upstream offset 3 and downstream offset 3"
     assert any(line.startswith(said) for line in lines)

@@ -161,14 +161,14 @@ def test_the_report_reads_well() -> None:
     difference = Difference(1, "lost", 4, None, 1, "the remote log does not hold the record")
     partitions = (
         PartitionVerdict(0, 5, "equal", None, ("2 copied records expired",)),
-        PartitionVerdict(1, 4, "differs", difference),
+        PartitionVerdict(1, 4, "differs", difference, not_copied=3),
     )
     report = VerifyReport("a->b", (TopicVerdict("t", "a.t", partitions), TopicVerdict("longer", "a.longer", ())))
 
     assert report_lines(report) == [
-        "TOPIC   REMOTE TOPIC  PARTITIONS  RECORDS  VERDICT",
-        "t       a.t                    2        9  differs",
-        "longer  a.longer               0        0  equal",
+        "TOPIC   REMOTE TOPIC  PARTITIONS  RECORDS  NOT COPIED  VERDICT",
+        "t       a.t                    2        9           3  differs",
+        "longer  a.longer               0        0           -  equal",
         "t-1: lost at upstream offset 4: the remote log does not hold the record (nothing else differs)",
         "t-0: 2 copied records expired",
     ]

@@ -83,13 +83,31 @@ def open_session(name: str) -> SparkSession:
         settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **java}
         for key, value in settings.items():
             builder, conf = builder.config(key, value), conf.set(key, value)
-    with _own_interrupt():
+    with _own_interrupt(), _standard_output_kept():
         SparkContext.getOrCreate(conf)
     session = builder.getOrCreate()
     refuse_without_jvm(session)
     session.sparkContext.setLogLevel("ERROR")
     _redact(session)
     return session
+
+
+@contextmanager
+def _standard_output_kept() -> Iterator[None]:
+    """A JVM that is started inside writes to standard error. Delta prints a line at each VACUUM, and the mirror's
+    standard output is for results: JSON documents."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of them is closed: nobody reads what the JVM prints
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def refuse_remote(environ: Mapping[str, str]) -> None:

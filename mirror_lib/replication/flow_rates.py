@@ -31,6 +31,8 @@ class FlowRates:
         self._accounts: Dict[int, TokenBucket] = {
             number: TokenBucket(rate, 0.0, clock()) for number, rate in rates.items()
         }
+        # By rate and task, the last balance that a task of the latest stage reported.
+        self._lent: Dict[int, Dict[int, float]] = {}
         self._looked_at = clock()
         self._nbytes: Dict[int, int] = {}
         self._held: Dict[int, float] = {}
@@ -59,10 +61,12 @@ class FlowRates:
         rates = [each.bytes_per_second for each in self._flow.max_bytes_per_second_topics]
         parts = weights(loads, rates, self._flow.batch_max_seconds)
         of_topics = {number: parts_of_rate(loads, number) for number in set(known.values())}
-        return [
+        shared = [
             replace(plan, rates=self._rates_of(part, {n: found[i] for n, found in of_topics.items()}, known))
             for i, (plan, part) in enumerate(zip(plans, parts))
         ]
+        self._lend(shared)
+        return shared
 
     def standing(self, topics: Iterable[str]) -> TaskRates:
         """All that may be fetched now of these topics, for one that does all of it."""
@@ -70,15 +74,30 @@ class FlowRates:
         return self._rates_of(1.0, dict.fromkeys(known.values(), 1.0), known)
 
     def learn(self, reports: Sequence[TaskReport]) -> None:
-        """Pay for what was fetched."""
+        """Take back what the tasks of the latest stage have left of their shares.
+
+        Their buckets have counted every second and every byte, so nothing is counted a second time here. A task that
+        did not report returns nothing, and still owes what it owed.
+        """
         nbytes, held = joined([(report.task, report.fetching) for report in reports])
-        now = self._clock()
         for number, count in nbytes.items():
             self._nbytes[number] = self._nbytes.get(number, 0) + count
-            if number in self._accounts:
-                self._accounts[number].spend(count, now)
         for number, seconds in held.items():
             self._held[number] = self._held.get(number, 0.0) + seconds
+        for report in reports:
+            for number, left in report.fetching.left.items():
+                if report.task in self._lent.get(number, {}):
+                    self._lent[number][report.task] = left
+        now = self._clock()
+        for number, of_tasks in self._lent.items():
+            self._accounts[number] = TokenBucket(self._accounts[number].rate, sum(of_tasks.values()), now)
+
+    def pay(self, nbytes: Mapping[int, int]) -> None:
+        """Pay for bytes by rate that were read since `standing` was last called."""
+        now = self._clock()
+        for number, count in nbytes.items():
+            if number in self._accounts:
+                self._accounts[number].spend_over_time(count, now)
 
     def badly_shared(self) -> bool:
         """Whether tasks that go on for long had better end, so that the next ones get other shares."""
@@ -119,6 +138,14 @@ class FlowRates:
             rate_of=known,
             pass_bytes=None if most is None else max(1, round(part * most)),
         )
+
+    def _lend(self, plans: Sequence[TaskPlan]) -> None:
+        self._lent = {}
+        for plan in plans:
+            rates = plan.rates
+            shares = dict(rates.topics) if rates.flow is None else {FLOW: rates.flow, **rates.topics}
+            for number, share in shares.items():
+                self._lent.setdefault(number, {})[plan.task] = min(share.balance, 0.0)
 
     def _share(self, number: int, part: float) -> RateShare:
         account = self._accounts[number]

@@ -50,11 +50,13 @@ NO_RATES = TaskRates()
 class Fetching:
     """What was fetched since it was last told, by topic rate and in all (`FLOW`), and for how long a rate held back.
 
-    A batch is counted as it came, also a part of one that has to be fetched again.
+    A batch is counted as it came, also a part of one that has to be fetched again. `left` is the balance of the task's
+    buckets at the time of the report, by rate; what was requested and may still arrive is deducted.
     """
 
     nbytes: Mapping[int, int] = field(default_factory=dict)
     held_seconds: Mapping[int, float] = field(default_factory=dict)
+    left: Mapping[int, float] = field(default_factory=dict)
 
 
 def weights(loads: Sequence[Load], rates: Sequence[float], seconds: float) -> List[float]:
@@ -88,10 +90,11 @@ NOTHING_FETCHED = Fetching()
 
 def fetching_from(fields: Mapping[str, Mapping[str, float]]) -> Fetching:
     """A `Fetching` that was JSON meanwhile, which has no numbers as keys."""
-    nbytes, held = fields["nbytes"], fields["held_seconds"]
+    nbytes, held, left = fields["nbytes"], fields["held_seconds"], fields["left"]
     return Fetching(
         {int(number): int(count) for number, count in nbytes.items()},
         {int(number): float(seconds) for number, seconds in held.items()},
+        {int(number): float(balance) for number, balance in left.items()},
     )
 
 
@@ -147,6 +150,12 @@ class TokenBucket:
     def spend(self, nbytes: float, now: float) -> None:
         """Take bytes out that are gone."""
         self._balance = self.balance(now) - nbytes
+
+    def spend_over_time(self, nbytes: float, now: float) -> None:
+        """Take out bytes that were spent since the balance was last read. The bucket overflows only after that: else a
+        payment at the end of ten seconds would be set against one second of the rate."""
+        self._balance = min(self.size, self._balance + self.rate * max(0.0, now - self._at) - nbytes)
+        self._at = max(self._at, now)
 
     def forget_reserved(self) -> None:
         """No answer will come to what was asked."""
@@ -233,12 +242,14 @@ class FetchQuota:
         return bool(self._held_from)
 
     def taken(self) -> Fetching:
-        """What was fetched since the last time that this was asked, and how long rates held the task back."""
+        """What was fetched since the last time that this was asked, how long rates held the task back, and what is
+        left of its shares."""
         now = self._clock()
         for number in list(self._held_from):
             self._held[number] = self._held.get(number, 0.0) + now - self._held_from[number]
             self._held_from[number] = now
-        found = Fetching(dict(self._nbytes), dict(self._held))
+        left = {number: bucket.free(now) for number, bucket in self._buckets.items()}
+        found = Fetching(dict(self._nbytes), dict(self._held), left)
         self._nbytes, self._held = {}, {}
         return found
 

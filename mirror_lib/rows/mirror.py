@@ -115,7 +115,7 @@ class RowPace:
             self._last = offsets
             return
         found = {int(number): int(count or 0) for number, count in self._observed.get.items()}
-        self._rates.learn([replace(nothing_copied(0), fetching=Fetching(found))])
+        self._rates.pay(found)
         if offsets > 0:
             self._last = offsets
             self._nbytes = {number: count / offsets for number, count in {**found, BATCH: found[FLOW]}.items()}

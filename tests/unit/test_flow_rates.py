@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
@@ -14,7 +14,7 @@ from mirror_lib.config.values import SIZE, TOPIC_RATES, TopicRate
 from mirror_lib.plan.terms import terms
 from mirror_lib.replication.flow_rates import LOOK_SECONDS, FlowRates
 from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
-from mirror_lib.replication.quotas import FLOW, NO_RATES, Fetching
+from mirror_lib.replication.quotas import FLOW, NO_RATES, Fetching, FetchQuota, RateShare
 from tests.unit.logs import task_of
 
 MB = 1_000_000
@@ -118,13 +118,109 @@ def test_backlog_behind_a_bound_of_topics_does_not_take_the_flow_s_rate_from_oth
     assert shares[1] is not None and shares[1].rate > 9 * MB
 
 
-def test_what_a_pass_fetched_too_much_the_next_one_fetches_less() -> None:
+class Stages:
+    """Stages of tasks with the quotas of a flow, over a source that always has more, in steps of a simulated clock.
+
+    `arrivals` are the times and sizes of all answers.
+    """
+
+    def __init__(self, tasks: int, batch: int = 64_000, step: float = 0.02, **settings: Any) -> None:
+        self.clock = Clock()
+        self.rates = FlowRates(replace(FLOW_AB, **settings), self.clock)
+        self.plans = plans(*({f"topic-{number}": 10**12} for number in range(tasks)))
+        self.batch, self.step = batch, step
+        self.arrivals: List[Tuple[float, int]] = []
+
+    def run(self, seconds: float, starting: float = 0.0, lost: Sequence[int] = ()) -> None:
+        """One stage; its tasks start late by `starting`, and those in `lost` do not report."""
+        shared = self.rates.told(self.plans, bytes_of)
+        self.clock.now += starting
+        quotas = {each.task: FetchQuota(each.rates, False, self.clock) for each in shared}
+        until = self.clock.now + seconds
+        while self.clock.now < until:
+            for number, quota in quotas.items():
+                self._fetch(quota, (f"topic-{number}", 0))
+            self.clock.now += self.step
+        told = {number: quota.taken() for number, quota in quotas.items() if number not in lost}
+        self.rates.learn([replace(report({}), task=number, fetching=each) for number, each in told.items()])
+
+    def _fetch(self, quota: FetchQuota, partition: Tuple[str, int]) -> None:
+        granted = quota.grant([partition], 1)
+        if granted.each:
+            nbytes = min(granted.total, granted.each[partition]) // self.batch * self.batch or self.batch
+            quota.settle(granted, {partition: nbytes})
+            self.arrivals.append((self.clock.now, nbytes))
+
+    def mean(self) -> float:
+        return sum(nbytes for _, nbytes in self.arrivals) / (self.clock.now - Clock.now)
+
+    def most_above(self, rate: float) -> float:
+        """The most bytes that arrived in any span beyond `rate` times its length."""
+        above = lowest = most = 0.0
+        for at, nbytes in self.arrivals:
+            lowest = min(lowest, above - rate * at)
+            above += nbytes
+            most = max(most, above - rate * at - lowest)
+        return most
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+@pytest.mark.parametrize("rate", [MB, 20 * MB, 100 * MB])
+def test_stages_one_after_the_other_fetch_what_the_rate_allows_and_no_more(tasks: int, rate: int) -> None:
+    """A flow got about half of its rate: a stage of ten seconds was paid for out of one second of the rate."""
+    stages = Stages(tasks, max_bytes_per_second=rate)
+    for _ in range(12):
+        stages.run(10.0, starting=0.3)
+        stages.clock.now += 0.4  # the commit
+    assert stages.mean() >= 0.9 * rate
+    assert stages.most_above(rate) <= rate + tasks * stages.batch
+
+
+def test_stages_that_begin_late_and_end_early_save_up_no_more_than_a_second() -> None:
+    rate = 10 * MB
+    stages = Stages(2, max_bytes_per_second=rate)
+    for seconds, starting in ((5.0, 3.0), (0.5, 0.0), (0.5, 2.0), (7.0, 0.0), (0.1, 0.0), (0.1, 5.0), (3.0, 0.0)):
+        stages.run(seconds, starting)
+    assert stages.most_above(rate) <= rate + 2 * stages.batch
+
+
+def test_rate_is_kept_where_a_task_does_not_report() -> None:
+    rate = 10 * MB
+    stages = Stages(2, max_bytes_per_second=rate)
+    for _ in range(10):
+        stages.run(2.0, lost=[1])
+    assert stages.mean() >= 0.9 * rate
+    assert stages.most_above(rate) <= rate + 20 * stages.batch
+
+
+def test_batch_larger_than_a_second_of_the_rate_is_paid_for_by_the_next_stages() -> None:
+    stages = Stages(1, batch=30 * MB, max_bytes_per_second=MB)
+    for _ in range(30):
+        stages.run(2.0)
+    assert len(stages.arrivals) == 2
+
+
+def test_topic_rate_is_used_over_stages() -> None:
+    stages = Stages(2, max_bytes_per_second_topics=(TopicRate("topic-1", MB),))
+    stages.plans = stages.plans[1:]
+    for _ in range(12):
+        stages.run(10.0, starting=0.3)
+    assert stages.mean() >= 0.9 * MB
+    assert stages.most_above(MB) <= MB + stages.batch
+
+
+def test_what_was_read_over_some_seconds_is_paid_for_out_of_all_of_them() -> None:
     clock = Clock()
     bounds = bounded(clock, max_bytes_per_second=MB)
-    bounds.learn([report({FLOW: 2 * MB}), report({FLOW: 3 * MB})])
-    clock.now += 1
-    (told,) = bounds.told(plans({"a": MB}), bytes_of)
-    assert told.rates.flow is not None and told.rates.flow.balance == pytest.approx(-4 * MB)
+    bounds.standing(["a"])
+    clock.now += 4
+    bounds.pay({FLOW: 5 * MB})
+    assert bounds.standing(["a"]).flow == RateShare(MB, -MB)
+    clock.now += 60
+    bounds.standing(["a"])
+    clock.now += 60
+    bounds.pay({FLOW: 5 * MB})
+    assert bounds.standing(["a"]).flow == RateShare(MB, MB)
 
 
 def test_word_of_a_pass_names_the_bound_that_held_it_back() -> None:

@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -18,12 +18,13 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
 from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide, stuck_before_a_move, verdict_counts
 from mirror_lib.groups.map import FlowMaps, Reads
+from mirror_lib.groups.markers import Committed, pass_markers
 from mirror_lib.groups.mm2_format import Checkpoint
 from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.groups.moves import GroupMover
 from mirror_lib.groups.ranges import RangeLook
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
-from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TranslationRules
+from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
@@ -197,9 +198,11 @@ class FlowTranslation:
         return last is None or decision.present.offset not in (last.new_offset, last.previous_offset)
 
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
-        mover = self._mover
+        mover, maps = self._mover, self._ledger_maps()
+        if self._direction == TO_UPSTREAM:
+            pass_markers(maps, _committed(found), self.flow.target)
         moves = (mover.others, mover.put)
-        known = Known(self._ledger_maps(), mover.last, self._there.alias, self._direction, rules, *moves)
+        known = Known(maps, mover.last, self._there.alias, self._direction, rules, *moves)
         decided = decide if self._placed is None else self._placed.decide
         return decided(found, known, self._ahead)
 
@@ -267,6 +270,15 @@ class FlowTranslation:
             self._unlisted = self._here.unlisted_brokers()
             self._groups_listed_at = now
         return self._groups
+
+
+def _committed(found: Survey) -> Iterator[Committed]:
+    """What groups have committed on remote topics of which a partition of the source exists."""
+    for offsets in found.positions.values():
+        for here, position in offsets.items():
+            pair = found.pairs.get(here)
+            if pair is not None and not pair.missing:
+                yield pair.key, here, position.offset
 
 
 def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[CommittedOffset]]:

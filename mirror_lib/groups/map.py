@@ -51,6 +51,12 @@ class FlowMaps:
         self._added.setdefault(row.key, array("q")).extend(numbers)
         self._names.add((row.source_topic, row.partition))
 
+    def pass_markers(self, key: PartitionKey, downstream_offset: int) -> None:
+        """The remote log holds no data record from the end of the partition's map to before this offset."""
+        known = self.of(key)
+        if isinstance(known, PartitionMap) and downstream_offset > known.downstream_end:
+            self._maps[key] = known.extended(array("q", (known.upstream_end, downstream_offset, 0)))
+
     def of(self, key: PartitionKey) -> Union[PartitionMap, str]:
         """The partition's map, or the reason why there is none, a phrase."""
         known = self._maps.get(key)

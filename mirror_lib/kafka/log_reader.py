@@ -11,6 +11,7 @@ from mirror_lib.kafka.connection import REQUEST_TIMEOUT_MS, Disconnected, LogCli
 from mirror_lib.kafka.fetcher import (
     EARLIEST,
     MAX_WAIT_MS,
+    READ_UNCOMMITTED,
     Fetched,
     fetch_request,
     fetched,
@@ -168,6 +169,22 @@ def log_entries(
 ) -> LogEntries:
     """Entries of `partition` from `start` on, as a reader of `isolation` would see them. `first` is of `glances`."""
     return LogEntries(client, partition, start, isolation, first)
+
+
+def markers_until(
+    client: LogClient, partition: TopicPartition, start: int, end: int, first: Optional[Fetched] = None
+) -> int:
+    """The offset up to which every offset from `start` on is a control record's; `end` at most, `start` for none.
+
+    An offset that the log does not hold ends it as a data record does: compaction or retention may have removed one.
+    Raises what `LogEntries` raises.
+    """
+    at = start
+    for _, header, _ in log_entries(client, partition, start, READ_UNCOMMITTED, first):
+        if at >= end or header is None or not header.control or header.base_offset > at:
+            break
+        at = max(at, header.next_offset)
+    return min(at, end)
 
 
 def glances(

@@ -1,0 +1,83 @@
+"""Which offsets after the ledger's end hold only markers, and what that says about a group that has read them."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Sequence
+
+import pytest
+
+from mirror_lib.facts import CommittedOffset, OffsetRange
+from mirror_lib.groups.map import FlowMaps
+from mirror_lib.groups.translation import TO_UPSTREAM, GroupPosition, translate
+from mirror_lib.kafka.fetch_answer import FetchAnswer
+from mirror_lib.kafka.log_reader import markers_until
+from mirror_lib.ledger.records import LedgerRow, PartitionKey
+from tests.unit.leader import PARTITION, Leader, fetch_answer
+from tests.unit.logs import TRANSACTIONAL, LogBatch, Rec, batch_of, marker
+
+KEY = PartitionKey("u1", "u2", "orders", 0)
+DATA = batch_of(12, [Rec(b"v"), Rec(b"w")], producer_id=7)
+
+
+def leader_of(batches: Sequence[LogBatch], end: int) -> Leader:
+    """A log of these batches, one with each answer."""
+
+    def answer(position: int, version: int) -> FetchAnswer:
+        following = [batch.raw() for batch in batches if batch.next > position]
+        return fetch_answer(version, end, b"".join(following[:1]))
+
+    return Leader(answer)
+
+
+@pytest.mark.parametrize(
+    ("batches", "log_end", "until"),
+    [
+        pytest.param([marker(10), marker(11)], 12, 12, id="markers"),
+        pytest.param([marker(10), marker(11), marker(12)], 13, 12, id="more-markers-than-the-group-has-read"),
+        pytest.param([marker(10), marker(11), DATA], 14, 12, id="a-record-that-the-group-has-not-read"),
+        pytest.param([marker(10), batch_of(11, [Rec(b"v")])], 12, 11, id="a-record"),
+        pytest.param([batch_of(10, [Rec(b"v")]), marker(11)], 12, 10, id="a-record-before-a-marker"),
+        pytest.param(
+            [batch_of(10, [Rec(b"v")], attributes=TRANSACTIONAL, producer_id=7), marker(11)],
+            12,
+            10,
+            id="an-aborted-record",
+        ),
+        pytest.param([marker(10), batch_of(11, [Rec(b"v")]).without([11])], 12, 11, id="a-record-that-was-compacted"),
+        pytest.param([marker(11)], 12, 10, id="an-offset-that-the-log-does-not-hold"),
+        pytest.param([marker(10)], 12, 11, id="an-end-that-the-log-does-not-hold"),
+        pytest.param([marker(10)], 11, 11, id="a-log-that-ends-before-the-group"),
+        pytest.param([], 10, 10, id="nothing"),
+    ],
+)
+def test_markers_end_where_anything_else_may_have_been(batches: Sequence[LogBatch], log_end: int, until: int) -> None:
+    assert markers_until(leader_of(batches, log_end), PARTITION, 10, 12) == until  # type: ignore[arg-type]
+
+
+def verdict(maps: FlowMaps, offset: int) -> object:
+    found = translate(GroupPosition(CommittedOffset(offset), TO_UPSTREAM, maps.of(KEY), OffsetRange(0, 500)))
+    return found.new_offset if found.verdict == "exact" else found.verdict
+
+
+def test_group_among_the_markers_goes_to_the_end_of_what_was_copied() -> None:
+    maps = FlowMaps({KEY: array("q", [0, 50, 100])})
+    assert verdict(maps, 153) == "held: ahead of the mirror by 3"
+    maps.pass_markers(KEY, 153)
+    assert [verdict(maps, offset) for offset in (150, 151, 153)] == [100, 100, 100]
+    assert verdict(maps, 154) == "held: ahead of the mirror by 1"
+
+
+def test_positions_and_records_that_follow_the_markers_are_translated_as_ever() -> None:
+    maps = FlowMaps({KEY: array("q", [0, 50, 100, 104, 151, 0])})
+    maps.pass_markers(KEY, 153)
+    maps.pass_markers(KEY, 152)
+    assert verdict(maps, 153) == 100
+    maps.add(LedgerRow("orders", "A.orders", 0, "u1", "u2", 104, 154, 10))
+    assert [verdict(maps, offset) for offset in (153, 154, 155, 164)] == [100, 100, 105, 114]
+
+
+def test_partition_without_a_map_gets_none() -> None:
+    maps = FlowMaps({})
+    maps.pass_markers(KEY, 153)
+    assert maps.of(KEY) == "nothing of this partition is copied yet"

@@ -66,6 +66,11 @@ def counted(number: int, noun: str) -> str:
     return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
 
 
+def some(names: Sequence[str], most: int = 10) -> str:
+    """The first `most` names, and how many there are besides."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def duration(seconds: float) -> str:
     """Seconds with a unit: `3.1 s`, from ten minutes on `45 min`, then `5.2 h` and `12.5 days`."""
     if seconds < 600:

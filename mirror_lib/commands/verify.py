@@ -91,8 +91,8 @@ def _verify(
     flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, arguments: argparse.Namespace, scope: Scope
 ) -> _Done:
     from mirror_lib.kafka.admin import clusters_of
-    from mirror_lib.kafka.admin_client import some
     from mirror_lib.ledger.incidents import IncidentTable
+    from mirror_lib.text import some
     from mirror_lib.verify.flow import with_left_out, with_unlisted
     from mirror_lib.verify.verdicts import report_json, report_lines
 

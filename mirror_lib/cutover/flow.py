@@ -55,7 +55,7 @@ from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.ledger.verifications import VerificationTable
-from mirror_lib.text import counted
+from mirror_lib.text import counted, some
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import verify
 from mirror_lib.verify.ranges import EVERYTHING
@@ -318,9 +318,8 @@ class Cutover:
         left = [each for each in outcomes if each.done not in ("committed", "stands there already")]
         reasons = [*unknown, *(f"{each.decision.group}: {each.decision.translation.verdict}" for each in left)]
         if reasons and not self._options.leave_groups:
-            more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
             raise RefusedError(
-                f"{self._flow.name}: offsets were not committed: {reasons[0]}{more}",
+                f"{self._flow.name}: offsets were not committed: {some(reasons, 1)}",
                 "stop the consumers of both clusters and call this again, or give --leave-groups",
             )
         done = sum(each.done == "committed" for each in outcomes)
@@ -334,9 +333,8 @@ class Cutover:
         here = self._source if direction == TO_DOWNSTREAM else self._target
         active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
         if active and not self._options.leave_groups:
-            more = f" and {len(active) - 1} more" if len(active) > 1 else ""
             raise RefusedError(
-                f"{self._flow.name}: consumers of group {active[0]}{more} still read on {here.alias}; no offset was "
+                f"{self._flow.name}: consumers of group {some(active, 1)} still read on {here.alias}; no offset was "
                 "changed",
                 "stop these consumers, and call this again",
             )

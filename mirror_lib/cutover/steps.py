@@ -8,7 +8,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import CutoverStep
-from mirror_lib.text import counted, duration, grouped
+from mirror_lib.text import counted, duration, grouped, some
 
 OVER, BACK = "over", "back"
 STARTED, DONE, FAILED = "started", "done", "failed"
@@ -158,14 +158,10 @@ def budget_line(lag: int, rate: Optional[float], quiet: float, records: int) -> 
 
 def places_line(found: Mapping[TopicPartition, int]) -> str:
     """`orders-1 (120 offsets) and 3 more`."""
-    (topic, partition), count = next(iter(sorted(found.items())))
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{topic}-{partition} ({counted(count, 'offset')}){more}"
+    return some([f"{topic}-{n} ({counted(count, 'offset')})" for (topic, n), count in sorted(found.items())], 1)
 
 
 def writers_line(grew: Mapping[str, int], seconds: float) -> str:
     """`orders (1 200 records/s), audit (3 records/s)`: the busiest first."""
     ranked: List[Tuple[str, int]] = sorted(grew.items(), key=lambda each: (-each[1], each[0]))
-    told = [f"{topic} ({grouped(max(1, round(count / seconds)))} records/s)" for topic, count in ranked[:5]]
-    more = f" and {len(ranked) - 5} more" if len(ranked) > 5 else ""
-    return ", ".join(told) + more
+    return some([f"{topic} ({grouped(max(1, round(count / seconds)))} records/s)" for topic, count in ranked], 5)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.text import duration, one_entry, size
+from mirror_lib.text import duration, one_entry, size, some
 
 OK, WARNING, BLOCKING = "ok", "warning", "blocking"
 # Names of topics or groups in one line.
-NAMES_SHOWN = 5
+names = partial(some, most=5)
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,6 @@ def summary_line(checks: Sequence[Check]) -> str:
     counts = {level: sum(each.level == level for each in checks) for level in (OK, WARNING, BLOCKING)}
     verdict = "a run would fail or be refused" if counts[BLOCKING] else "a run can start"
     return f"{counts[OK]} ok, {counts[WARNING]} warnings, {counts[BLOCKING]} blocking: {verdict}"
-
-
-def names(found: Sequence[str]) -> str:
-    """The first few, and how many more."""
-    more = len(found) - NAMES_SHOWN
-    return ", ".join(found[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 # Kafka counts Describe as granted with these, and DescribeConfigs with AlterConfigs.

@@ -35,7 +35,7 @@ from mirror_lib.kafka.reach import Access, log_in, unreachable
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.status.facts import PartitionStatus
 from mirror_lib.status.look import partitions_of
-from mirror_lib.text import counted
+from mirror_lib.text import counted, duration
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.old_brokers import settled
 from mirror_lib.topics.plan import TopicPlan
@@ -283,18 +283,12 @@ def _clocks(
         yield Check(subject, "clock", OK, "no record is more than five minutes ahead of this machine's clock")
         return
     times = timestamps_at(flow.source, {found[0]: ahead[found[0]]})
-    by = duration_of(times.get(found[0]))
+    at = times.get(found[0])
+    by = "an unknown time" if at is None else duration(at / 1000 - time.time())
     topic, number = found[0]
     detail = f"{counted(len(found), 'partition')} with records ahead of this machine's clock; {topic}-{number} by {by}"
     remedy = "compare the clocks of the brokers, the producers and this machine; retention counts from such a time on"
     yield Check(subject, "clock", WARNING, detail, remedy)
-
-
-def duration_of(timestamp_ms: Optional[int]) -> str:
-    """How far a record is ahead of now."""
-    from mirror_lib.text import duration
-
-    return "an unknown time" if timestamp_ms is None else duration(timestamp_ms / 1000 - time.time())
 
 
 def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Iterator[Check]:

@@ -25,11 +25,12 @@ from kafka.protocol.metadata import MetadataRequest
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import AclBinding, NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription, TopicPartition
-from mirror_lib.kafka.admin_client import ClusterConnection, some
+from mirror_lib.kafka.admin_client import ClusterConnection
 from mirror_lib.kafka.connection import error_name, printed_id
 from mirror_lib.kafka.groups import ClusterGroups, operation_names
 from mirror_lib.kafka.offsets import ClusterOffsets
 from mirror_lib.kafka.wire import manager_of
+from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
 

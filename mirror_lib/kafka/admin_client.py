@@ -195,8 +195,3 @@ def log_client(config: ClusterConfig, role: str, deadline: float) -> Iterator[Lo
     finally:
         client.close()
         network.close()
-
-
-def some(names: Sequence[str]) -> str:
-    """The first ten names, and how many there are besides."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -27,8 +27,9 @@ from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import CommittedOffset, TopicPartition
-from mirror_lib.kafka.admin_client import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS, some
+from mirror_lib.kafka.admin_client import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS
 from mirror_lib.kafka.security import ready_options
+from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
 

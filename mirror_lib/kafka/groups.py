@@ -36,8 +36,9 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
-from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection, some
+from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection
 from mirror_lib.kafka.connection import by_topic
+from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
 

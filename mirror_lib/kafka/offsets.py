@@ -16,7 +16,7 @@ from kafka.protocol.metadata import MetadataRequest
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import BatchError
 from mirror_lib.facts import OffsetRange, TopicPartition
-from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection, log_client, some
+from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient, is_retriable, name_of
 from mirror_lib.kafka.fetcher import (
     EARLIEST,
@@ -30,6 +30,7 @@ from mirror_lib.kafka.fetcher import (
 )
 from mirror_lib.kafka.log_reader import entries
 from mirror_lib.kafka.reencoder import read_records
+from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.text import counted, duration
+from mirror_lib.text import counted, duration, some
 
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 # A run under way signs every three minutes.
@@ -284,8 +284,8 @@ def retention_sentence(partitions: Sequence[PartitionStatus]) -> str:
     first = min(soon, key=lambda each: each.kept_seconds or 0.0)
     left = first.kept_seconds or 0.0
     when = f"in {duration(left)}" if left > 0 else "at any moment"
-    places = f"{_place(first)}" + (f" and {len(soon) - 1} more" if len(soon) > 1 else "")
-    return f"the source may delete records of {places} {when}, before they are copied"
+    places = [_place(first), *(_place(each) for each in soon if each is not first)]
+    return f"the source may delete records of {some(places, 1)} {when}, before they are copied"
 
 
 def _of_verification(flow: FlowStatus) -> List[Problem]:

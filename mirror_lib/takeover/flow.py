@@ -14,7 +14,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client, some
+from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
@@ -24,6 +24,7 @@ from mirror_lib.replication.copy_ranges import noted
 from mirror_lib.takeover.origin import Left, Origin, SyncHistory, changed, read_left, refuse_live
 from mirror_lib.takeover.verdicts import KNOWN, REFUSED, TAKE_OVER, Known, PartitionTakeover, Verdict, decide, moved
 from mirror_lib.takeover.walk import KafkaPartitionLogs
+from mirror_lib.text import some
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
 

@@ -132,7 +132,7 @@ def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -
 
 def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:
     """Whether another run of any of `flows` is under way; shows each."""
-    from mirror_lib.replication.journal import DEAD_SECONDS
+    from mirror_lib.ledger.records import DEAD_SECONDS
 
     found = table.open_runs([flow.name for flow in flows], DEAD_SECONDS)
     for run in found:

@@ -128,9 +128,9 @@ def _producers_go(config: MirrorConfig, spark: SparkSession, chosen: Sequence[st
 
 def _refuse_beside_a_run(config: MirrorConfig, spark: SparkSession) -> None:
     """Raise `RefusedError` where a run of any flow is under way. A run that was killed counts for some minutes."""
+    from mirror_lib.ledger.records import DEAD_SECONDS
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.ledger.state_check import last_written
-    from mirror_lib.replication.journal import DEAD_SECONDS
 
     try:
         found = RunTable(spark, config.state).open_runs(None, DEAD_SECONDS)

@@ -9,7 +9,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.table_reader import TableReader, last_commits
 from mirror_lib.status.facts import run_status
-from mirror_lib.status.look import RUN_COLUMNS, last_moves, timed
+from mirror_lib.status.look import RUN_COLUMNS, Moves, lags_of, last_at, last_moves, timed, worst_verdict
 from mirror_lib.text import aligned, counted, duration, grouped
 
 LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
@@ -89,22 +89,15 @@ def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteT
     )
 
 
-def _groups(target: KafkaCluster, moves: Mapping[str, List[Mapping[str, Any]]]) -> Tuple[GroupThere, ...]:
-    names = sorted(moves)
-    described, committed = target.describe_groups(names), target.committed_offsets(names)
-    ends = target.offsets(sorted({at for offsets in committed.values() for at in offsets}), "read_uncommitted")
-    found = []
-    for name in names:
-        own, offsets = moves[name], committed.get(name, {})
-        lag = sum(max(0, ends[at].end - each.offset) for at, each in offsets.items() if at in ends)
-        found.append(
-            GroupThere(
-                *(name, len(own), str(min(own, key=lambda row: str(row["verdict"]) == "exact")["verdict"])),
-                *(lag if offsets else None, max(float(row["at"]) for row in own)),
-                name in described and described[name].has_members,
-            )
+def _groups(target: KafkaCluster, moves: Mapping[str, Moves]) -> Tuple[GroupThere, ...]:
+    described, lags = target.describe_groups(sorted(moves)), lags_of(target, sorted(moves))
+    return tuple(
+        GroupThere(
+            *(name, len(own), worst_verdict(own), lags.get(name), last_at(own)),
+            name in described and described[name].has_members,
         )
-    return tuple(found)
+        for name, own in sorted(moves.items())
+    )
 
 
 def failover_lines(found: Failover) -> List[str]:

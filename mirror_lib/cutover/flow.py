@@ -161,7 +161,7 @@ class Cutover:
             self._tell(f"{self._flow.name}: {step}: {detail}")
 
     def _refuse_other_run(self) -> None:
-        from mirror_lib.replication.journal import DEAD_SECONDS
+        from mirror_lib.ledger.records import DEAD_SECONDS
 
         running = RunTable(self._spark, self._config.state).open_runs([self._flow.name], DEAD_SECONDS)
         if running and not self._options.take_over:

@@ -27,7 +27,7 @@ from mirror_lib.doctor.checks import (
     timestamps,
 )
 from mirror_lib.errors import ConfigError, MirrorError
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import TopicConfigs, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.offsets import timestamps_at
@@ -191,9 +191,7 @@ def _remote_topics(flow: ReplicationFlow, plan: TopicPlan, target: KafkaCluster)
     needs += ("ALTER_CONFIGS",) if flow.sync_topic_configs_interval is not None else ()
     yield from missing_operations(subject, "topic", dict.fromkeys(there, needs), target.topic_operations(there))
     read = target.topic_configs(there, DURABILITY)
-    configs: Dict[str, Mapping[str, Optional[str]]] = {
-        name: {key: entry.value for key, entry in entries.items()} for name, entries in read.items()
-    }
+    configs = _values(read)
     new = {each.remote_topic: each.create for each in plan.copied if each.create is not None}
     validated = target.check_creation(list(new.values()))
     refused = {name: reason for name, (reason, _) in validated.items() if reason is not None}
@@ -237,16 +235,25 @@ def _with_describe(granted: Optional[FrozenSet[str]]) -> Optional[FrozenSet[str]
     return granted if granted is None or not granted & {"READ", "DELETE"} else granted | {"DESCRIBE"}
 
 
+def _values(configs: Mapping[str, TopicConfigs]) -> Dict[str, Mapping[str, Optional[str]]]:
+    return {name: {key: entry.value for key, entry in entries.items()} for name, entries in configs.items()}
+
+
 def _source(config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster) -> Iterator[Check]:
     """Settings, clocks, and how much is to be copied before the source deletes it."""
     topics = sorted({each.source.name for each in plan.copied})
     subject = f"{flow.name} on {flow.source.alias}"
     read = source.topic_configs(topics, DURABILITY)
-    configs = {name: {key: entry.value for key, entry in entries.items()} for name, entries in read.items()}
-    yield from durability(subject, configs, source.broker_count())
+    yield from durability(subject, _values(read), source.broker_count())
     places = [(each.source.name, number) for each in plan.copied for number in range(each.partitions)]
     yield from _clocks(subject, flow, source, places)
-    partitions = partitions_of(flow, plan, source, _reader(config), time.time())
+    try:
+        reader = TableReader(config.state)
+    except ConfigError as error:
+        detail = f"what was copied cannot be read here: {error.message}"
+        yield Check(flow.name, "backlog", WARNING, detail, error.hint or "")
+        return
+    partitions = partitions_of(flow, plan, source, reader, time.time())
     lagging = [each for each in partitions if each.lag]
     if not lagging:
         yield Check(flow.name, "backlog", OK, "nothing is to be copied now")
@@ -265,13 +272,6 @@ def _share(each: PartitionStatus, sizes: Mapping[TopicPartition, int]) -> float:
     """The bytes of a partition that are still to be copied, as if its records were of one size."""
     held = max(1, each.log_end - each.log_start)
     return sizes.get((each.topic, each.partition), 0) * min(1.0, each.lag / held)
-
-
-def _reader(config: MirrorConfig) -> Optional[TableReader]:
-    try:
-        return TableReader(config.state)
-    except ConfigError:
-        return None  # as if nothing was copied yet
 
 
 def _clocks(
@@ -296,6 +296,7 @@ def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[Replicat
     from mirror_lib.ledger.state_files import why_not_writable
     from mirror_lib.preflight.executors import STATE_HINT, check_executors, on_cluster
     from mirror_lib.replication.stage import most_slots
+    from mirror_lib.replication.tail import tail_tasks
     from mirror_lib.spark.session import refuse_logins, refuse_settings
 
     master = str(spark.sparkContext.master)
@@ -307,7 +308,7 @@ def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[Replicat
         yield Check("spark", "settings", BLOCKING, error.message, error.hint or "")
     tailing = sum(flow.tails for flow in flows)
     slots = most_slots(spark)
-    if slots <= tailing:
+    if tailing and not tail_tasks(slots, tailing, 1):
         detail = f"Spark has {slots} task slots for {tailing} flows that tail"
         remedy = f"give it {tailing + 1} or more: spark-submit --master 'local[8,4]', or more cores"
         yield Check("spark", "slots", WARNING, detail, remedy)

@@ -303,6 +303,14 @@ class Verification:
     scope: str
 
 
+# How often a run that is under way adds a sign of life to the table `runs`.
+SIGN_SECONDS = 180.0
+# A run without an end and without a sign of life for so long was killed: three signs are missing.
+DEAD_SECONDS = 600.0
+# So long one sign of life an hour is kept.
+HISTORY_SECONDS = 30 * 86400.0
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a run is: records and bytes copied so far, upstream offsets still to copy, and the age in seconds of the

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.records import MirrorRun, Progress
+from mirror_lib.ledger.records import HISTORY_SECONDS, SIGN_SECONDS, MirrorRun, Progress
 from mirror_lib.ledger.table_schema import Column, TableSchema
 
 RUNS = TableSchema(
@@ -40,11 +40,8 @@ RUNS = TableSchema(
     stamp="at",
     lost="The list of runs is lost, and the next run cannot check that its aliases still name the same clusters.",
 )
-# How often a run signs.
-SIGN_SECONDS = 180.0
 # Each sign of life is a file, so older ones are thinned out.
 KEPT_SIGNS_SECONDS = 3600.0
-HISTORY_SECONDS = 30 * 86400.0
 
 _SIDES = ("source", "target")
 

@@ -17,6 +17,7 @@ from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.lane_producers import LaneProducerTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
+    SIGN_SECONDS,
     Incident,
     LedgerRow,
     LedgerRuns,
@@ -27,15 +28,13 @@ from mirror_lib.ledger.records import (
     Progress,
     RangePositions,
 )
-from mirror_lib.ledger.runs import SIGN_SECONDS, RunTable
+from mirror_lib.ledger.runs import RunTable
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.spark.jobs import named
 from mirror_lib.threads import UnderWay
 
 log = logging.getLogger(__name__)
 
-# A run without an end and without a sign of life for so long was killed: three signs are missing.
-DEAD_SECONDS = 600.0
 SIGNS_TO_A_CLEANING = 100
 
 

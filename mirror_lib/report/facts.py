@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Optional, Tuple
 
-from mirror_lib.status.facts import DEAD_SECONDS, WELL_ENDED, FlowStatus, IncidentStatus
+from mirror_lib.ledger.records import DEAD_SECONDS
+from mirror_lib.status.facts import (
+    WELL_ENDED,
+    FlowStatus,
+    IncidentStatus,
+    Rows,
+    VerifyStatus,
+    at_of,
+    driver_of,
+    end_of,
+    rows_by_run,
+)
 
-# As far back as the table `runs` keeps signs of life.
-HISTORY_SECONDS = 30 * 86400.0
 RUNS_SHOWN = 50
 
 RUNNING, DIED = "running", "died"
@@ -67,16 +76,10 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class VerificationRecord:
-    """One row of the table `verifications`."""
+class VerificationRecord(VerifyStatus):
+    """One row of the table `verifications`. `differing` counts the topics that differ."""
 
-    verdict: str
-    topics: int
-    records: int
-    differing: int
-    scope: str
-    at: float
-    first_difference: Optional[str] = None
+    differing: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,23 +147,20 @@ class MirrorReport:
     files: Tuple[ConfigFile, ...]
 
 
-def run_records(rows: Sequence[Mapping[str, object]], since: float) -> Tuple[RunRecord, ...]:
+def run_records(rows: Rows, since: float) -> Tuple[RunRecord, ...]:
     """The runs that gave a sign of life after `since`, by the flow's rows of the table `runs`. A run without a row
     `started` is left out."""
-    by_run: Dict[object, List[Mapping[str, object]]] = {}
-    for row in sorted(rows, key=_at):
-        by_run.setdefault(row["run_id"], []).append(row)
-    found = [_run(own) for own in by_run.values() if own[0]["kind"] == "started" and _at(own[-1]) >= since]
+    found = [_run(own) for own in rows_by_run(rows) if at_of(own[-1]) >= since]
     return tuple(sorted(found, key=lambda each: each.started))
 
 
-def _run(rows: Sequence[Mapping[str, object]]) -> RunRecord:
-    ended = next((row for row in rows if row["kind"] == "ended"), None)
-    signs = [Sign(_at(rows[0]), 0, 0)]
+def _run(rows: Rows) -> RunRecord:
+    ended = end_of(rows)
+    signs = [Sign(at_of(rows[0]), 0, 0)]
     for row in rows[1:]:
         signs.append(
             Sign(
-                _at(row),
+                at_of(row),
                 signs[-1].records if row["records"] is None else int(str(row["records"])),
                 signs[-1].bytes if row["bytes"] is None else int(str(row["bytes"])),
                 None if row["lag_records"] is None else int(str(row["lag_records"])),
@@ -169,13 +169,9 @@ def _run(rows: Sequence[Mapping[str, object]]) -> RunRecord:
         )
     return RunRecord(
         str(rows[0]["run_id"]),
-        _at(rows[0]),
+        at_of(rows[0]),
         tuple(signs),
-        None if ended is None else _at(ended),
+        None if ended is None else at_of(ended),
         None if ended is None else str(ended["outcome"]),
-        next((str(row["driver"]) for row in reversed(rows) if row["driver"] is not None), None),
+        driver_of(rows),
     )
-
-
-def _at(row: Mapping[str, object]) -> float:
-    return float(str(row["at"]))

@@ -6,17 +6,16 @@ import hashlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib import __version__
 from mirror_lib.config.loader import read_document, with_values
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import ConfigError, MirrorError, StateError, cause_of
+from mirror_lib.errors import ConfigError, MirrorError, cause_of
+from mirror_lib.ledger.records import HISTORY_SECONDS
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.report.facts import (
-    HISTORY_SECONDS,
     ConfigFile,
     FlowHistory,
     FlowReport,
@@ -25,14 +24,19 @@ from mirror_lib.report.facts import (
     run_records,
 )
 from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
-from mirror_lib.status.facts import IncidentStatus
-from mirror_lib.status.look import flow_status
+from mirror_lib.status.look import (
+    INCIDENT_COLUMNS,
+    RUN_COLUMNS,
+    VERIFIED_COLUMNS,
+    flow_status,
+    incidents_since,
+    timed,
+)
 
 # As many flows are read at once.
 FLOWS_AT_ONCE = 8
-_RUN = ("run_id", "kind", "outcome", "records", "bytes", "at", "driver", "lag_records", "lag_seconds")
-_INCIDENT = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
-_VERIFIED = ("verdict", "topics", "records", "differing", "first_difference", "scope", "at")
+_RUN = (*RUN_COLUMNS, "bytes", "lag_seconds")
+_VERIFIED = (*VERIFIED_COLUMNS, "differing")
 
 
 def mirror_report(
@@ -82,7 +86,7 @@ def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
 
     def rows(table: str, columns: Sequence[str], made: Callable[[List[Dict[str, Any]]], Any]) -> Optional[Any]:
         try:
-            return made(_timed(reader.rows(table, columns, flow)))
+            return made(timed(reader.rows(table, columns, flow)))
         except MirrorError as error:
             unread.append(str(error))
         except Exception as error:  # a library of another release: the rest is still worth showing
@@ -90,26 +94,10 @@ def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
         return None
 
     runs = rows("runs", _RUN, lambda found: run_records(found, since))
-    incidents = rows("incidents", _INCIDENT, lambda found: _incidents(found, since))
+    incidents = rows("incidents", INCIDENT_COLUMNS, lambda found: incidents_since(found, since))
     verified = rows("verifications", _VERIFIED, _verifications)
     return FlowHistory(runs, incidents, verified, tuple(unread))
 
 
-def _incidents(rows: Iterable[Mapping[str, Any]], since: float) -> Tuple[IncidentStatus, ...]:
-    recent = [IncidentStatus(**row) for row in rows if row["at"] >= since]
-    return tuple(sorted(recent, key=lambda each: each.at))
-
-
 def _verifications(rows: Iterable[Mapping[str, Any]]) -> Tuple[VerificationRecord, ...]:
     return tuple(sorted((VerificationRecord(**row) for row in rows), key=lambda each: each.at))
-
-
-def _timed(rows: Iterable[Mapping[str, Any]]) -> List[Dict[str, Any]]:
-    """Rows with their times as Unix seconds."""
-    return [{**row, "at": _unix(row["at"])} for row in rows]
-
-
-def _unix(at: Any) -> float:
-    if not isinstance(at, datetime):
-        raise StateError(f"a row of a table has no time: {at}", "mirror state check CONFIG")
-    return at.timestamp()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
+from mirror_lib.ledger.records import DEAD_SECONDS
 from mirror_lib.text import counted, duration, some
 
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
-# A run under way signs every three minutes.
-DEAD_SECONDS = 600.0
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
 WARN_SECONDS = 24 * 3600.0
 # A run with a lag commits to the ledger every few seconds. One that has not for so long is stuck, or was killed.
@@ -190,31 +189,49 @@ def partition_status(
 
 def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
     """The run that started last, of the flow's rows of the table `runs`."""
-    by_run: Dict[object, List[Mapping[str, object]]] = {}
-    for row in sorted(rows, key=_at):
-        by_run.setdefault(row["run_id"], []).append(row)
-    begun = [(own[0], own) for own in by_run.values() if own[0]["kind"] == "started"]
-    if not begun:
+    own = max(rows_by_run(rows), key=lambda each: at_of(each[0]), default=None)
+    if own is None:
         return None
-    first, own = max(begun, key=lambda each: _at(each[0]))
-    ended = next((row for row in own if row["kind"] == "ended"), None)
-    counted_at = [(_at(row), int(str(row["records"]))) for row in own if row["records"] is not None]
-    counted_at = [(_at(first), 0), *counted_at][-2:]
+    first, ended = own[0], end_of(own)
+    counted_at = [(at_of(row), int(str(row["records"]))) for row in own if row["records"] is not None]
+    counted_at = [(at_of(first), 0), *counted_at][-2:]
     (began, before), (until, after) = counted_at[0], counted_at[-1]
     rate = (after - before) / (until - began) if until > began else None
     return RunStatus(
         str(first["run_id"]),
-        _at(first),
-        _at(own[-1]),
-        None if ended is None else _at(ended),
+        at_of(first),
+        at_of(own[-1]),
+        None if ended is None else at_of(ended),
         None if ended is None else str(ended["outcome"]),
-        next((str(row["driver"]) for row in reversed(own) if row["driver"] is not None), None),
+        driver_of(own),
         rate,
     )
 
 
-def _at(row: Mapping[str, object]) -> float:
+Rows = Sequence[Mapping[str, object]]
+
+
+def rows_by_run(rows: Rows) -> List[Rows]:
+    """The rows of the table `runs`, run by run and in the order of time. A run without a row `started` is left out."""
+    by_run: Dict[object, List[Mapping[str, object]]] = {}
+    for row in sorted(rows, key=at_of):
+        by_run.setdefault(row["run_id"], []).append(row)
+    return [own for own in by_run.values() if own[0]["kind"] == "started"]
+
+
+def at_of(row: Mapping[str, object]) -> float:
+    """The time of a row, in Unix seconds."""
     return float(str(row["at"]))
+
+
+def end_of(run: Rows) -> Optional[Mapping[str, object]]:
+    """The row that ends a run; `None` without one."""
+    return next((row for row in run if row["kind"] == "ended"), None)
+
+
+def driver_of(run: Rows) -> Optional[str]:
+    """Host and process of a run's driver, where a row has them."""
+    return next((str(row["driver"]) for row in reversed(run) if row["driver"] is not None), None)
 
 
 def _unread(flow: FlowStatus) -> List[Problem]:

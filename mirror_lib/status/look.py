@@ -15,6 +15,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.facts import TopicPartition
+from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.offsets import timestamps_at
 from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges
@@ -39,19 +40,29 @@ _LEDGER = (
     *("record_count", "committed_at", "remote_partition", "upstream_until"),
 )
 RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_records")
-_INCIDENT = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
-_VERIFIED = ("verdict", "topics", "records", "first_difference", "scope", "at")
+INCIDENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
+VERIFIED_COLUMNS = ("verdict", "topics", "records", "first_difference", "scope", "at")
 _MOVE = ("cluster", "group", "topic", "partition", "verdict", "action", "at")
-# The worst first.
-_VERDICTS = ("untranslatable", "held", "ahead", "earlier", "exact")
+
+
+@dataclass(frozen=True)
+class _Ledger:
+    """Where the ledger says that the copy of each partition resumes."""
+
+    positions: Mapping[Tuple[str, str, str, int], Tuple[int, int, Any]]
+    ranges: Mapping[Tuple[str, str, int], Tuple[int, Any]]
+
+
+def _ledger(reader: TableReader, flow: ReplicationFlow) -> _Ledger:
+    table = reader.arrow("offset_syncs", _LEDGER, flow.name)
+    return _Ledger({}, {}) if table is None else _Ledger(last_positions(table), last_ranges(table))
 
 
 @dataclass(frozen=True)
 class _Tables:
     """What the state folder says of a flow."""
 
-    positions: Mapping[Tuple[str, str, str, int], Tuple[int, int, Any]]
-    ranges: Mapping[Tuple[str, str, int], Tuple[int, Any]]
+    ledger: _Ledger
     run: Optional[RunStatus]
     incidents: Tuple[IncidentStatus, ...]
     verified: Optional[VerifyStatus]
@@ -96,19 +107,24 @@ def _attempt(read: Any) -> Tuple[Any, List[str]]:
 
 
 def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
-    ledger = reader.arrow("offset_syncs", _LEDGER, flow.name)
+    ledger = _ledger(reader, flow)
     runs = timed(reader.rows("runs", RUN_COLUMNS, flow.name))
-    incidents = timed(reader.rows("incidents", _INCIDENT, flow.name))
-    verified = sorted(timed(reader.rows("verifications", _VERIFIED, flow.name)), key=lambda row: float(row["at"]))
-    recent = [each for each in incidents if now - float(each["at"]) < INCIDENT_SECONDS]
+    incidents = timed(reader.rows("incidents", INCIDENT_COLUMNS, flow.name))
+    verified = timed(reader.rows("verifications", VERIFIED_COLUMNS, flow.name))
+    verified.sort(key=lambda row: float(row["at"]))
     return _Tables(
-        {} if ledger is None else last_positions(ledger),
-        {} if ledger is None else last_ranges(ledger),
+        ledger,
         run_status(runs),
-        tuple(sorted((IncidentStatus(**each) for each in recent), key=lambda each: each.at)),
+        incidents_since(incidents, now - INCIDENT_SECONDS),
         VerifyStatus(**verified[-1]) if verified else None,
         timed(reader.rows("group_offsets", _MOVE, flow.name)),
     )
+
+
+def incidents_since(rows: Iterable[Mapping[str, Any]], since: float) -> Tuple[IncidentStatus, ...]:
+    """The incidents of that time or later (Unix seconds), the latest last. The times of `rows` are Unix seconds."""
+    recent = [IncidentStatus(**row) for row in rows if row["at"] >= since]
+    return tuple(sorted(recent, key=lambda each: each.at))
 
 
 def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[str, Any]]:
@@ -116,22 +132,23 @@ def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[st
     return [{**row, column: _unix(row[column])} for row in rows]
 
 
-def last_moves(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, List[Mapping[str, Any]]]:
+Moves = Sequence[Mapping[str, Any]]
+
+
+def last_moves(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Moves]:
     """By group the last row of each position that the flow committed on the target. Raises `StateError`."""
-    found: Dict[str, List[Mapping[str, Any]]] = {}
-    for (group, _, _), row in _last_moves(flow, timed(reader.rows("group_offsets", _MOVE, flow.name))).items():
-        found.setdefault(group, []).append(row)
-    return found
+    return _last_moves(flow, timed(reader.rows("group_offsets", _MOVE, flow.name)))
 
 
-def _last_moves(
-    flow: ReplicationFlow, moves: Sequence[Mapping[str, Any]]
-) -> Dict[Tuple[str, str, int], Mapping[str, Any]]:
+def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Moves]:
     last: Dict[Tuple[str, str, int], Mapping[str, Any]] = {}
     for row in sorted(moves, key=lambda each: float(each["at"])):
         if row["cluster"] == flow.target.alias and row["action"] == "commit":
             last[row["group"], row["topic"], row["partition"]] = row
-    return last
+    found: Dict[str, List[Mapping[str, Any]]] = {}
+    for (group, _, _), row in last.items():
+        found.setdefault(group, []).append(row)
+    return found
 
 
 def _unix(at: Any) -> float:
@@ -145,26 +162,24 @@ def _of_topics(
 ) -> Tuple[Tuple[PartitionStatus, ...], Tuple[Tuple[str, str], ...]]:
     """Every partition to copy, and the topics that cannot be copied with the reason."""
     plan = plan_flow(flow, source, target, config.flows)
-    return _partitions(flow, plan, source, tables, now), tuple((each.name, each.reason) for each in plan.blocked)
+    blocked = tuple((each.name, each.reason) for each in plan.blocked)
+    return _partitions(flow, plan, source, tables.ledger, now), blocked
 
 
 def partitions_of(
-    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, reader: Optional[TableReader], now: float
+    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, reader: TableReader, now: float
 ) -> Tuple[PartitionStatus, ...]:
-    """The partitions of a plan, by the ledger that `reader` reads; without one as if nothing was copied. Raises
-    `StateError`, `ClusterError`."""
-    ledger = None if reader is None else reader.arrow("offset_syncs", _LEDGER, flow.name)
-    positions, ranges = ({}, {}) if ledger is None else (last_positions(ledger), last_ranges(ledger))
-    return _partitions(flow, plan, source, _Tables(positions, ranges, None, (), None, ()), now)
+    """The partitions of a plan, by the ledger that `reader` reads. Raises `StateError`, `ClusterError`."""
+    return _partitions(flow, plan, source, _ledger(reader, flow), now)
 
 
 def _partitions(
-    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, tables: _Tables, now: float
+    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, ledger: _Ledger, now: float
 ) -> Tuple[PartitionStatus, ...]:
     places = [(topic, number) for topic in _once(plan.copied) for number in range(topic.partitions)]
     logs = source.offsets([(topic.source.name, number) for topic, number in places], flow.isolation_level)
     bare = [
-        _bare(topic, number, log.log_start, log.end, tables)
+        _bare(topic, number, log.log_start, log.end, ledger)
         for topic, number in places
         for log in [logs.get((topic.source.name, number))]
         if log is not None
@@ -181,10 +196,10 @@ def _once(copied: Sequence[CopiedTopic]) -> List[CopiedTopic]:
     return list({topic.source.name: topic for topic in reversed(copied)}.values())[::-1]
 
 
-def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, tables: _Tables) -> PartitionStatus:
+def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, ledger: _Ledger) -> PartitionStatus:
     name, source_id = topic.source.name, topic.source.topic_id
-    at: Optional[Tuple[int, Any]] = tables.ranges.get((source_id, name, number))
-    exact = tables.positions.get((source_id, topic.remote_topic_id, name, number))
+    at: Optional[Tuple[int, Any]] = ledger.ranges.get((source_id, name, number))
+    exact = ledger.positions.get((source_id, topic.remote_topic_id, name, number))
     if exact is not None:
         at = (exact[0], exact[2])
     return PartitionStatus(
@@ -215,24 +230,27 @@ def _groups(
 ) -> Tuple[GroupStatus, ...]:
     """The groups whose offsets the flow committed on the target."""
     last = _last_moves(flow, moves)
-    names = sorted({group for group, _, _ in last})
-    if not names:
+    if not last:
         return ()
-    lags = [_lags(cluster, names) for cluster in (source, target)]
-    found = []
-    for name in names:
-        own = [row for (group, _, _), row in last.items() if group == name]
-        verdict = min((str(row["verdict"]) for row in own), key=_rank)
-        moved = max(float(row["at"]) for row in own)
-        found.append(GroupStatus(name, len(own), verdict, lags[0].get(name), lags[1].get(name), moved))
-    return tuple(found)
+    lags = [lags_of(cluster, sorted(last)) for cluster in (source, target)]
+    return tuple(
+        GroupStatus(name, len(own), worst_verdict(own), lags[0].get(name), lags[1].get(name), last_at(own))
+        for name, own in sorted(last.items())
+    )
 
 
-def _rank(verdict: str) -> int:
-    return next((n for n, word in enumerate(_VERDICTS) if verdict.startswith(word)), -1)
+def worst_verdict(moves: Moves) -> str:
+    """The first verdict of these that is not exact."""
+    return min((str(row["verdict"]) for row in moves), key=lambda verdict: verdict == EXACT)
 
 
-def _lags(cluster: KafkaCluster, names: Sequence[str]) -> Dict[str, int]:
+def last_at(moves: Moves) -> float:
+    """When the last of these was committed (Unix seconds)."""
+    return max(float(row["at"]) for row in moves)
+
+
+def lags_of(cluster: KafkaCluster, names: Sequence[str]) -> Dict[str, int]:
+    """By group the offsets that it has left to read on a cluster. A group without an offset there is left out."""
     committed = cluster.committed_offsets(names)
     ends = cluster.offsets(sorted({at for offsets in committed.values() for at in offsets}), "read_uncommitted")
     return {

@@ -99,8 +99,8 @@ def _topic_row(topic: str, own: Sequence[PartitionStatus]) -> Tuple[str, ...]:
         str(len(own)),
         _share(own),
         grouped(lag),
-        _seconds([each.lag_seconds for each in own], max),
-        _seconds([each.kept_seconds for each in own], min),
+        _longest([each.lag_seconds for each in own]),
+        _shortest([each.kept_seconds for each in own]),
         str(worst.partition) if lag else "-",
     )
 
@@ -114,11 +114,14 @@ def _share(own: Sequence[PartitionStatus]) -> str:
     return f"{min(99.9, 100 * (held - left) / held):.1f} %"
 
 
-def _seconds(values: Sequence[Optional[float]], of: object) -> str:
+def _longest(values: Sequence[Optional[float]]) -> str:
     known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    return _left(min(known)) if of is min else duration(max(known))
+    return duration(max(known)) if known else "-"
+
+
+def _shortest(values: Sequence[Optional[float]]) -> str:
+    known = [value for value in values if value is not None]
+    return _left(min(known)) if known else "-"
 
 
 def _left(seconds: float) -> str:
@@ -133,8 +136,8 @@ def _partition_rows(partitions: Sequence[PartitionStatus]) -> List[Tuple[str, ..
             "-" if each.position is None else grouped(each.position),
             grouped(each.log_end),
             grouped(each.lag),
-            _seconds([each.lag_seconds], max),
-            _seconds([each.kept_seconds], min),
+            _longest([each.lag_seconds]),
+            _shortest([each.kept_seconds]),
             "-" if each.copied_at is None else _moment(each.copied_at),
         )
         for each in partitions

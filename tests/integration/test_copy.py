@@ -356,4 +356,4 @@ def test_command_that_could_not_copy_all_fails_with_a_sentence(lab: FlowLab) -> 
     assert code == 1, errors
     [line] = [line for line in errors.splitlines() if "error: " in line]
     assert "at offset 0" in line and "the remote topic takes 2000" in line and "raise max.message.bytes" in line
-    assert "source->target batch" in errors  # the status line
+    assert "source->target 1 partition stopped" in errors  # the status line

@@ -79,8 +79,10 @@ def flow_report(source: str = "primary", target: str = "backup", topics: int = 3
         (run_of(1, NOW - 5 * HOUR, 10), run),
         (IncidentStatus("topic recreated", "topic-1", 1, 40, 41, "topic-1 has another id", NOW - 9 * HOUR),),
         (
-            VerificationRecord("differs", 3, 9, 1, "a sample", NOW - 2 * HOUR, "topic-1-0: lost at upstream offset 4"),
-            VerificationRecord("equal", 3, 4711, 0, "whole", NOW - HOUR),
+            VerificationRecord(
+                "differs", 3, 9, "a sample", NOW - 2 * HOUR, "topic-1-0: lost at upstream offset 4", differing=1
+            ),
+            VerificationRecord("equal", 3, 4711, "whole", NOW - HOUR, None, differing=0),
         ),
     )
     clusters = (ClusterFacts(source, f"{source}:9092", "SASL_SSL"), ClusterFacts(target, f"{target}:9092", "SSL"))
@@ -113,7 +115,7 @@ def hostile_report() -> MirrorReport:
         replace(run_of(n, NOW - 600 * (n + 2), 1), outcome=each(n), driver=each(n + 1), run_id=each(n + 2))
         for n in all_of_them
     )
-    verified = tuple(VerificationRecord(each(n), 1, 1, 1, each(n + 1), NOW, each(n + 2)) for n in all_of_them)
+    verified = tuple(VerificationRecord(each(n), 1, 1, each(n + 1), NOW, each(n + 2), differing=1) for n in all_of_them)
     settings = tuple(SettingValue(each(n), each(n + 1), each(n + 2), each(n + 3)) for n in all_of_them)
     source, target = (ClusterFacts(each(n), each(n + 1), each(n + 2)) for n in (0, 1))
     history = FlowHistory(runs, incidents, verified, tuple(map(each, all_of_them)))

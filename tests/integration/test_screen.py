@@ -16,8 +16,6 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.terminal import CTRL_C, Terminal, terminal
 
-pytest.importorskip("rich")
-
 HEADING = "FLOW                     RECORDS/S    MB/S   LAG RECORDS    LAG TIME         ETA"
 
 

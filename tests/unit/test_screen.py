@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
-import pytest
-
 from tests.lab.one_flow import until
 from tests.lab.terminal import COLUMNS, CTRL_C, LINES, Terminal, terminal
-
-pytest.importorskip("rich")
 
 # Another process writes to the same terminal in pieces, as a JVM does.
 PROGRAM = """\

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import Callable, Dict, Iterator, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
@@ -38,7 +38,7 @@ _ASCII = str.maketrans({FULL: "#", EMPTY: "-", "\u2026": "~", "\u00b7": "|", "\u
 class Screen:
     """Shows flows by name. `show` may be called from any thread, and never waits for the terminal."""
 
-    def __init__(self, flows: Sequence[str], console: Console, terminal: int, drain: Callable[[], None]) -> None:
+    def __init__(self, flows: Sequence[str], console: _Console, terminal: int, drain: Callable[[], None]) -> None:
         self._known: Dict[str, Optional[FlowProgress]] = dict.fromkeys(flows)
         self._console, self._terminal, self._drain = console, terminal, drain
         self._unicode = console.encoding.lower().startswith("utf")
@@ -52,7 +52,7 @@ class Screen:
     def drawn(self, stop: threading.Event) -> Iterator[None]:
         """The table is on the terminal while the block runs, and stays there as it was last. Once `stop` is set, the
         table says that the run ends."""
-        with Live(
+        live = Live(
             self._table(stop),
             console=self._console,
             auto_refresh=False,
@@ -60,22 +60,26 @@ class Screen:
             # What is written there comes through the pipe.
             redirect_stdout=False,
             redirect_stderr=False,
-        ) as live:
-            drawing = threading.Thread(target=self._draw, args=(live, stop), name="screen", daemon=True)
-            drawing.start()
-            try:
-                yield
-            finally:
-                self._over.set()
-                drawing.join(_DRAIN_SECONDS)
-                self._drain()
-                with suppress(OSError):
-                    live.update(self._table(stop))
+        )
+        with self._console.turn:
+            live.start(refresh=True)
+        drawing = threading.Thread(target=self._draw, args=(live, stop), name="screen", daemon=True)
+        drawing.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            drawing.join(_DRAIN_SECONDS)
+            self._drain()
+            with self._console.turn, suppress(OSError):
+                live.update(self._table(stop))
+                live.stop()
 
     def _draw(self, live: Live, stop: threading.Event) -> None:
         with suppress(OSError):  # the terminal is gone
             while not self._over.wait(DRAW_SECONDS):
-                live.update(self._table(stop), refresh=True)
+                with self._console.turn:
+                    live.update(self._table(stop), refresh=True)
 
     def _table(self, stop: threading.Event) -> Text:
         # The terminal's present size, which rich would ask of standard streams: these may be files.
@@ -116,6 +120,13 @@ def screen_on_terminal(flows: Sequence[str]) -> Iterator[Screen]:
 
 
 class _Console(Console):
+    """`turn` is held by the thread that prints: rich decides what to erase before it writes, and a thread that wrote
+    between the two would leave a line of the table behind."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.turn = threading.Lock()
+
     def show_cursor(self, show: bool = True) -> bool:
         """Leave the cursor as it is."""
         return False
@@ -124,7 +135,7 @@ class _Console(Console):
 class _Pipe:
     """Prints on `console`, in whole lines, what any process writes `into` it."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: _Console) -> None:
         self._console = console
         self._out, self.into = os.pipe()
         self._drained = threading.Event()
@@ -152,7 +163,7 @@ class _Pipe:
     def _print(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if line and not text.startswith(_NOISE):
-            with suppress(OSError):  # where the terminal is gone, writers must not wait
+            with self._console.turn, suppress(OSError):  # where the terminal is gone, writers must not wait
                 self._console.print(Text(visible(text)), soft_wrap=True)
 
 

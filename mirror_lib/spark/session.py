@@ -209,6 +209,8 @@ def _stop(session: SparkSession) -> None:
     from py4j.protocol import Py4JError
 
     try:
+        # All is told by now. Tasks that the end breaks off would add a trace each.
+        session.sparkContext.setLogLevel("OFF")
         session.stop()
     except (Py4JError, OSError):
         # Whoever asked Java for anything has been told that it is gone.

@@ -115,7 +115,8 @@ class Terminal:
                 # An escape sequence or a character may be cut between two reads, but not across the end of a line.
                 if not re.search(rb"\x1b[^A-Za-z]*$|[\x80-\xff]{1,3}$", rest):
                     whole, rest = [*whole, rest], b""
-                self.paper.write(b"".join(whole).decode())
+                # The echo of a key may fall between the bytes of one character.
+                self.paper.write(b"".join(whole).decode(errors="replace"))
 
 
 def _own_terminal() -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Iterator, List
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
+from mirror_lib.run_lock import run_lock
+
+if TYPE_CHECKING:
+    from mirror_lib.cutover.flow import Options
 
 NEXT = (
     "the target has every record and the groups' offsets: start consumers and producers there. "
@@ -73,7 +79,7 @@ def back_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     return _execute(arguments, config, over=False)
 
 
-def _flows(arguments: argparse.Namespace, config: MirrorConfig) -> list[ReplicationFlow]:
+def _flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
     return [flow for flow in chosen_flows(arguments, config) if flow.copied]
 
 
@@ -92,9 +98,25 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
             *(arguments.quiet_seconds, arguments.wait_seconds, arguments.fence_source),
             *(arguments.leave_groups, arguments.take_over),
         )
-    with running_session("mirror cutover") as spark:
+    with _alone(config, flows[0], options, over), running_session("mirror cutover") as spark:
         stop = stop_on_signals()
         with connected(config, flows[0], spark, options, print_progress, stop) as cutover:
             cutover.over() if over else cutover.back()
     print_lines([f"{flows[0].name}: {NEXT}" if over else f"{flows[0].name}: the source may be used again"])
     return EXIT_OK
+
+
+@contextmanager
+def _alone(config: MirrorConfig, flow: ReplicationFlow, options: Options, over: bool) -> Iterator[None]:
+    """No run on this machine copies the flow while the block runs. RefusedError where one does."""
+    if not over:
+        yield
+        return
+    with run_lock(config.state, flow.name, options.take_over) as holder:
+        if holder is not None:
+            raise RefusedError(
+                f"{flow.name}: process {holder} of this machine copies it; a cut-over copies the rest itself. Nothing "
+                "was changed",
+                "stop the run and its schedule, or give --take-over, which ends it",
+            )
+        yield

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, ContextManager, Iterator, List, Optional, Sequence
 
@@ -24,9 +25,10 @@ from mirror_lib.commands.output import (
 )
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice, until
-from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ConfigError, MirrorError
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ClusterError, ConfigError, MirrorError, RefusedError
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
+from mirror_lib.run_lock import run_lock
 from mirror_lib.text import counted, duration
 
 if TYPE_CHECKING:
@@ -36,11 +38,15 @@ if TYPE_CHECKING:
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.screen import Screen
 
-EXIT, FENCE = "exit", "fence"
+log = logging.getLogger(__name__)
+
+EXIT, REFUSE = "exit", "refuse"
 IF_RUNNING_HELP = (
-    "where another run of a flow is under way: fence it (default), or exit with 0 and copy nothing; a killed run "
-    "counts as under way for up to 10 minutes"
+    "where another process copies a flow: refuse with exit code 3 (default), or exit with 0; both copy nothing. For "
+    "exit a killed run counts as a process for up to 10 minutes"
 )
+TAKE_OVER_HELP = "fence another process that copies a flow, and copy from where it ended"
+USE_TAKE_OVER = "let that run end, or give --take-over, which fences it and copies from where it ended"
 UNTIL_HELP = "end there and copy nothing beyond: caught-up, a time (2026-01-01T00:00:00Z), or offsets (orders:0=100)"
 
 
@@ -54,12 +60,50 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
     """The options of a run's end and of its beginning; `once` is the help of `--once`."""
     parser.add_argument("--once", action="store_true", help=once)
     parser.add_argument("--until", metavar="END", help=UNTIL_HELP)
-    parser.add_argument("--if-running", choices=(EXIT, FENCE), default=FENCE, help=IF_RUNNING_HELP)
+    among = parser.add_mutually_exclusive_group()
+    among.add_argument("--if-running", choices=(EXIT, REFUSE), default=REFUSE, help=IF_RUNNING_HELP)
+    among.add_argument("--take-over", action="store_true", help=TAKE_OVER_HELP)
     add_plain_lines(parser)
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
+    flows = chosen_flows(arguments, config)
+    copied = [flow for flow in flows if flow.copied]
+    end = wanted_end(arguments)
+    if end is not None and not copied:
+        raise ConfigError(f"--until is where copying ends, and {', '.join(each.name for each in flows)} copies nothing")
+    if arguments.once or arguments.until is not None:
+        config = replace(config, trigger=AVAILABLE_NOW)
+    with ExitStack() as locks:
+        for flow in copied:
+            # Processes of one group stand by for each other.
+            holder = None if flow.commit_source_group else locks.enter_context(
+                run_lock(config.state, flow.name, arguments.take_over)
+            )
+            if holder is not None:
+                return _left_to(holder, flow, arguments)
+        return _run(arguments, config, flows, copied, end)
+
+
+def _left_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace) -> int:
+    """What a run does where `process` of this machine copies `flow`."""
+    words = f"{flow.name}: process {process or 'unknown'} of this machine copies it; this run copied nothing"
+    if arguments.if_running == REFUSE:
+        raise RefusedError(words, USE_TAKE_OVER)
+    print_progress(f"{words} (--if-running exit)")
+    if arguments.json:
+        print_json({"flow": flow.name, "process": process, "already_running": True})
+    return EXIT_OK
+
+
+def _run(
+    arguments: argparse.Namespace,
+    config: MirrorConfig,
+    flows: Sequence[ReplicationFlow],
+    copied: Sequence[ReplicationFlow],
+    end: Optional[OffsetChoice],
+) -> int:
     from mirror_lib.control.service import ControlBeside, control_json, control_line
     from mirror_lib.copy_job import run_flows
     from mirror_lib.exporter import Exporter
@@ -72,19 +116,14 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.spark.metrics import gauges_for
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
 
-    flows = chosen_flows(arguments, config)
-    copied = [flow for flow in flows if flow.copied]
-    end = wanted_end(arguments)
-    if end is not None and not copied:
-        raise ConfigError(f"--until is where copying ends, and {', '.join(each.name for each in flows)} copies nothing")
-    if arguments.once or arguments.until is not None:
-        config = replace(config, trigger=AVAILABLE_NOW)
     with screen_of(arguments, copied) as screen, running_session(f"mirror {', '.join(f.name for f in flows)}") as spark:
         refuse_settings(spark)
         refuse_logins(spark.version, flows)
         runs = RunTable(spark, config.state)
         if arguments.if_running == EXIT and _other_runs(runs, copied, arguments.json):
             return EXIT_OK
+        if arguments.if_running == REFUSE and not arguments.take_over:
+            refuse_other_runs(runs, copied)
         unlike = refuse_changes(spark, copied)
         refused = check_executors(spark, copied, config.state, print_progress) if copied else ()
         if refused:
@@ -144,6 +183,28 @@ def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool
         if as_json:
             print_json({**vars(run), "already_running": True})
     return bool(found)
+
+
+def refuse_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:
+    """Raise `RefusedError` where a process on another machine copies one of `flows`: `table` has no end of its run, and
+    its heartbeats arrive. A run that was killed writes none."""
+    from mirror_lib.control.heartbeats import copied_elsewhere
+    from mirror_lib.ledger.records import DEAD_SECONDS
+
+    alone = [flow for flow in flows if not flow.commit_source_group]
+    found = {run.flow: run for run in table.open_runs([flow.name for flow in alone], DEAD_SECONDS)}
+    try:
+        others = copied_elsewhere([flow for flow in alone if flow.name in found])
+    except ClusterError as error:
+        # Read on the topic `heartbeats` is no condition for a copy, and the fence keeps the copy exact.
+        log.debug("whether another process copies is not known: %s", error)
+        return
+    if others:
+        raise RefusedError(
+            f"{others[0]}: run {found[others[0]].run_id} copies it, and its heartbeats arrive on the target; this run "
+            "copied nothing",
+            USE_TAKE_OVER,
+        )
 
 
 def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> List[str]:

@@ -1,16 +1,27 @@
-"""Writes MirrorMaker 2's heartbeats of a pair of clusters to the topic `heartbeats`."""
+"""MirrorMaker 2's heartbeats of a pair of clusters in the topic `heartbeats`: writes them, and finds by them a process
+that copies the same flow.
+"""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Callable, List, Sequence
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
 from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.compacted_topic import InternalTopic
+from mirror_lib.kafka.compacted_topic import NO_HEADERS, InternalTopic, key_and_value, one_header
+from mirror_lib.threads import UnderWay
 from mirror_lib.topics.policy import policy_for
+
+# The header of heartbeats from a process that copies the pair's flow. Others write heartbeats as well: a MirrorMaker,
+# or the mirror of the other direction.
+COPIES = one_header(b"mirror.copies", b"1")
+# A process without a heartbeat for so many intervals does not copy. A longer wait than `LONGEST_WAIT_SECONDS` is no
+# answer for an operator who starts a run.
+SILENT_INTERVALS, LONGEST_WAIT_SECONDS = 3.0, 15.0
 
 
 def beating_pairs(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> List[ReplicationFlow]:
@@ -24,14 +35,13 @@ class HeartbeatWriter:
     """Writes the heartbeats of one pair. Connects at the first one, and anew after an error; one thread at a time.
 
     `check` gets the target at every connecting, and raises a MirrorError where no heartbeat is to be written there.
+    `copies`: this process copies the pair's flow.
     """
 
-    def __init__(self, pair: ReplicationFlow, check: Callable[[KafkaCluster], None]) -> None:
+    def __init__(self, pair: ReplicationFlow, check: Callable[[KafkaCluster], None], copies: bool = False) -> None:
         self._pair, self._check = pair, check
-        name = policy_for(pair).heartbeats_topic()
-        self._topic = InternalTopic(
-            pair.target, name, pair.heartbeats_topic_replication_factor, answer_seconds=pair.admin_timeout
-        )
+        self._headers = COPIES if copies else NO_HEADERS
+        self._topic = _topic_of(pair)
         self._ready = False
 
     def beat(self) -> None:
@@ -42,7 +52,7 @@ class HeartbeatWriter:
                     self._check(cluster)
                     self._topic.ensure(cluster)
             heartbeat = Heartbeat(self._pair.source.alias, self._pair.target.alias, int(1000 * time.time()))
-            self._topic.append([encode_heartbeat(heartbeat)])
+            self._topic.append([encode_heartbeat(heartbeat)], self._headers)
             self._ready = True
         except MirrorError:
             # The topic may have been deleted in the meantime.
@@ -52,3 +62,29 @@ class HeartbeatWriter:
     def close(self) -> None:
         """Drop the connections."""
         self._topic.close()
+
+
+def copied_elsewhere(flows: Sequence[ReplicationFlow]) -> List[str]:
+    """Those of `flows`, by name, of which another process writes heartbeats now. Waits for `SILENT_INTERVALS`; flows
+    without heartbeats, and with rare ones, are left out. Raises ClusterError where a target cannot be read.
+
+    To be asked before this process writes heartbeats of its own.
+    """
+    waits = {
+        flow.name: UnderWay(f"heartbeats of {flow.name}", partial(_others_beat, flow, seconds))
+        for flow in flows
+        for seconds in [SILENT_INTERVALS * (flow.emit_heartbeats_interval or 0.0)]
+        if 0 < seconds <= LONGEST_WAIT_SECONDS
+    }
+    return [name for name, wait in waits.items() if wait.result()]
+
+
+def _others_beat(flow: ReplicationFlow, seconds: float) -> bool:
+    key, _ = encode_heartbeat(Heartbeat(flow.source.alias, flow.target.alias, 0))
+    found = _topic_of(flow).arrivals(seconds)
+    return any(record.body.endswith(COPIES) and key_and_value(record)[0] == key for record in found)
+
+
+def _topic_of(pair: ReplicationFlow) -> InternalTopic:
+    name, replicas = policy_for(pair).heartbeats_topic(), pair.heartbeats_topic_replication_factor
+    return InternalTopic(pair.target, name, replicas, answer_seconds=pair.admin_timeout)

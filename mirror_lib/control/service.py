@@ -189,11 +189,11 @@ class ControlBeside:
         stop: threading.Event,
     ) -> None:
         self._stop, self._watcher = stop, watcher
-        each = [_FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher) for flow in flows]
+        each = [_FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher, flow.copied) for flow in flows]
         # A pair that is not copied has no runs: of its target those of the flows that are copied tell.
         told = LastClusters(runs, config.flows)
         pairs = map(only_heartbeats, beating_pairs(config, flows))
-        each += [_FlowControl(config, pair, book, told, watcher) for pair in pairs]
+        each += [_FlowControl(config, pair, book, told, watcher, copies=False) for pair in pairs]
         self._controls = [control for control in each if control.duties]
 
     def __enter__(self) -> ControlBeside:
@@ -234,13 +234,19 @@ class _FlowControl:
     """The duties of one flow and its report so far. Duties report from threads of their own."""
 
     def __init__(
-        self, config: MirrorConfig, flow: ReplicationFlow, book: MadeAcls, clusters: LastClusters, watcher: Watcher
+        self,
+        config: MirrorConfig,
+        flow: ReplicationFlow,
+        book: MadeAcls,
+        clusters: LastClusters,
+        watcher: Watcher,
+        copies: bool,
     ) -> None:
         self._flow, self._flows, self._book, self._watcher = flow, config.flows, book, watcher
         self._clusters = clusters
         self._lock = threading.Lock()
         self._standing: Dict[str, Tuple[str, ...]] = {}
-        self._heartbeats = HeartbeatWriter(flow, self._check_target)
+        self._heartbeats = HeartbeatWriter(flow, self._check_target, copies)
         self._report = ControlReport(flow.name)
         self._shown: Optional[ControlReport] = None
         turns = (

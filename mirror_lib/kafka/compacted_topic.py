@@ -20,7 +20,7 @@ from mirror_lib.facts import Cluster, NewTopic, TopicPartition
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient, error_name
 from mirror_lib.kafka.fencing import idempotent_producer
-from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED
+from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import log_entries
 from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
 from mirror_lib.kafka.record_batch import decode_varint, encode_varint, next_sequence
@@ -56,10 +56,10 @@ class PartitionWriter:
         """Drop the connections. Closing twice is harmless."""
         self._resources.close()
 
-    def append(self, records: Sequence[Tuple[bytes, bytes]], deadline: float) -> None:
+    def append(self, records: Sequence[Tuple[bytes, bytes]], deadline: float, headers: bytes = NO_HEADERS) -> None:
         """Return when all replicas in sync have the records. On an error some of them may be there."""
         now = int(1000 * time.time())
-        numbered = [Record(number, now, _body(key, new)) for number, (key, new) in enumerate(records)]
+        numbered = [Record(number, now, _body(key, new) + headers) for number, (key, new) in enumerate(records)]
         writer = self._producer
         for built in build_batches(
             numbered, NO_CODEC, writer.producer_id, writer.epoch, self._sequence, max_bytes=BATCH_BYTES
@@ -83,7 +83,12 @@ def _error_code(answer: Any) -> int:
 
 
 def _body(key: bytes, new: bytes) -> bytes:
-    return b"".join((encode_varint(len(key)), key, encode_varint(len(new)), new, NO_HEADERS))
+    return b"".join((encode_varint(len(key)), key, encode_varint(len(new)), new))
+
+
+def one_header(name: bytes, value: bytes) -> bytes:
+    """The headers of a record that has this one, as they are in format v2."""
+    return encode_varint(1) + _body(name, value)
 
 
 UNKNOWN_TOPIC = 3
@@ -154,8 +159,9 @@ class InternalTopic:
                         ) from error
                 time.sleep(PAUSE_SECONDS)
 
-    def append(self, records: Sequence[Tuple[bytes, bytes]]) -> None:
-        """Write keys and values in this order, once each, and return when all replicas in sync have them.
+    def append(self, records: Sequence[Tuple[bytes, bytes]], headers: bytes = NO_HEADERS) -> None:
+        """Write keys and values in this order, once each, and return when all replicas in sync have them. Each gets
+        `headers`, in format v2.
 
         Raises ClusterError where that is not certain: then some of them may be there.
         """
@@ -163,13 +169,31 @@ class InternalTopic:
         writer, self._writer = self._writer, None
         try:
             writer = writer or PartitionWriter(self._config, (self.topic, PARTITION), deadline)
-            writer.append(records, deadline)
+            writer.append(records, deadline, headers)
         except MirrorError as error:
             # Not used again: were the batch there after all, another under its sequence would pass for a repetition.
             if writer is not None:
                 writer.close()
             raise ClusterError(f"cannot write {self.topic}: {error.message}", error.hint) from error
         self._writer = writer
+
+    def arrivals(self, seconds: float) -> Sequence[Record]:
+        """The records that are written within the next `seconds`; none where there is no such topic.
+
+        Raises ClusterError where the topic cannot be read, BatchError where it is corrupt.
+        """
+        deadline = time.monotonic() + seconds + self._answer_seconds
+        place = (self.topic, PARTITION)
+        with log_client(self._config, "consumer", deadline) as client:
+            try:
+                end = log_ends(client, [place]).get(place) if self._exists(client, deadline) else None
+                if end is None:
+                    return []
+                time.sleep(seconds)
+                entries = log_entries(client, place, end, READ_UNCOMMITTED)
+                return [record for raw, _, is_data in entries if is_data for record in read_records(raw)]
+            except Disconnected as error:
+                raise ClusterError(f"{error}: {self.topic} was not read", "check that its leader is up") from error
 
     def _exists(self, client: LogClient, deadline: float) -> bool:
         asked = MetadataRequest.MetadataRequestTopic(name=self.topic)

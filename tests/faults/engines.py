@@ -186,8 +186,8 @@ class Mirror(Engine):
 
     def command(self) -> Sequence[str]:
         if self.spark_options:
-            return [SCRIPT, *self.spark_options, JOB, str(self.config)]
-        run = ["-m", "mirror_lib.cli", "run", str(self.config)]
+            return [SCRIPT, *self.spark_options, JOB, str(self.config), "--take-over"]
+        run = ["-m", "mirror_lib.cli", "run", str(self.config), "--take-over"]
         return [sys.executable, *(run if self.disk is None else self.disk.python(run))]
 
     def environment(self) -> Dict[str, str]:

@@ -1,4 +1,5 @@
-"""Overlapping schedules: `--if-running exit` leaves the earlier run alone; a killed one blocks for a bounded time."""
+"""A second run of a flow: refused while another process copies it, whether on this machine or on another; ends with 0
+where a schedule asks for that; fences the other one where it is told to. A killed run blocks none that is refused."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.cli import main
+from mirror_lib.errors import EXIT_REFUSED
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import driver
 from tests.lab.one_flow import OneFlow, until
@@ -53,17 +55,51 @@ def copying(flow: OneFlow) -> bool:
     return first.exists() and flow.copies() > 200
 
 
-@pytest.mark.parametrize("if_running", ["exit", "fence"])
+@pytest.mark.parametrize("options", [["--if-running", "exit"], ["--take-over"]], ids=["exit", "take-over"])
 def test_the_later_of_two_runs_exits_or_fences(
-    if_running: str, flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    options: List[str], flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
         until(lambda: copying(flow), 120)
         flow.settings = {}
-        documents = run_once(flow, capsys, "--if-running", if_running)
-        exits = if_running == "exit"
+        documents = run_once(flow, capsys, *options)
+        exits = options != ["--take-over"]
         assert [each.get("already_running", False) for each in documents][-1] == exits
         assert first.wait(300) == (0 if exits else 3)
+    flow.assert_exact(spark)
+
+
+def test_second_run_on_the_machine_is_refused_until_the_first_one_is_killed(
+    flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
+        until(lambda: copying(flow), 120)
+        flow.settings = {}
+        before = flow.copies()
+        assert main(["run", str(flow.config), "--once"]) == EXIT_REFUSED
+        assert str(first.pid) in capsys.readouterr().err
+        until(lambda: flow.copies() > before, 60)
+        first.kill()
+        first.process.wait()
+        run_once(flow, capsys)
+    flow.assert_exact(spark)
+
+
+def test_run_on_another_machine_is_found_by_its_heartbeats(
+    flow: OneFlow, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow.trigger = "2 seconds"
+    flow.settings["emit.heartbeats.enabled"] = "true"
+    # No lock that both see, as on another machine.
+    with driver(["-m", "mirror_lib.cli", "run", str(flow.config)], TMPDIR=str(tmp_path)) as first:
+        until(lambda: copying(flow), 120)
+        flow.settings = {"emit.heartbeats.enabled": "true"}
+        before = flow.copies()
+        assert main(["run", str(flow.config), "--once"]) == EXIT_REFUSED
+        assert "heartbeats" in capsys.readouterr().err
+        until(lambda: flow.copies() > before, 60)
+        first.end()
+    run_once(flow, capsys)
     flow.assert_exact(spark)
 
 

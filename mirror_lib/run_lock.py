@@ -1,0 +1,77 @@
+"""A lock per flow and machine: the kernel drops it when the process that holds it dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, Optional, Tuple
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_PROCESS = 0
+# A driver whose JVM was killed under spark-submit notices that within seconds.
+LEAVING_SECONDS, AGAIN_SECONDS = 8.0, 0.2
+
+
+@contextmanager
+def run_lock(state: str, flow: str, take_over: bool) -> Iterator[Optional[int]]:
+    """Hold the lock of `flow`, whose tables are under `state`, while the block runs. Yields `None` where the block has
+    it, else the id of the process that holds it, which is `UNKNOWN_PROCESS` where the file does not say. A process that
+    is about to end has `LEAVING_SECONDS` for that.
+
+    `take_over` replaces a lock that another process holds. A lock file that cannot be used is no obstacle: the fence
+    keeps the copy exact without it.
+    """
+    path = Path(tempfile.gettempdir()) / f"mirror-{hashlib.sha256(f'{state} {flow}'.encode()).hexdigest()[:16]}.lock"
+    try:
+        if take_over:
+            path.unlink(missing_ok=True)
+        descriptor, held = _locked(path)
+    except OSError as error:
+        log.debug("%s cannot be used: %s", path, error)
+        yield None
+        return
+    try:
+        if not held:
+            number = os.pread(descriptor, 20, 0)
+            yield int(number) if number.isdigit() else UNKNOWN_PROCESS
+            return
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d" % os.getpid(), 0)
+        try:
+            yield None
+        finally:
+            if _is_at(descriptor, path):  # and not the file of a run that took over
+                path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> Tuple[int, bool]:
+    """The open file, and whether its lock became free in time. The file may be deleted before it is locked: then there
+    is a new one."""
+    given_up_at = time.monotonic() + LEAVING_SECONDS
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, path):
+                return descriptor, True
+        except BlockingIOError:
+            if time.monotonic() > given_up_at:
+                return descriptor, False
+        os.close(descriptor)
+        time.sleep(AGAIN_SECONDS)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False

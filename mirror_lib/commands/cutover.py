@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Iterator, List
+from typing import TYPE_CHECKING, Iterator
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_progress
+from mirror_lib.commands.output import copied_flows, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
 from mirror_lib.run_lock import run_lock
@@ -46,7 +46,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.cutover.steps import budget_line, gate_lines
 
     closed = False
-    for flow in _flows(arguments, config):
+    for flow in copied_flows(arguments, config):
         found = readiness(config, flow)
         closed = closed or not all(each.open for each in found.gates)
         if arguments.json:
@@ -79,16 +79,12 @@ def back_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     return _execute(arguments, config, over=False)
 
 
-def _flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
-    return [flow for flow in chosen_flows(arguments, config) if flow.copied]
-
-
 def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) -> int:
     from mirror_lib.commands.run import stop_on_signals
     from mirror_lib.cutover.flow import Options, connected
     from mirror_lib.spark.session import running_session
 
-    flows = _flows(arguments, config)
+    flows = copied_flows(arguments, config)
     if len(flows) != 1:
         names = ", ".join(flow.name for flow in flows)
         raise ConfigError(f"a cut-over is of one flow, and {names} are chosen", "name one with --flow")

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Iterable, Iterator, List
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.output import copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 
@@ -29,7 +29,7 @@ def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.doctor.checks import BLOCKING, summary_line
     from mirror_lib.doctor.look import clusters_and_flows, packages
 
-    flows = [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    flows = copied_flows(arguments, config)
     made: List[Check] = []
     checks: Iterable[Check] = chain(packages(), clusters_and_flows(config, flows))
     if not arguments.no_spark:

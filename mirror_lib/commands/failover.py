@@ -6,7 +6,7 @@ import argparse
 import time
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.output import copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_OK
 
@@ -20,7 +20,7 @@ def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
     """`mirror failover`: topics and groups on the target of each flow, by the target and the tables alone."""
     from mirror_lib.cutover.failover import failover, failover_json, failover_lines
 
-    flows = [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    flows = copied_flows(arguments, config)
     for number, flow in enumerate(flows):
         found = failover(config, flow, time.time())
         if arguments.json:

@@ -59,6 +59,11 @@ def chosen_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[Re
     return flows
 
 
+def copied_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
+    """Those of `chosen_flows` that copy records."""
+    return [flow for flow in chosen_flows(arguments, config) if flow.copied]
+
+
 def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:
     """The cluster of that alias. ConfigError where no flow of the file has it."""
     for flow in config.flows:

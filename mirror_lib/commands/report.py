@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.output import copied_flows, print_json, print_lines
 from mirror_lib.commands.status import EXIT_UNKNOWN, exit_code
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
@@ -39,7 +39,7 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.report.look import hidden_settings, mirror_report
     from mirror_lib.report.page import page
 
-    flows = [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    flows = copied_flows(arguments, config)
     if not flows:
         raise ConfigError("no flow copies records: there is nothing to report", "set copy.enabled: true for a flow")
     found = mirror_report(config, flows, arguments.config, hidden_settings(arguments.config))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, List
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines
+from mirror_lib.commands.output import copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 def _read(arguments: argparse.Namespace, config: MirrorConfig) -> List[FlowStatus]:
     from mirror_lib.status.look import flow_status
 
-    flows = [flow for flow in chosen_flows(arguments, config) if flow.copied]
+    flows = copied_flows(arguments, config)
     with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="status") as pool:
         return list(pool.map(partial(flow_status, config), flows))
 

@@ -147,16 +147,13 @@ def _compared(
 ) -> _Compared:
     """The flow's topics, and how the copies of those that were copied compare."""
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-    from mirror_lib.ledger.takeovers import TakeoverTable
     from mirror_lib.topics.remote_topics import plan_flow
-    from mirror_lib.verify.flow import unlisted, verify
+    from mirror_lib.verify.flow import unlisted, verify_planned
 
     plan = plan_flow(flow, source, target, config.flows)
     ledger = OffsetSyncTable(spark, config.state)
     known = {(key.source_topic, key.partition) for key in ledger.positions(flow.name)}
     known |= set(ledger.range_positions(flow.name).sources)
     missed = unlisted(flow, plan, known, source.topics(), target.topics())
-    copied = [topic for topic in plan.copied if topic.create is None]
-    incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
-    report = verify(spark, flow, ledger, copied, source, target, incomplete, config.name, scope)
+    report = verify_planned(spark, config, flow, plan, source, target, scope)
     return _Compared(plan, report, missed)

@@ -53,11 +53,11 @@ from mirror_lib.ledger.cutovers import CutoverTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import RunTable
-from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.ledger.verifications import VerificationTable
 from mirror_lib.text import counted, some
+from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
-from mirror_lib.verify.flow import verify
+from mirror_lib.verify.flow import key_of, verify_planned
 from mirror_lib.verify.ranges import EVERYTHING
 from mirror_lib.verify.verdicts import summary
 
@@ -97,7 +97,7 @@ class Cutover:
         self._source, self._target = clusters
         self._tell, self._stop = tell, stop
         self._table = CutoverTable(spark, config.state)
-        self._topics = sorted({each.source.name for each in plan_flow(flow, *clusters, config.flows).copied})
+        self._topics = sorted({each.source.name for each in self._plan().copied})
         self._acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
             FENCE: self._fence,
             SILENCE: self._silence,
@@ -177,8 +177,9 @@ class Cutover:
         return [(name, n) for name in self._topics if name in there for n in range(there[name].partitions)]
 
     def _log_ends(self) -> Dict[TopicPartition, int]:
-        found = self._source.offsets(self._places(), "read_uncommitted")
-        missing = sorted(set(self._places()) - found.keys())
+        places = self._places()
+        found = self._source.offsets(places, "read_uncommitted")
+        missing = sorted(set(places) - found.keys())
         if missing:
             raise RefusedError(f"{self._flow.name}: {missing[0][0]}-{missing[0][1]} has no leader", AGAIN)
         return {place: log.end for place, log in found.items()}
@@ -246,9 +247,8 @@ class Cutover:
 
     def _open_transactions(self) -> Dict[TopicPartition, int]:
         """By partition how many offsets lie behind the last stable offset."""
-        stable, whole = (
-            self._source.offsets(self._places(), level) for level in ("read_committed", "read_uncommitted")
-        )
+        places = self._places()
+        stable, whole = (self._source.offsets(places, level) for level in ("read_committed", "read_uncommitted"))
         behind = {place: log.end - stable[place].end for place, log in whole.items() if place in stable}
         return {place: count for place, count in behind.items() if count > 0}
 
@@ -274,25 +274,27 @@ class Cutover:
         return {place: log.log_start for place, log in found.items()}
 
     def _positions(self) -> Dict[TopicPartition, int]:
-        """By source partition the offset that the ledger reaches in every remote topic."""
-        ledger, topics = OffsetSyncTable(self._spark, self._config.state), self._source.topics()
+        """By source partition the offset that the ledger reaches in the remote topics of today."""
+        ledger = OffsetSyncTable(self._spark, self._config.state)
         if self._flow.places_anew:
             stands = ledger.range_positions(self._flow.name).sources
             return {place: stand.offset for place, stand in stands.items()}
-        found: Dict[TopicPartition, int] = {}
-        for key, position in ledger.positions(self._flow.name).items():
-            place = (key.source_topic, key.partition)
-            if key.source_topic in topics and topics[key.source_topic].topic_id == key.source_topic_id:
-                found[place] = max(found.get(place, 0), position.upstream_offset)
-        return found
+        positions = ledger.positions(self._flow.name)
+        return {
+            (topic.source.name, number): positions[key_of(topic, number)].upstream_offset
+            for topic in self._plan().copied
+            for number in range(topic.partitions)
+            if key_of(topic, number) in positions
+        }
+
+    def _plan(self) -> TopicPlan:
+        return plan_flow(self._flow, self._source, self._target, self._config.flows)
 
     def _verify(self) -> Tuple[str, str]:
-        flow, ledger = self._flow, OffsetSyncTable(self._spark, self._config.state)
-        plan = plan_flow(flow, self._source, self._target, self._config.flows)
-        copied = [topic for topic in plan.copied if topic.create is None]
-        incomplete = TakeoverTable(self._spark, self._config.state).incomplete(flow.name)
-        clusters = (self._source, self._target)
-        report = verify(self._spark, flow, ledger, copied, *clusters, incomplete, self._config.name, EVERYTHING)
+        flow = self._flow
+        report = verify_planned(
+            self._spark, self._config, flow, self._plan(), self._source, self._target, EVERYTHING
+        )
         VerificationTable(self._spark, self._config.state).append(summary(report, EVERYTHING))
         if not report.equal:
             bad = next(topic for topic in report.topics if topic.verdict not in ("equal", "expired"))
@@ -348,8 +350,7 @@ class Cutover:
                 "stop these producers and call mirror cutover run again: it copies them and moves the groups again",
             )
         self._refuse_not_copied()
-        plan = plan_flow(self._flow, self._source, self._target, self._config.flows)
-        places = [(each.remote_topic, n) for each in plan.copied for n in range(each.remote_partitions)]
+        places = [(each.remote_topic, n) for each in self._plan().copied for n in range(each.remote_partitions)]
         ends = {place: log.end for place, log in self._target.offsets(places, "read_uncommitted").items()}
         return "the source stayed silent, and all of it is on the target", ends_text(ends)
 

@@ -33,8 +33,8 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
 _CODEC = 0x07
-_DELETE_HORIZON = 0x40
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def rehead(batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: 
     payload = checked_payload(batch, header)
     # With a delete horizon (KIP-534) the base timestamp is the cleaner's time to drop tombstones. Deltas count from
     # it all the same, so without the flag it is an ordinary base, and the target's cleaner sets its own horizon.
-    attributes = header.attributes & ~(TRANSACTIONAL | _DELETE_HORIZON)
+    attributes = header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON)
     after_crc = _AFTER_CRC.pack(
         attributes, *header[6:9], producer_id, producer_epoch, base_sequence, header.record_count
     )

@@ -23,8 +23,9 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import MirrorError
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
+from mirror_lib.kafka.fetcher import ISOLATION
 from mirror_lib.kafka.log_reader import LogEntries, log_entries
-from mirror_lib.kafka.record_batch import TRANSACTIONAL, BatchHeader, checked_payload
+from mirror_lib.kafka.record_batch import DELETE_HORIZON, TRANSACTIONAL, BatchHeader, checked_payload
 from mirror_lib.ledger.intervals import Numbers, PartitionMap, Run, woven
 from mirror_lib.spark.jobs import Shipped, shipped
 from mirror_lib.verify.ranges import CopiedRange
@@ -40,8 +41,7 @@ CONNECT_SECONDS = 30.0
 # Where a leader moves a task asks again, so often in all and after so long.
 ATTEMPTS, AGAIN_SECONDS = 20, 1.0
 # What a batch's writer was, and when its tombstones may go (KIP-534), is not its records'.
-_OF_THE_WRITER = TRANSACTIONAL | 0x40
-ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+_OF_THE_WRITER = TRANSACTIONAL | DELETE_HORIZON
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mappin
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, TopicDescription, TopicPartition
 from mirror_lib.ledger.intervals import BEFORE, INSIDE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LeftOut, PartitionKey, RangePositions, Stand
+from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
 from mirror_lib.rows.transform import check_change, expected, names_of
 from mirror_lib.spark.errors import memory_hint, spark_ended
@@ -203,6 +204,22 @@ def unread(flow: str, error: Exception) -> ClusterError:
     said = cause_of(error)
     hint = memory_hint(said, "then verify again") or _EXPIRED
     return ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint)
+
+
+def verify_planned(
+    spark: SparkSession,
+    config: MirrorConfig,
+    flow: ReplicationFlow,
+    plan: TopicPlan,
+    source: Cluster,
+    target: Cluster,
+    scope: Scope,
+) -> VerifyReport:
+    """`verify` of the topics of `plan` that are on the target, by the tables of `config`."""
+    copied = [topic for topic in plan.copied if topic.create is None]
+    incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
+    ledger = OffsetSyncTable(spark, config.state)
+    return verify(spark, flow, ledger, copied, source, target, incomplete, config.name, scope)
 
 
 def verify(

@@ -185,10 +185,10 @@ def test_run_that_is_under_way_is_not_ended_unasked(lab: FlowLab, capsys: pytest
     lab.write("orders", values(10))
     lab.trigger = "1 second"
     arguments = ["-m", "mirror_lib.cli", "run", str(lab.config)]
-    with driver(arguments):
+    with driver(arguments) as running:
         runs = RunTable(lab.spark, str(lab.directory / "state"))
         until(lambda: bool(runs.open_runs(["source->target"], 600)))
         assert main(["cutover", "run", str(lab.config), *QUICK]) == 3
-        assert "is under way" in capsys.readouterr().err
+        assert str(running.pid) in capsys.readouterr().err
         lab.write("orders", [b"later"])
         until(lambda: len(lab.remote_values("orders")) == 11)

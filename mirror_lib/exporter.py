@@ -25,6 +25,7 @@ from mirror_lib.config.settings import METRICS_HOST, METRICS_PORT, METRICS_TEXTF
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ConfigError
 from mirror_lib.metrics import FlowMetrics, TopicMetrics
+from mirror_lib.progress import Outage
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,12 @@ THROTTLED = _metric(
     "throttled longest",
     (*_FLOW, "side"),
 )
+UNREACHABLE = _metric(
+    "unreachable",
+    GAUGE,
+    "1 while no broker of this side answers the driver, else 0. Continuous runs only",
+    (*_FLOW, "side"),
+)
 COMMIT_WAIT = _metric(
     "commit_wait_seconds", GAUGE, "How long the ledger's commit has waited for a task slot of Spark. Usually 0"
 )
@@ -131,7 +138,7 @@ TOPIC_PARTITION_LAG = _metric(
 METRICS: Tuple[Metric, ...] = (
     *(BUILD, RUNNING, START, FLOW_INFO),
     *(RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS, LAST_CYCLE),
-    *(LAG_RECORDS, LAG_SECONDS, STOPPED, THROTTLED, COMMIT_WAIT, STATE, RUN_SUCCESS, TOPICS, OMITTED),
+    *(LAG_RECORDS, LAG_SECONDS, STOPPED, THROTTLED, UNREACHABLE, COMMIT_WAIT, STATE, RUN_SUCCESS, TOPICS, OMITTED),
     *(TOPIC_RECORDS, TOPIC_BYTES, TOPIC_LAG, TOPIC_PARTITION_LAG),
 )
 
@@ -146,6 +153,7 @@ class FlowSeries:
         self._info = ("continuous" if continuous else "once", "yes" if steady else "no")
         self._sums = dict.fromkeys((RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS), 0.0)
         self._throttled = dict.fromkeys(SIDES, 0.0)
+        self._unreachable = dict.fromkeys(SIDES if continuous else (), False)
         self._copied: Dict[str, Optional[Tuple[int, int]]] = {}
         self._last: Optional[FlowMetrics] = None
         self._last_cycle: Optional[float] = None
@@ -165,11 +173,17 @@ class FlowSeries:
         for topic in snapshot.topics:
             self._copied[topic.topic] = _sum(self._copied.get(topic.topic, (0, 0)), topic)
 
+    def outage(self, outage: Outage) -> None:
+        """Take that an outage begins or is over."""
+        self._unreachable[outage.side] = outage.seconds is None
+
     def values(self, topics_max: int, succeeded: Optional[bool] = None) -> Iterator[Value]:
         """All series, with at most `topics_max` topics. `succeeded` is the result of the run, `None` before its end."""
         yield Value(FLOW_INFO, (*self._labels, *self._info), 1)
         yield from (Value(metric, self._labels, total) for metric, total in self._sums.items())
         yield from (Value(THROTTLED, (*self._labels, side), self._throttled[side]) for side in SIDES)
+        for side, unreachable in self._unreachable.items():
+            yield Value(UNREACHABLE, (*self._labels, side), float(unreachable))
         state = STARTING if self._last is None else state_of(self._last)
         yield from (Value(STATE, (*self._labels, each), float(each == state)) for each in STATES)
         if succeeded is not None:
@@ -238,6 +252,11 @@ class Exporter:
         if self._registry is not None:
             with self._lock:
                 self._series[snapshot.flow].add(snapshot, time.time())
+
+    def outage(self, outage: Outage) -> None:
+        """Take that an outage of a flow begins or is over. It may be called by several threads, and does no I/O."""
+        with self._lock:
+            self._series[outage.flow].outage(outage)
 
     def end(self, succeeded: Collection[str]) -> None:
         """Take the names of the flows that copied what they were to copy. Of a run that ends without it, none did."""

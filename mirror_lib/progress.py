@@ -5,8 +5,9 @@ terminal. Pure: the metrics of each cycle and the time of a clock come in, value
 from __future__ import annotations
 
 import heapq
+import time
 from dataclasses import dataclass
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, TopicMetrics
 from mirror_lib.text import DAY, HOUR, counted, duration, grouped, size
@@ -21,6 +22,8 @@ LAGGING_LINE_SECONDS, STEADY_LINE_SECONDS = 10.0, 60.0
 LONGEST_FORECAST_SECONDS = 100 * DAY
 # The screen shows so many topics at most. A flow without a report for so long is shown with the age of the last one.
 MOST_TOPICS, OLD_REPORT_SECONDS = 10, 60.0
+# A cluster is reported as unreachable when its checks have failed for so long. An election takes less.
+OUTAGE_SECONDS = 5.0
 MINUTE = 60
 CAUGHT_UP = "caught up"
 
@@ -159,6 +162,57 @@ def after(metrics: FlowMetrics, before: Optional[FlowProgress], at: float) -> Fl
     )
 
 
+@dataclass(frozen=True)
+class ClusterChecks:
+    """What the checks found of whether a cluster answers. `since`: when the first of those that failed in a row began,
+    by the caller's clock; `None` after an answer. `unreachable`: they have failed for `OUTAGE_SECONDS`."""
+
+    since: Optional[float] = None
+    unreachable: bool = False
+
+    def after(self, answered: bool, began: float, ended: float) -> ClusterChecks:
+        """The same after one more check, which ran from `began` to `ended`."""
+        if answered:
+            return ClusterChecks()
+        since = began if self.since is None else self.since
+        return ClusterChecks(since, self.unreachable or ended - since >= OUTAGE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A cluster of a flow does not answer, or answers again after `seconds`. `side` is `source` or `target`, `since` is
+    in seconds since 1970."""
+
+    flow: str
+    side: str
+    since: float
+    seconds: Optional[float] = None
+
+
+def outage_line(outage: Outage) -> str:
+    """`A->B source unreachable since 14:03:11`, and later `A->B source back after 1 min 20 s`."""
+    over = outage.seconds
+    words = _unreachable(outage) if over is None else f"{outage.side} back after {_lasted(over)}"
+    return f"{outage.flow} {words}"
+
+
+def outage_json(outage: Outage) -> Dict[str, object]:
+    """The same as a JSON document; `outage` tells it from those of a cycle."""
+    document = {"side": outage.side, "since": round(outage.since, 3), "seconds": outage.seconds}
+    return {"flow": outage.flow, "outage": document}
+
+
+def _unreachable(outage: Outage) -> str:
+    return f"{outage.side} unreachable since {time.strftime('%H:%M:%S', time.localtime(outage.since))}"
+
+
+def _lasted(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), MINUTE)
+    if seconds >= 2 * HOUR:
+        return rough(seconds)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def status_line(progress: FlowProgress) -> str:
     """`A->B copying · 20 088 records/s, 5.1 MB/s · lag 1 204 records, 3.1 s · ETA 45 s`."""
     metrics, left = progress.metrics, progress.seconds_left(progress.at)
@@ -253,17 +307,23 @@ class Line:
 
 
 def screen_lines(
-    known: Mapping[str, Optional[FlowProgress]], now: float, columns: int, lines: int
+    known: Mapping[str, Optional[FlowProgress]],
+    now: float,
+    columns: int,
+    lines: int,
+    outages: Collection[Outage] = (),
 ) -> Sequence[Line]:
     """What a terminal of so many columns and lines shows of flows by name: one without a cycle yet is `None`. Each flow
-    has two lines; below are the topics that lag most. Where the terminal is too low, flows that lag most come first."""
+    has two lines; below are the topics that lag most. Where the terminal is too low, flows that lag most come first.
+    `outages` are those that last."""
     room = max(1, (lines - 2) // 2)
     names = list(known)
     if len(names) > room:
         names = sorted(names, key=lambda name: _urgency(known[name]), reverse=True)[:room]
     found = [Line(_row(FLOW_COLUMNS, _FLOW_WIDTHS, columns), HEADING)]
     for name in names:
-        found += _flow_lines(name, known[name], now, columns)
+        away = [_unreachable(each) for each in outages if each.flow == name]
+        found += _flow_lines(name, known[name], now, columns, " · ".join(away))
     found += _more(len(known) - len(names), "flow")
     topics = [(name, each) for name, progress in known.items() if progress for each in _lagging_topics(progress)]
     # A blank line, the heading, and how many more there are take three.
@@ -279,16 +339,17 @@ def screen_lines(
     return [*found, *_more(len(topics) - len(worst), "topic")]
 
 
-def _flow_lines(name: str, progress: Optional[FlowProgress], now: float, columns: int) -> List[Line]:
+def _flow_lines(name: str, progress: Optional[FlowProgress], now: float, columns: int, away: str) -> List[Line]:
     if progress is None:
-        return [Line(_row((name, "", "", "", "", ""), _FLOW_WIDTHS, columns)), Line("  starting", FAINT)]
+        first = Line(_cut(f"  {away}", columns), ALARM) if away else Line("  starting", FAINT)
+        return [Line(_row((name, "", "", "", "", ""), _FLOW_WIDTHS, columns)), first]
     metrics, left = progress.metrics, progress.seconds_left(now)
     records, nbytes = progress.rates(now)
     age = duration(metrics.behind_seconds) if metrics.behind_seconds is not None and progress.lag else ""
     rates = (per_second(records), f"{nbytes / 1e6:.1f}")
     cells = (name, *rates, grouped(progress.lag), age, "" if left is None else rough(left))
-    alarm = metrics.stopped or metrics.commit_waits_seconds
-    state = _cut(f"  {_bar(progress.done)}{_state(progress, now)}", columns)
+    alarm = metrics.stopped or metrics.commit_waits_seconds or away
+    state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now)}", columns)
     return [Line(_row(cells, _FLOW_WIDTHS, columns)), Line(state, ALARM if alarm else FAINT)]
 
 

@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
-from mirror_lib.progress import ALARM, EMPTY, FAINT, FULL, HEADING, PLAIN, FlowProgress, Line, screen_lines
+from mirror_lib.progress import ALARM, EMPTY, FAINT, FULL, HEADING, PLAIN, FlowProgress, Line, Outage, screen_lines
 from mirror_lib.text import visible
 
 STDOUT, STDERR = 1, 2
@@ -40,6 +40,7 @@ class Screen:
 
     def __init__(self, flows: Sequence[str], console: _Console, terminal: int, drain: Callable[[], None]) -> None:
         self._known: Dict[str, Optional[FlowProgress]] = dict.fromkeys(flows)
+        self._outages: Sequence[Outage] = ()
         self._console, self._terminal, self._drain = console, terminal, drain
         self._unicode = console.encoding.lower().startswith("utf")
         self._over = threading.Event()
@@ -47,6 +48,10 @@ class Screen:
     def show(self, progress: FlowProgress) -> None:
         """Show this of its flow from now on."""
         self._known[progress.metrics.flow] = progress
+
+    def show_outages(self, outages: Sequence[Outage]) -> None:
+        """Show these from now on, and no others."""
+        self._outages = outages
 
     @contextmanager
     def drawn(self, stop: threading.Event) -> Iterator[None]:
@@ -88,7 +93,8 @@ class Screen:
         ending = [Line(STOPPING, FAINT)] if stop.is_set() else []
         # The last line is the cursor's: the terminal echoes keys there, such as ^C.
         free = self._console.height - 1 - len(ending)
-        shown = [*screen_lines(dict(self._known), time.monotonic(), self._console.width, free), *ending]
+        now, width = time.monotonic(), self._console.width
+        shown = [*screen_lines(dict(self._known), now, width, free, self._outages), *ending]
         shown += [] if self._over.is_set() else [Line("")]
         texts = [Text(self._drawable(each.text), LOOKS[each.look]) for each in shown]
         return Text("\n", no_wrap=True, overflow="crop").join(texts)

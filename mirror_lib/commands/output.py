@@ -23,13 +23,14 @@ from typing import (
     Optional,
     Sequence,
     TextIO,
+    Tuple,
     TypeVar,
 )
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError
 from mirror_lib.metrics import FlowMetrics, metrics_json
-from mirror_lib.progress import FlowProgress, after, is_news, status_line
+from mirror_lib.progress import FlowProgress, Outage, after, is_news, outage_json, outage_line, status_line
 from mirror_lib.text import as_json, one_entry, visible
 
 if TYPE_CHECKING:
@@ -93,26 +94,52 @@ def watcher(
     return watch
 
 
-def progress_watcher(as_json: bool, screen: Optional[Screen] = None) -> Callable[[FlowMetrics], None]:
-    """Something that shows the metrics of several threads: on `screen`, else as the plain lines that are due. With
-    `--json` it prints a document for each cycle, and lines only where the documents go to a file."""
-    lock = threading.Lock()
-    known: Dict[str, FlowProgress] = {}
-    shown: Dict[str, FlowProgress] = {}
+class ProgressWatcher:
+    """Shows cycles and outages of several threads: on `screen`, else as the plain lines that are due. With `as_json` it
+    prints a document for each, and lines only where the documents go to a file."""
 
-    def watch(metrics: FlowMetrics) -> None:
-        with lock:
+    def __init__(self, as_json: bool, screen: Optional[Screen] = None) -> None:
+        self._as_json, self._screen = as_json, screen
+        self._lock = threading.Lock()
+        self._known: Dict[str, FlowProgress] = {}
+        self._shown: Dict[str, FlowProgress] = {}
+        self._outages: Dict[Tuple[str, str], Outage] = {}
+
+    def cycle(self, metrics: FlowMetrics) -> None:
+        """Show the metrics of a cycle. A flow with an outage gets no plain line: it may have records to copy."""
+        with self._lock:
             flow = metrics.flow
-            progress = known[flow] = after(metrics, known.get(flow), time.monotonic())
-            if as_json:
+            progress = self._known[flow] = after(metrics, self._known.get(flow), time.monotonic())
+            if self._as_json:
                 print_json(metrics_json(metrics))
-            if screen is not None:
-                screen.show(progress)
-            elif (not as_json or _file is not None) and is_news(progress, shown.get(flow)):
-                shown[flow] = progress
+            if self._screen is not None:
+                self._screen.show(progress)
+            elif self._lines and not self._away(flow) and is_news(progress, self._shown.get(flow)):
+                self._shown[flow] = progress
                 print_progress(status_line(progress))
 
-    return watch
+    def outage(self, outage: Outage) -> None:
+        """Show that an outage begins or is over."""
+        with self._lock:
+            key = (outage.flow, outage.side)
+            if outage.seconds is None:
+                self._outages[key] = outage
+            else:
+                del self._outages[key]
+                self._shown.pop(outage.flow, None)  # the next cycle gets a line at once
+            if self._as_json:
+                print_json(outage_json(outage))
+            if self._screen is not None:
+                self._screen.show_outages(list(self._outages.values()))
+            if self._screen is not None or self._lines:
+                print_progress(outage_line(outage))
+
+    @property
+    def _lines(self) -> bool:
+        return not self._as_json or _file is not None
+
+    def _away(self, flow: str) -> bool:
+        return any(name == flow for name, _ in self._outages)
 
 
 def add_plain_lines(parser: argparse.ArgumentParser) -> None:

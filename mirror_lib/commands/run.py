@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, ContextManager, Iterator, List, Optional, Sequ
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
+    ProgressWatcher,
     add_plain_lines,
     chosen_flows,
     print_json,
     print_lines,
     print_progress,
-    progress_watcher,
     wants_screen,
     watcher,
 )
@@ -28,6 +28,7 @@ from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice, until
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ClusterError, ConfigError, MirrorError, RefusedError
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
+from mirror_lib.progress import Outage
 from mirror_lib.run_lock import run_lock
 from mirror_lib.text import counted, duration
 
@@ -111,6 +112,7 @@ def _run(
     from mirror_lib.groups.job import TranslationBeside
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.ledger.topic_acls import TopicAclTable
+    from mirror_lib.outages import OutageWatch
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.metrics import gauges_for
@@ -136,17 +138,23 @@ def _run(
         translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
         tables = TopicAclTable(spark, config.state), runs
         gauge = gauges_for(spark, [flow.name for flow in flows])
-        shown = progress_watcher(arguments.json, screen)
+        shown = ProgressWatcher(arguments.json, screen)
         exporter = Exporter(config, copied, print_progress)
 
         def progress(snapshot: FlowMetrics) -> None:
-            shown(snapshot)
+            shown.cycle(snapshot)
             gauge(snapshot)
             exporter.show(snapshot)
 
+        def outage(found: Outage) -> None:
+            shown.outage(found)
+            exporter.outage(found)
+
         watch = watcher(arguments.json, control_line, control_json)
         drawn: ContextManager[None] = nullcontext() if screen is None else screen.drawn(stop)
-        with drawn, exporter, ControlBeside(config, flows, *tables, watch, stop), translation:
+        # A bounded run ends with an error where a cluster does not answer.
+        outages = OutageWatch(copied if config.trigger != AVAILABLE_NOW else [], outage)
+        with drawn, exporter, outages, ControlBeside(config, flows, *tables, watch, stop), translation:
             outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
             whole = config.trigger != AVAILABLE_NOW or not stop.is_set()
             exporter.end([outcome.flow for outcome in outcomes if outcome.error is None and whole])

@@ -134,6 +134,15 @@ class LogClient:
         """Send to `node` (any broker if None) and wait for the answer. Raises `Disconnected`."""
         return self.answer(self.send(node, request), timeout_ms)
 
+    def answers(self, timeout_ms: float) -> bool:
+        """Whether any broker answers a small request within that time."""
+        try:
+            self.call(None, _metadata_request(()), timeout_ms)
+        except Disconnected as error:
+            log.debug("%s", error)
+            return False
+        return True
+
     def answer(self, future: Future, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
         """Wait for the answer to what was sent. Raises `Disconnected`."""
         self.wait(future, timeout_ms)

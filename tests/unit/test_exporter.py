@@ -23,6 +23,7 @@ from mirror_lib.errors import EXIT_USAGE, ConfigError
 from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, Value, registry_of, state_of
 from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import FlowMetrics, by_topic
+from mirror_lib.progress import Outage
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.flow_state import snapshot_of
 from mirror_lib.replication.messages import TaskReport
@@ -88,6 +89,20 @@ def test_counters_add_up_and_gauges_are_those_of_the_last_cycle() -> None:
     assert (series["lag_records", ()], series["lag_seconds", ()], series["stopped_partitions", ()]) == (30, 3.5, 1)
     assert series["throttled_seconds_total", ("source",)] == 1.0
     assert series["throttled_seconds_total", ("target",)] == 0.5
+
+
+def test_cluster_that_does_not_answer_is_1_until_it_answers() -> None:
+    series = FlowSeries(AB, continuous=True)
+
+    def unreachable() -> List[float]:
+        return [value for metric, _, value in series.values(1) if metric.name == "kafka_mirror_unreachable"]
+
+    assert unreachable() == [0, 0]
+    series.outage(Outage("A->B", "target", 1.0))
+    assert unreachable() == [0, 1]
+    series.outage(Outage("A->B", "target", 1.0, 9.0))
+    assert unreachable() == [0, 0]
+    assert not [name for name, _ in series_of([], continuous=False) if name == "unreachable"]
 
 
 def test_lag_in_seconds_that_is_unknown_is_absent() -> None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
 from mirror_lib.metrics import FlowMetrics, TopicMetrics, by_topic, metrics_json
-from mirror_lib.progress import FlowProgress, after, is_news, rough, screen_lines, status_line
+from mirror_lib.progress import (
+    ClusterChecks,
+    FlowProgress,
+    Outage,
+    after,
+    is_news,
+    outage_json,
+    outage_line,
+    rough,
+    screen_lines,
+    status_line,
+)
 from mirror_lib.text import duration, grouped, size
 
 COPYING = FlowMetrics(
@@ -246,6 +258,47 @@ def test_narrow_screen_is_cut_at_its_width() -> None:
     for columns in (40, 60, 80, 200):
         assert max(map(len, screen(known, 20.0, columns))) <= columns
     assert screen(known, 20.0, 80)[1].startswith("a-very-long-alias-of-a-… ")
+
+
+def checked(*checks: Tuple[bool, float, float]) -> List[Tuple[Optional[float], bool]]:
+    """What is known of a cluster after each check: whether it was answered, and when it began and ended."""
+    state, found = ClusterChecks(), []
+    for answered, began, ended in checks:
+        state = state.after(answered, began, ended)
+        found.append((state.since, state.unreachable))
+    return found
+
+
+def test_cluster_is_unreachable_once_its_checks_have_failed_for_5_seconds() -> None:
+    refused = checked((True, 0, 0), (False, 2, 2), (False, 4, 4), (False, 6, 6), (False, 8, 8), (True, 10, 10))
+    assert refused == [(None, False), (2, False), (2, False), (2, False), (2, True), (None, False)]
+    assert checked((False, 0, 4), (False, 6, 10)) == [(0, False), (0, True)], "checks that time out"
+    assert checked((False, 0, 4), (True, 6, 6), (False, 8, 12)) == [(0, False), (None, False), (8, False)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(4.6, "5 s"), (59.7, "1 min 0 s"), (80.2, "1 min 20 s"), (7199, "119 min 59 s"), (9000, "2 h 30 min")],
+)
+def test_end_of_an_outage_tells_how_long_it_lasted(seconds: float, words: str) -> None:
+    assert outage_line(Outage("A->B", "source", 0.0, seconds)) == f"A->B source back after {words}"
+
+
+def test_outage_that_lasts_has_its_begin() -> None:
+    outage = Outage("A->B", "target", time.mktime((2026, 1, 2, 14, 3, 11, 0, 0, -1)))
+    assert outage_line(outage) == "A->B target unreachable since 14:03:11"
+    assert outage_json(outage) == {"flow": "A->B", "outage": {"side": "target", "since": outage.since, "seconds": None}}
+
+
+def test_screen_shows_an_outage_instead_of_what_the_flow_did_last() -> None:
+    outages = [Outage("A->B", side, time.mktime((2026, 1, 2, 14, 3, 11, 0, 0, -1))) for side in ("source", "target")]
+    quiet = flow_of((10.0, replace(QUIET, seconds=10.0)))
+    outages.append(Outage("A->D", "source", 0.0))
+    shown = screen_lines({"A->B": quiet, "A->C": quiet, "A->D": None}, 10.0, 80, 24, outages)
+    assert shown[2].text == "  source unreachable since 14:03:11 · target unreachable since 14:03:11"
+    assert shown[4].text == "  waiting for records"
+    assert shown[6].text.startswith("  source unreachable since ")
+    assert [shown[at].look for at in (2, 4, 6)] == ["alarm", "faint", "alarm"]
 
 
 def test_json_holds_the_same_numbers_and_the_rate() -> None:

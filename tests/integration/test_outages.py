@@ -1,0 +1,72 @@
+"""A continuous `mirror run` whose clusters stop answering and answer again: what it prints, and when it resumes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
+from tests.lab.checkout import ROOT
+from tests.lab.one_flow import OneFlow, until
+
+
+class PlainRun:
+    """`mirror run` with plain lines and its documents in a file."""
+
+    def __init__(self, flow: OneFlow, directory: Path) -> None:
+        self._lines, self._documents = directory / "lines", directory / "documents"
+        command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config), f"--json={self._documents}"]
+        with self._lines.open("wb") as lines:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdout=lines, stderr=lines, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+            )
+
+    def lines(self) -> List[str]:
+        """What it printed, without the times."""
+        return [line[20:] for line in self._lines.read_text().splitlines()]
+
+    def outages(self) -> List[Dict[str, Any]]:
+        """Its documents of outages."""
+        found = map(json.loads, self._documents.read_text().splitlines() if self._documents.exists() else ())
+        return [each["outage"] for each in found if "outage" in each]
+
+
+def outage_is_reported_once(run: PlainRun, flow: OneFlow, broker: KafkaBroker, side: str, pause: bool = False) -> None:
+    """Stop the broker of this side until that is reported, then start it again until new records are copied."""
+    seen, before = len(run.outages()), len(run.lines())
+    (broker.pause if pause else broker.stop)()
+    until(lambda: len(run.outages()) > seen, 20, "the outage")
+    at = [n for n, line in enumerate(run.lines()) if n >= before and f" {side} unreachable since " in line]
+    assert len(at) == 1 and run.outages()[seen]["side"] == side and run.outages()[seen]["seconds"] is None
+    (broker.resume if pause else broker.restart)()
+    until(lambda: len(run.outages()) > seen + 1, 60, "the end of the outage")
+    begun, over = run.outages()[seen:]
+    assert over["side"] == side and over["seconds"] > 0 and abs(over["since"] - begun["since"]) < 1
+    flow.fill(10)
+    until(lambda: flow.copies() == flow.written * flow.partitions, 150, "the records after the outage")
+    lines = run.lines()[at[0] :]
+    (back,) = [n for n, line in enumerate(lines) if f" {side} back after " in line]
+    assert re.fullmatch(rf"source->target {side} unreachable since \d\d:\d\d:\d\d", lines[0]), lines[0]
+    assert re.fullmatch(rf"source->target {side} back after (\d+ min )?\d+ s", lines[back]), lines[back]
+    assert not [line for line in lines[:back] if "caught up" in line]
+
+
+def test_outage_of_either_cluster_is_reported_at_its_begin_and_end(tmp_path: Path) -> None:
+    with clusters(["source", "target"], tmp_path) as (source, target):
+        flow = OneFlow(source, target, "orders", tmp_path, trigger="1 second")
+        flow.fill(100)
+        run = PlainRun(flow, tmp_path)
+        try:
+            until(lambda: any("caught up" in line for line in run.lines()), 120, "the copy")
+            assert run.outages() == []
+            outage_is_reported_once(run, flow, source, "source")
+            outage_is_reported_once(run, flow, target, "target", pause=True)
+            assert flow.differences() == []
+            run.process.terminate()
+            assert run.process.wait(60) == 0
+        finally:
+            run.process.kill()

@@ -55,6 +55,29 @@ class OffsetRange:
 
 
 @dataclass(frozen=True)
+class ActiveProducer:
+    """A producer that numbers its batches, as the leader of a partition remembers it (KIP-664).
+
+    `last_sequence` and `last_timestamp` (ms since 1970) are those of its last batch. `open_since` is the first offset
+    of its open transaction, `None` without one. `transactional_id` is `None` where it has none, or none that this
+    principal may describe.
+    """
+
+    producer_id: int
+    last_sequence: int
+    last_timestamp: int
+    open_since: Optional[int] = None
+    transactional_id: Optional[str] = None
+
+    @property
+    def name(self) -> str:
+        """`transactional id payments-1`, or `producer id 1001`."""
+        if self.transactional_id is None:
+            return f"producer id {self.producer_id}"
+        return f"transactional id {self.transactional_id}"
+
+
+@dataclass(frozen=True)
 class CommittedOffset:
     """The next offset a group reads, and the text it committed with it (`""` where it committed none)."""
 

@@ -242,15 +242,15 @@ class Cutover:
         waited = f"{self._flow.name}: the source is not silent after {self._options.wait_seconds:.0f} s"
         if quiet.grew:
             return f"{waited}: {writers_line(quiet.grew, LOOK_SECONDS)}"
-        open_ones = self._open_transactions()
-        return f"{waited}: open transactions: {places_line(open_ones)}" if open_ones else waited
+        held = self._open_transactions()
+        producers = self._source.active_producers(sorted(held))
+        names = sorted({each.name for found in producers.values() for each in found if each.open_since is not None})
+        of = f" of {some(names)}" if names else ""
+        return f"{waited}: open transactions{of}: {places_line(held)}" if held else waited
 
-    def _open_transactions(self) -> Dict[TopicPartition, int]:
-        """By partition how many offsets lie behind the last stable offset."""
-        places = self._places()
-        stable, whole = (self._source.offsets(places, level) for level in ("read_committed", "read_uncommitted"))
-        behind = {place: log.end - stable[place].end for place, log in whole.items() if place in stable}
-        return {place: count for place, count in behind.items() if count > 0}
+    def _open_transactions(self) -> Mapping[TopicPartition, int]:
+        """By partition how many offsets lie after the last stable offset."""
+        return self._source.open_transactions(self._places())
 
     def _copy(self) -> Tuple[str, str]:
         from mirror_lib.copy_job import run_flows

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.control.topic_configs import KEEP
 from mirror_lib.cutover.steps import Gate, Quiet, writers_line
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import ActiveProducer, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.plan.look import FlowPreview, preview
 from mirror_lib.status.facts import FlowStatus
@@ -74,15 +74,26 @@ def _of_writers(found: FlowPreview, source: KafkaCluster) -> Iterator[Gate]:
     places: List[TopicPartition] = [
         (each.source.name, n) for each in found.topics.copied for n in range(each.partitions)
     ]
-    began = time.monotonic()
+    began, before = time.monotonic(), source.active_producers(places)
     quiet = Quiet.first(_ends(source, places), began)
     time.sleep(WATCH_SECONDS)
     quiet = quiet.seen(_ends(source, places), time.monotonic())
     if quiet.grew:
         told = f"still written: {writers_line(quiet.grew, time.monotonic() - began)}"
+        wrote = who_wrote(before, source.active_producers([place for place in places if place[0] in quiet.grew]))
+        told += f"; by {some(wrote)}" if wrote else ""
         yield Gate("producers", False, told, "stop them when the cut-over waits for silence, or give --fence-source")
     else:
         yield Gate("producers", True, f"nothing was written for {WATCH_SECONDS:.0f} s")
+
+
+Producers = Mapping[TopicPartition, Sequence[ActiveProducer]]
+
+
+def who_wrote(before: Producers, after: Producers) -> List[str]:
+    """The names of the producers that wrote between the two looks. Pure."""
+    wrote = {each.name for place, found in after.items() for each in found if each not in before.get(place, ())}
+    return sorted(wrote)
 
 
 def _ends(source: KafkaCluster, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -9,13 +9,14 @@ import logging
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from kafka import TopicPartition as KafkaPartition
 from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import BatchError
-from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.facts import ActiveProducer, OffsetRange, TopicPartition
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient, is_retriable, name_of
 from mirror_lib.kafka.fetcher import (
@@ -87,6 +88,39 @@ class ClusterOffsets(ClusterConnection):
             named = some([name_of(each) for each in missing])
             log.warning("%s: no offsets of %d partitions, unknown or leaderless: %s", self.alias, len(missing), named)
         return {each: OffsetRange(starts[each], end) for each, end in ends.items()}
+
+    def active_producers(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, List[ActiveProducer]]:
+        """The producers of each partition that its leader remembers. Producers without idempotence are not among them.
+
+        Empty where the brokers do not say, as before Kafka 2.8, or where Read on one of the topics is not granted.
+        """
+        try:
+            found = self._client.describe_producers([KafkaPartition(*each) for each in partitions])
+            ids = sorted({each.producer_id for state in found.values() for each in state.active_producers})
+            named = self._client.list_transactions(producer_id_filters=ids) if ids else {}
+        except (KafkaError, RuntimeError, OSError) as error:  # see `_ask`
+            log.debug("%s: producers are not known: %s", self.alias, error)
+            return {}
+        names = {each.producer_id: each.transactional_id for listed in named.values() for each in listed}
+        return {
+            (at.topic, at.partition): [
+                ActiveProducer(
+                    each.producer_id,
+                    each.last_sequence,
+                    each.last_timestamp,
+                    None if each.current_transaction_start_offset < 0 else each.current_transaction_start_offset,
+                    names.get(each.producer_id),
+                )
+                for each in state.active_producers
+            ]
+            for at, state in found.items()
+        }
+
+    def open_transactions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """By partition how many offsets open transactions keep from readers at `read_committed`, if any."""
+        stable, whole = (self.offsets(partitions, level) for level in ("read_committed", "read_uncommitted"))
+        held = {at: log.end - stable[at].end for at, log in whole.items() if at in stable}
+        return {at: count for at, count in held.items() if count > 0}
 
     def sure_offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
         """`offsets` of those partitions of which all brokers together tell the leader; of none where one is silent.

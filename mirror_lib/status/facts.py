@@ -13,6 +13,9 @@ HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 WARN_SECONDS = 24 * 3600.0
 # A run with a lag commits to the ledger every few seconds. One that has not for so long is stuck, or was killed.
 STUCK_SECONDS = 120.0
+# Brokers abort a transaction that lasts longer than `transaction.max.timeout.ms`, 15 minutes by default.
+HANGING_SECONDS = 900.0
+HANGING_REMEDY = "end its producer; kafka-transactions.sh abort ends a transaction that its producer left"
 WELL_ENDED = ("ok", "stopped", "window closed")
 
 
@@ -113,6 +116,19 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction that keeps `held` offsets of a source partition from the flow. `since` is its first offset, `at`
+    the timestamp of its last record (Unix seconds), `producer` names its producer."""
+
+    topic: str
+    partition: int
+    producer: str
+    since: int
+    at: float
+    held: int
+
+
+@dataclass(frozen=True)
 class FlowStatus:
     """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `may_copy`: its window is
     open. `blocked`: topics that cannot be copied, with the reason. `unread`: sentences on what could not be read."""
@@ -128,6 +144,7 @@ class FlowStatus:
     verified: Optional[VerifyStatus] = None
     blocked: Tuple[Tuple[str, str], ...] = ()
     unread: Tuple[str, ...] = ()
+    transactions: Tuple[OpenTransaction, ...] = ()
 
     @property
     def lag(self) -> int:
@@ -276,6 +293,11 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     what = retention_sentence(flow.partitions)
     if what:
         found.append(Problem("retention", what, "raise retention.ms of these topics on the source, or copy faster"))
+    for open_one in flow.transactions:
+        if flow.at - open_one.at >= HANGING_SECONDS:
+            where = f"{open_one.topic}-{open_one.partition} from offset {open_one.since} on"
+            what = f"{open_one.producer} left a transaction open: {counted(open_one.held, 'offset')} held, {where}"
+            found.append(Problem("hanging transaction", what, HANGING_REMEDY))
     for topic, reason in flow.blocked:
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0

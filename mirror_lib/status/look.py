@@ -23,6 +23,7 @@ from mirror_lib.status.facts import (
     FlowStatus,
     GroupStatus,
     IncidentStatus,
+    OpenTransaction,
     PartitionStatus,
     RunStatus,
     VerifyStatus,
@@ -85,7 +86,11 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
         if tables is not None and source is not None and target is not None:
             found, more = _attempt(lambda: _of_topics(config, flow, source, target, tables, now))
             unread += more
-            status = status if found is None else replace(status, partitions=found[0], blocked=found[1])
+            if found is not None:
+                status = replace(status, partitions=found[0], blocked=found[1])
+                open_ones, more = _attempt(lambda: _transactions(flow, source, found[0]))
+                unread += more
+                status = replace(status, transactions=open_ones or ())
             groups, more = _attempt(lambda: _groups(flow, source, target, tables.moves))
             unread += more
             status = replace(status, groups=groups or ())
@@ -189,6 +194,22 @@ def _partitions(
     configs = source.topic_configs(sorted({topic for topic, _ in lagging}), RETENTION)
     retention = {topic: _retention(entries) for topic, entries in configs.items()}
     return tuple(partition_status(each, times.get(_key(each)), retention.get(each.topic), now) for each in bare)
+
+
+def _transactions(
+    flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[PartitionStatus]
+) -> Tuple[OpenTransaction, ...]:
+    """The open transactions that keep records of these partitions from the flow."""
+    if flow.isolation_level != "read_committed":
+        return ()
+    held = source.open_transactions([_key(each) for each in partitions])
+    producers = source.active_producers(sorted(held)) if held else {}
+    return tuple(
+        OpenTransaction(*place, each.name, each.open_since, each.last_timestamp / 1000, held[place])
+        for place, found in sorted(producers.items())
+        for each in found
+        if each.open_since is not None
+    )
 
 
 def _once(copied: Sequence[CopiedTopic]) -> List[CopiedTopic]:

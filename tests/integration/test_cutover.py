@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional
+from typing import Callable, Iterator, List, Mapping, Optional
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -63,12 +64,14 @@ def committed(broker: KafkaBroker, group: str, topic: str) -> int:
 
 
 @contextmanager
-def producing(broker: KafkaBroker, topic: str, seconds: float) -> Iterator[List[bytes]]:
+def producing(
+    broker: KafkaBroker, topic: str, seconds: float, options: Mapping[str, object] = {}
+) -> Iterator[List[bytes]]:
     """A producer that writes for so long."""
     sent: List[bytes] = []
 
     def produce() -> None:
-        own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **options})
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             sent.append(b"live %d" % len(sent))
@@ -121,6 +124,19 @@ def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic
     assert steps(lab) == ["silence started", "silence failed"]
     assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
     assert main(["cutover", "plan", str(lab.config)]) == 0
+
+
+def test_plan_names_the_topic_and_the_producer_that_still_writes(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.create("orders")
+    lab.write("orders", values(10))
+    lab.copy()
+    capsys.readouterr()
+    with producing(lab.source, f"{lab.name}.orders", 12, {"enable.idempotence": True}):
+        assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
+    (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["name"] == "producers"]
+    assert not gate["open"] and f"{lab.name}.orders" in gate["detail"] and "producer id " in gate["detail"]
 
 
 def test_records_written_to_the_target_after_the_cutover_forbid_the_way_back(

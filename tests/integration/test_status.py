@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
+from confluent_kafka import Producer
 
 from mirror_lib.cli import main
 from tests.integration.conftest import Ground
@@ -66,6 +67,27 @@ def test_plan_tells_of_retention_too(lab: FlowLab, capsys: pytest.CaptureFixture
     lab.copy()
     assert main(["plan", str(lab.config), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["retention"] is None
+
+
+def test_transaction_that_its_producer_left_open_is_named(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.create("orders")
+    producer = Producer({"bootstrap.servers": lab.source.bootstrap, "transactional.id": lab.name, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    hour_ago = round((time.time() - 3600) * 1000)
+    for number in range(3):
+        producer.produce(f"{lab.name}.orders", b"%d" % number, partition=0, timestamp=hour_ago)
+    producer.flush(30)
+    lab.write("orders", values(10))
+    lab.copy()
+    code, found = status(lab.config, capsys)
+    assert (code, codes(found), found["lag"]) == (1, ["hanging transaction"], 0)
+    (left,) = found["transactions"]
+    assert (left["producer"], left["since"], left["held"]) == (f"transactional id {lab.name}", 0, 13)
+    producer.abort_transaction(30)
+    lab.copy()
+    assert status(lab.config, capsys)[0] == 0
+    assert len(lab.remote_values("orders")) == 10
 
 
 def printed(config: Path, capsys: pytest.CaptureFixture[str]) -> str:

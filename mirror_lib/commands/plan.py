@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
@@ -31,12 +32,15 @@ def add(commands: Commands) -> None:
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror plan`: read both clusters and print; nothing is changed. Ends as the run would where that is refused."""
+    from mirror_lib.ledger.table_reader import local_refusal
     from mirror_lib.plan.render import preview_json, preview_lines
 
     flows, code = chosen_flows(arguments, config), EXIT_OK
-    known = _spark_knows(config, flows)
+    unwritable = local_refusal(config.state, os.environ)
+    known = _spark_knows(config, flows) if unwritable is None else {}
     for flow in flows:
         found = _preview(config, flow, known.get(flow.name, _Known()))
+        found = replace(found, refusal=found.refusal or unwritable)
         if arguments.json:
             print_json(preview_json(found))
         else:

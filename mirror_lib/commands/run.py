@@ -69,6 +69,8 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
+    from mirror_lib.ledger.table_reader import local_refusal
+
     flows = chosen_flows(arguments, config)
     copied = [flow for flow in flows if flow.copied]
     end = wanted_end(arguments)
@@ -76,6 +78,9 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         raise ConfigError(f"--until is where copying ends, and {', '.join(each.name for each in flows)} copies nothing")
     if arguments.once or arguments.until is not None:
         config = replace(config, trigger=AVAILABLE_NOW)
+    unwritable = local_refusal(config.state, os.environ)
+    if unwritable is not None:
+        raise unwritable
     with ExitStack() as locks:
         for flow in copied:
             # Processes of one group stand by for each other.

@@ -202,6 +202,19 @@ class CommitLog:
                 self._files.delete(self._paths.Path(self._folder, f"{version:020d}{suffix}"), False)
 
 
+def why_driver_cannot_write(spark: SparkSession, state: str) -> Optional[str]:
+    """`None` where the driver can create the folder and a file in it; else the reason. Only the folder is left."""
+    try:
+        folder, files = hadoop_folder(spark, state)
+        files.mkdirs(folder)
+        file, _ = hadoop_folder(spark, f"{state.rstrip('/')}/.preflight-{uuid.uuid4().hex}")
+        files.create(file).close()
+        files.delete(file, False)
+    except Exception as error:
+        return cause_of(error)
+    return None
+
+
 TASKS = 2
 
 

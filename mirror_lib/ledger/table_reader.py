@@ -1,18 +1,22 @@
-"""Reads the tables of the state folder without Spark and without Java, through the package deltalake.
+"""Reads the tables of the state folder without Spark and without Java, through the package deltalake. Checks whether a
+local folder can be written.
 
 Columns are only ever added to a table, so those that this release has can be read of a newer one too.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+import os
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.errors import ConfigError, StateError, cause_of
+from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
 from mirror_lib.text import without_logins
 
 # By scheme of `state`, what deltalake calls the same place.
 _SCHEMES = {"file": "", "dbfs": "/dbfs", "s3n": "s3://", "s3a": "s3://"}
 _UNREADABLE = ("wasb", "wasbs", "adl", "hdfs", "viewfs")
+# Where one of these is set, Hadoop's settings may say that a path without a scheme is not on a local disk.
+_HADOOPS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
 
 
 class TableReader:
@@ -78,6 +82,30 @@ def place_of(state: str) -> str:
         return state.rstrip("/")
     mapped = _SCHEMES[scheme]
     return mapped + rest.lstrip("/") if mapped.endswith("//") else f"{mapped}/{rest.lstrip('/')}"
+
+
+def unwritable(state: str, why: str) -> RefusedError:
+    """The error of a state folder that the driver cannot write, before anything is written anywhere."""
+    what = f"The state folder {without_logins(state)} cannot be written: {why}"
+    hint = "set state: to a folder that this user can create and write"
+    return RefusedError(f"{what}. Nothing was copied, and no topic was created", hint)
+
+
+def local_refusal(state: str, environ: Mapping[str, str]) -> Optional[RefusedError]:
+    """Why this process cannot write the state folder; `None` where it can, or where the folder is not on a local disk.
+    Creates nothing."""
+    scheme, colon, _ = state.partition(":")
+    has_scheme = bool(colon) and "/" not in scheme
+    if scheme != "file" if has_scheme else any(name in environ for name in _HADOOPS):
+        return None
+    path = os.path.abspath(place_of(state))
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    if not os.path.isdir(path):
+        return unwritable(state, f"{path} is a file")
+    if not os.access(path, os.W_OK | os.X_OK):
+        return unwritable(state, f"this user cannot write the folder {path}")
+    return None
 
 
 def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int, Any]]:

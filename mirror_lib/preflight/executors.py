@@ -1,11 +1,12 @@
 """Runs one small Spark job on the executors before a run writes anything; a finding ends the run.
 
-A local master is not checked: its executor is the driver's own process and machine.
+Of a local master only the state folder is checked: its executor is the driver's own process and machine.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import re
 from itertools import count
@@ -13,10 +14,12 @@ from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence,
 
 from pyspark.sql import SparkSession
 
+from mirror_lib.config.client_options import on_databricks
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import MirrorError, RefusedError, cause_of
 from mirror_lib.kafka.reach import Access, log_in, unreachable
-from mirror_lib.ledger.state_files import why_not_writable
+from mirror_lib.ledger.state_files import why_driver_cannot_write, why_not_writable
+from mirror_lib.ledger.table_reader import unwritable
 from mirror_lib.preflight.probe import Finding, examine
 from mirror_lib.spark.errors import spark_ended
 from mirror_lib.spark.jobs import Shipped, named, shipped
@@ -45,7 +48,9 @@ def check_executors(
     Waits for a first executor, and gives `tell` a line each half minute of it. Raises `SparkEndedError`.
     """
     if not on_cluster(str(spark.sparkContext.master)):
-        return []
+        # Hadoop's FileSystem has no credentials of Unity Catalog.
+        reason = None if on_databricks(os.environ) else why_driver_cannot_write(spark, state)
+        return [] if reason is None else [unwritable(state, reason)]
     with repeated(NOTICE_SECONDS, "preflight", _reminder(tell)), named(spark, "preflight"):
         refused = _python_refusals(spark, flows)
         why = why_not_writable(spark, state)

@@ -73,6 +73,7 @@ def open_session(name: str) -> SparkSession:
         refuse_without_jvm(session)
         _redact(session)
         return session
+    refuse_working_folder(pyspark.__version__, os.getcwd())
     builder, conf = SparkSession.Builder().appName(name), SparkConf().setAppName(name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         # Workers are started by name: without this the PATH decides, and its Python may not be this one.
@@ -108,6 +109,25 @@ def _standard_output_kept() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def refuse_working_folder(spark_version: str, folder: str) -> None:
+    """Raise `ConfigError` where Spark would fail at a folder of its own in the working directory. Spark 4.0.0 creates
+    `artifacts` there and has no setting for it; later releases use the temporary directory (SPARK-52396)."""
+    if spark_version != "4.0.0":
+        return
+    present = os.path.join(folder, "artifacts")
+    try:
+        os.makedirs(present, exist_ok=True)
+        writable = os.access(present, os.W_OK | os.X_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise ConfigError(
+            f"Spark 4.0.0 needs the folder {present} in the working directory, and it cannot be created or written. "
+            "Nothing was read or written",
+            "start the command in a folder that this user can write",
+        )
 
 
 def refuse_remote(environ: Mapping[str, str]) -> None:

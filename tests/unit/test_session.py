@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Dict
 
 import pytest
 
-from mirror_lib.errors import EXIT_REFUSED, RefusedError
-from mirror_lib.spark.session import SETTINGS, refuse_settings, silence_traces
+from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
+from mirror_lib.spark.session import SETTINGS, refuse_settings, refuse_working_folder, silence_traces
 
 
 class Session:
@@ -34,6 +35,15 @@ def test_ordinary_sessions_are_accepted() -> None:
     for session in (Session(), Session(spark_speculation="false")):
         accepted: Any = session
         refuse_settings(accepted)
+
+
+def test_working_folder_is_refused_where_spark_cannot_have_its_folder_in_it(tmp_path: Path) -> None:
+    refuse_working_folder("4.0.0", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=str(tmp_path / "file")) as refused:
+        refuse_working_folder("4.0.0", str(tmp_path / "file"))
+    assert refused.value.exit_code == EXIT_USAGE
+    refuse_working_folder("4.1.0", str(tmp_path / "file"))
 
 
 @pytest.mark.parametrize(

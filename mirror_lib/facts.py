@@ -55,6 +55,15 @@ class OffsetRange:
 
 
 @dataclass(frozen=True)
+class ClientQuota:
+    """A quota of the brokers (KIP-546). `entity` names whom it is for by kind, `user` or `client-id` or `ip`: the name,
+    or `None` for all that have no quota of their own. `limits`: by Kafka's key, such as `producer_byte_rate`."""
+
+    entity: Mapping[str, Optional[str]]
+    limits: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class ActiveProducer:
     """A producer that numbers its batches, as the leader of a partition remembers it (KIP-664).
 

@@ -23,6 +23,7 @@ from mirror_lib.doctor.checks import (
     durability,
     missing_operations,
     names,
+    quotas,
     time_of_copy,
     timestamps,
 )
@@ -117,6 +118,7 @@ def _login(
     if not away:
         told = names([f"{host}:{port}" for host, port in addresses])
         yield Check(alias, "listener", OK, f"every advertised listener is reached: {told}")
+    yield quotas(alias, role, found.client_quotas())
 
 
 def _flow(

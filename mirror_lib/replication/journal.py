@@ -121,11 +121,15 @@ class Journal:
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
         """Write down that `run` begins: before this returns, or else before any other row of it is written. `progress`
         is for the signs of life, and is called in a thread of its own."""
-        self._begun = UnderWay(f"{self._flow} begins", lambda: self._runs.started(run))
+        self._begun = UnderWay(f"{self._flow} begins", lambda: self._begin_run(run))
         if wait:
             self._begun.result()
         self._signs = SignsOfLife(self._spark, self._runs, run, progress)
         self._signs.start()
+
+    def _begin_run(self, run: MirrorRun) -> None:
+        self._runs.started(run)
+        self._incidents.make()  # so that a query for incidents succeeds before the first one
 
     def run_ends(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
         """Write down how `run` ended: `outcome` is `ok` or one sentence."""

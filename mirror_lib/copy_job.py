@@ -172,7 +172,7 @@ class FlowRun(FlowLife):
             error = self._in_window()
             again = error is None and hours.over() and not self._ends_when_caught_up()
         if hours.over() and self._ends_when_caught_up() and not self._stop.is_set():
-            log.warning("%s: its window has closed; the next run goes on from here", self._name)
+            log.warning("%s: its window has closed; the next run resumes here", self._name)
         return error
 
     def _in_window(self) -> Optional[MirrorError]:

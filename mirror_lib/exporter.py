@@ -41,7 +41,7 @@ _STATES = {
     "waiting for records": "waiting_for_records",
     "waiting for a task slot of Spark": "waiting_for_spark",
 }
-_RATE_LIMIT = "at its bound"
+_RATE_LIMIT = "rate-limited"
 STATES = (STARTING, *_STATES.values(), RATE_LIMITED, OTHER)
 
 # How often the textfile is written. Prometheus reads it no more often than it scrapes node_exporter.

@@ -16,7 +16,7 @@ from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, 
 
 EXIT_CODES = f"""\
 exit codes:
-  {EXIT_OK}    done: everything is copied, or equal; a continuous run that was told to stop
+  {EXIT_OK}    done: everything is copied, or equal; a continuous run that was stopped
   {EXIT_FAILED}    failed: something could not be copied, or differs
   {EXIT_USAGE}    bad usage or configuration; nothing was started
   {EXIT_REFUSED}    refused for safety: going on could lose or double records

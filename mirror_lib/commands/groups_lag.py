@@ -61,7 +61,7 @@ def _found(arguments: argparse.Namespace, settings: ClusterConfig) -> _Found:
 
 
 def _untold(groups: Sequence[str], brokers: Sequence[str]) -> List[str]:
-    silent = [f"group {group}: its coordinator does not tell where it stands" for group in groups]
+    silent = [f"group {group}: its coordinator does not answer with committed offsets" for group in groups]
     return [*silent, *(f"broker {each} does not list its groups" for each in brokers)]
 
 

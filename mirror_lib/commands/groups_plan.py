@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def add(groups: Commands) -> None:
     """`mirror groups plan` and its options."""
-    text = "show where each group would go on; moves it with --execute"
+    text = "show the translated offsets of each group; commits them with --execute"
     plan = add_command(groups, "plan", groups_plan_command, text)
     plan.add_argument("--reverse", action="store_true", help="from the remote topics back to the source: fail-back")
     plan.add_argument("--execute", action="store_true", help="commit these offsets")

@@ -54,7 +54,7 @@ UNTIL_HELP = "end there and copy nothing beyond: caught-up, a time (2026-01-01T0
 def add(commands: Commands) -> None:
     """`mirror run` and its options."""
     run = add_command(commands, "run", run_command, "copy, once or continuously as `trigger` says")
-    add_run_options(run, "one run to the present end, whatever `trigger` says")
+    add_run_options(run, "one run to the present end of the logs, whatever `trigger` is")
 
 
 def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:

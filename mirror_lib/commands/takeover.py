@@ -21,7 +21,7 @@ COMPARE = 20_000
 
 def add(commands: Commands) -> None:
     """`mirror takeover` and its options."""
-    text = "go on where a stopped MirrorMaker ended; shows where, takes over with --execute"
+    text = "resume where a stopped MirrorMaker ended; shows the offsets, takes over with --execute"
     takeover = add_command(commands, "takeover", takeover_command, text)
     takeover.add_argument(
         "--from",

@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
     """`mirror translate` and its options."""
     text = "keep consumer groups on the target where they are"
     translate = add_command(commands, "translate", translate_command, text)
-    translate.add_argument("--once", action="store_true", help="one full pass, whatever `trigger` says")
+    translate.add_argument("--once", action="store_true", help="one full cycle, whatever `trigger` is")
 
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -104,7 +104,7 @@ def login_risk(props: Mapping[str, str]) -> Optional[str]:
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
         return "SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL"
     if protocol == "SASL_PLAINTEXT" and mechanism.startswith("SCRAM"):
-        return f"SASL_PLAINTEXT with {mechanism}: whoever listens can try out passwords on what is sent; use SASL_SSL"
+        return f"SASL_PLAINTEXT with {mechanism}: passwords can be guessed from the traffic; use SASL_SSL"
     if protocol.endswith("SSL") and not props.get("ssl.endpoint.identification.algorithm", "https").strip():
         return (
             "ssl.endpoint.identification.algorithm is empty: any server with a certificate that is trusted passes for "

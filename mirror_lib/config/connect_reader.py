@@ -137,7 +137,7 @@ def _configs(node: Any, path: str) -> Iterator[_Map]:
     if "config" in inside:
         for key, _, line in node:
             if key != "config" and key not in _BESIDE_CONFIG:
-                raise config_error(f"{key} stands beside config; move it into config", f"{path}:{line}")
+                raise config_error(f"{key} is next to config; move it into config", f"{path}:{line}")
         if not isinstance(inside["config"], _Map):
             raise config_error("config must be a map", f"{path}:{node[0][2]}")
         yield inside["config"]

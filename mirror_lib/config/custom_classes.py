@@ -51,7 +51,7 @@ def entry_point(name: str, key: str, place: str, kind: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise ConfigError(f"{key}: {module_name} cannot be imported: {said(error)}", place) from error
-        advice = "install it, or put its file beside the configuration file or its folder on PYTHONPATH"
+        advice = "install it, or put its file next to the configuration file or its folder on PYTHONPATH"
         raise ConfigError(f"{key}: there is no Python module {module_name}; {advice}", place) from None
     except Exception as error:
         raise ConfigError(f"{key}: {module_name} cannot be imported: {said(error)}", place) from error

@@ -146,7 +146,7 @@ class _Writer:
             if name != "clusters":
                 yield from self._line(name, entry, 0)
         if self._document.dialect != YAML and "trigger" not in given:
-            yield from _comment("MirrorMaker never ends. With availableNow a run copies what is there and ends.", 0)
+            yield from _comment("MirrorMaker never ends. With availableNow a run copies the backlog and ends.", 0)
             yield f"trigger: {MM2_TRIGGER}"
 
     def _line(self, name: str, entry: Entry, indent: int) -> Iterator[str]:

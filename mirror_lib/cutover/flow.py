@@ -65,7 +65,7 @@ Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
 TOLD_SECONDS = 5.0
 EVERY_PRINCIPAL = "User:*"
-AGAIN = "call mirror cutover run again: it goes on with this step"
+AGAIN = "call mirror cutover run again: it resumes with this step"
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Cutover:
         steps = to_go(found, self._log_ends(), self._options.fence)
         kept = [step for step in found.done if step not in steps]
         if kept:
-            self._tell(f"{self._flow.name}: cut-over {found.cutover_id} goes on; done before: {', '.join(kept)}")
+            self._tell(f"{self._flow.name}: cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
         self._refuse_other_run()
         self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
 
@@ -317,7 +317,7 @@ class Cutover:
             outcomes = translation.execute(decisions, own_rows=True)
         finally:
             translation.close()
-        left = [each for each in outcomes if each.done not in ("committed", "stands there already")]
+        left = [each for each in outcomes if each.done not in ("committed", "already there")]
         reasons = [*unknown, *(f"{each.decision.group}: {each.decision.translation.verdict}" for each in left)]
         if reasons and not self._options.leave_groups:
             raise RefusedError(
@@ -325,7 +325,7 @@ class Cutover:
                 "stop the consumers of both clusters and call this again, or give --leave-groups",
             )
         done = sum(each.done == "committed" for each in outcomes)
-        right = sum(each.done == "stands there already" for each in outcomes)
+        right = sum(each.done == "already there" for each in outcomes)
         undo = f"; mirror groups rollback CONFIG --run {translation.run_id} --execute undoes it" if done else ""
         told = f"{counted(done, 'offset')} committed, {right} were right already, {len(reasons)} left{undo}"
         return told, json.dumps({"run_id": translation.run_id})

@@ -43,7 +43,7 @@ def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
 
 def _of_status(status: FlowStatus) -> Iterator[Gate]:
     unread = "; ".join(status.unread)
-    yield Gate("readable", not unread, unread or "both clusters and the state folder", "mend this first")
+    yield Gate("readable", not unread, unread or "both clusters and the state folder", "fix this first")
     run = status.run
     if run is None:
         yield Gate("run", False, "the flow never ran", "mirror run CONFIG --once")

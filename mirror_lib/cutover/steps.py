@@ -17,7 +17,7 @@ UNFENCE = "unfence"
 STEPS: Mapping[str, str] = {
     FENCE: "deny Write on the source's topics",
     SILENCE: "wait until nothing is written to the source",
-    COPY: "copy what is left",
+    COPY: "copy the rest",
     VERIFY: "verify the copy",
     GROUPS: "commit the groups' offsets on the target",
     CHECK: "check that the source stayed silent and all of it is copied",

@@ -67,7 +67,7 @@ def missing_operations(
         detail = f"{word} is not granted on {len(missing)} of {len(wanted)} {resource}s: {names(missing)}"
         yield Check(subject, f"acl-{resource}", level, detail, remedy)
     if unknown:
-        detail = f"the brokers do not tell what is granted on {len(unknown)} {resource}s: {names(unknown)}"
+        detail = f"the brokers do not report operations on {len(unknown)} {resource}s: {names(unknown)}"
         yield Check(subject, f"acl-{resource}", WARNING, detail, "grant what docs/rights.md lists")
     if wanted and not lacking and not unknown:
         needed = sorted({each.title().replace("_", "") for operations in wanted.values() for each in operations})
@@ -129,7 +129,7 @@ def time_of_copy(
         detail = f"the source may delete records of {place} in {duration(max(0.0, kept))}"
         yield Check(flow, "retention", WARNING, detail, remedy)
     else:
-        yield Check(flow, "retention", OK, f"the source keeps what is to be copied for {duration(kept)} at least")
+        yield Check(flow, "retention", OK, f"the source keeps the records to copy for {duration(kept)} at least")
 
 
 

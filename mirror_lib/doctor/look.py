@@ -252,7 +252,7 @@ def _source(config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source
     try:
         reader = TableReader(config.state)
     except ConfigError as error:
-        detail = f"what was copied cannot be read here: {error.message}"
+        detail = f"the ledger cannot be read here: {error.message}"
         yield Check(flow.name, "backlog", WARNING, detail, error.hint or "")
         return
     partitions = partitions_of(flow, plan, source, reader, time.time())

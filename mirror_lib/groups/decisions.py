@@ -65,7 +65,7 @@ def _thinned(positions: List[CommittedOffset]) -> List[CommittedOffset]:
 NOTHING_MIRRORED = -1
 
 COMMIT = "commit"
-UNTOLD = "the other cluster does not tell where the group stands now"
+UNTOLD = "the other cluster does not answer with the group's committed offset"
 
 
 @dataclass(frozen=True)

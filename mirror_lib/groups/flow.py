@@ -168,7 +168,8 @@ class FlowTranslation:
     def untold(self, found: Survey) -> List[str]:
         """A sentence for each group of which it is not known where it stands, and each broker that may have more."""
         alias = self._here.alias
-        groups = [f"group {group}: its coordinator on {alias} does not tell where it stands" for group in found.untold]
+        silent = f"its coordinator on {alias} does not answer with committed offsets"
+        groups = [f"group {group}: {silent}" for group in found.untold]
         return [*groups, *(f"broker {each} of {alias} does not list its groups" for each in self._unlisted)]
 
     def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
@@ -287,7 +288,7 @@ def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[Committ
 
 def _done(decision: Decision, reasons: Mapping[MoveKey, Optional[str]], cluster: str) -> str:
     if not decision.translation.commit:
-        return "stands there already" if decision.stands_there else "left alone"
+        return "already there" if decision.stands_there else "left alone"
     reason = reasons[decision.key(cluster)]
     return "committed" if reason is None else f"refused: {reason}"
 
@@ -299,7 +300,7 @@ def _incident(decision: Decision) -> Incident:
         *decision.here,
         decision.position.offset,
         -1,
-        f"group {decision.group} goes on at {decision.there[0]}-{decision.there[1]} offset {move.new_offset}:"
+        f"group {decision.group} resumes at {decision.there[0]}-{decision.there[1]} offset {move.new_offset}:"
         f" {move.lost} offsets before it are no longer there",
     )
 

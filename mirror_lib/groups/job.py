@@ -148,7 +148,7 @@ def _rows(batch: DataFrame) -> Optional[List[LedgerRow]]:
 
 # SIGTERM must end the job within 30 s, also one that waits for a cluster. A pass that is cut short does no harm.
 STOP_SECONDS = 15.0
-LEFT = "the next run goes on where it was"
+LEFT = "the next run resumes there"
 
 Watcher = Callable[[PassReport], None]
 Watched = Callable[[Callable[..., None]], Callable[..., None]]

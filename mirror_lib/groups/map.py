@@ -87,7 +87,7 @@ class FlowMaps:
 
     def _absent(self, key: PartitionKey) -> str:
         if (key.source_topic, key.partition) in self._names:
-            return "the topic was created anew and nothing of it is copied yet"
+            return "the topic was re-created and nothing of it is copied yet"
         return "nothing of this partition is copied yet"
 
 

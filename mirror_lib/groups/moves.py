@@ -29,8 +29,8 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 # offset is still the one that was seen.
 FRESH_SECONDS = 1.0
 LOOKED_AT_ONCE = 1000
-MOVED_MEANWHILE = "somebody else moved it meanwhile"
-ANOTHER_TOPIC = "the topic was deleted or created anew meanwhile"
+MOVED_MEANWHILE = "another client committed an offset meanwhile"
+ANOTHER_TOPIC = "the topic was deleted or re-created meanwhile"
 
 
 class GroupMover:
@@ -230,9 +230,9 @@ def _undo(
     at = None if committed is None else committed.offset
     group = groups.get(last.group)
     if at == first.previous_offset:
-        return Undo(last, at, "stands there already")
+        return Undo(last, at, "already there")
     if at not in (last.new_offset, last.previous_offset):
-        return Undo(last, at, "moved since by somebody else: left alone")
+        return Undo(last, at, "another client committed since: left unchanged")
     if group is not None and group.has_members:
         return Undo(last, at, "the group has members: left alone")
     move = GroupOffset(

@@ -223,7 +223,7 @@ def _fault(ranges: FlowRanges, source: Topics, target: Topics, remote: str, name
     for name in names:
         present = [_is_present(each, source) for each in ranges.sources if each.topic == name]
         if present and not any(present):
-            return f"{name} was created anew and nothing of it is copied yet"
+            return f"{name} was re-created and nothing of it is copied yet"
     return None
 
 

@@ -19,7 +19,7 @@ ACTIVE = "active on target"
 BACKWARDS = "would move backwards"
 MENDED = "moved back: the remote log lost its tail"
 # Why a group that is to be moved is not.
-UNTOLD = "its coordinator does not tell where it stands now"
+UNTOLD = "its coordinator does not answer with committed offsets now"
 OLDER = "older than what the take-over compared, see mirror takeover --compare"
 
 TO_DOWNSTREAM = "to downstream"
@@ -97,7 +97,7 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
     Of several verdicts the one that stands in the way first is given: `untranslatable` (nothing else can be known),
     `held` (the mirror has to catch up first), `active on target` (somebody works there), `would move backwards`, and
     then where the offset came from: `moved back`, `before first copied record`, `clamped`, `exact`. Written is only
-    under these last four, and not where the group stands there already: the same facts after a write give no write.
+    under these last four, and not where the group already there: the same facts after a write give no write.
     """
     if isinstance(at.map, str):
         return Translation(untranslatable(at.map))

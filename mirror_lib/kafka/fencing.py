@@ -185,7 +185,7 @@ def _ask(
 def refuse(code: int, what: str) -> None:
     """Raises `FencedError` or `ClusterError` for any error code but 0; `what` names the lane."""
     if code in FENCED:
-        raise FencedError(f"lane {what} was taken over by another driver", "let one driver run each flow")
+        raise FencedError(f"lane {what} was fenced by another driver", "let one driver run each flow")
     if code:
         error_type = for_code(code)
         raise ClusterError(

@@ -156,7 +156,7 @@ class GroupMember:
             if why is not None and not patient:
                 raise RefusedError(
                     f"{self._config.alias}: {why}: group {self._group}",
-                    "let it end first; without --once a process stands by until it may copy",
+                    "let it end first; without --once a process waits for its turn",
                 )
             if why is not None and why != said:
                 log.warning("%s: %s: standing by: group %s", self._config.alias, why, self._group)

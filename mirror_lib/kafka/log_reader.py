@@ -158,7 +158,7 @@ class LogEntries(Iterator[Entry]):
         if answer.offset <= self._position:
             raise LostTail(
                 f"{self._client.alias}: the log of {name} ends before offset {self._position}, which was acknowledged",
-                "the next start copies again what was lost",
+                "the next start copies the lost records again",
             )
         self.start = self._position = answer.offset
         self.expired = True

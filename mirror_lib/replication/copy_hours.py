@@ -55,11 +55,11 @@ class CopyHours:
             if state.is_open:
                 self._over = False
                 if told is not None:
-                    log.warning("%s: its window is open, it goes on", self._flow.name)
+                    log.warning("%s: its window is open, it resumes", self._flow.name)
                 return True
             if told != self.when():
                 told = self.when()
-                log.warning("%s: outside its window, it goes on at %s", self._flow.name, told)
+                log.warning("%s: outside its window, it resumes at %s", self._flow.name, told)
             left = LOOK_SECONDS if state.until is None else state.until - self._clock()
             self._stop.wait(max(0.0, min(left, LOOK_SECONDS)))
         return False

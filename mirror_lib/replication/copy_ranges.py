@@ -47,8 +47,8 @@ def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, C
     answers = cluster.committed_offsets([group])
     if group not in answers:
         raise ClusterError(
-            f"{cluster.alias}: nobody tells where group {group} stands",
-            "grant Describe on the group to this principal; its coordinator may be away for a while",
+            f"{cluster.alias}: cannot read the committed offsets of group {group}",
+            "retry if its coordinator is unavailable; else grant Describe on the group to this principal",
         )
     return answers[group]
 

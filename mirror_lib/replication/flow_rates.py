@@ -121,7 +121,7 @@ class FlowRates:
             return None
         number = at_bound[0]
         topics = "" if number == FLOW else f" for {self._flow.max_bytes_per_second_topics[number].pattern}"
-        return f"at its bound of {size(self._accounts[number].rate)}/s{topics}"
+        return f"rate-limited to {size(self._accounts[number].rate)}/s{topics}"
 
     def _look_anew(self) -> None:
         self._looked_at, self._nbytes, self._held = self._clock(), {}, {}

@@ -33,7 +33,7 @@ from mirror_lib.replication.task_plans import LaneShares, LaneState, plan_tasks
 
 log = logging.getLogger(__name__)
 
-UNLISTED = "one of its clusters tells no offsets of it; has it lost its leader?"
+UNLISTED = "one of its clusters answers with no offsets of it; has it lost its leader?"
 
 
 def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[PartitionKey, PartitionReport]:
@@ -253,10 +253,10 @@ def end_if_lost(flow: str, outcome: Commit) -> None:
     driver took over."""
     lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
     if lost:
-        raise ClusterError(f"{flow}: {lost[0]}", "the next start copies what was lost again")
+        raise ClusterError(f"{flow}: {lost[0]}", "the next start copies the lost records again")
     if any(report.fenced for report in outcome.reports):
         raise FencedError(
-            f"{flow}: another driver took over this flow; this one stops, nothing is lost or doubled",
+            f"{flow}: another driver fenced this flow; this one stops, nothing is lost or doubled",
             "let one driver run each flow, or give the mirrors different names",
         )
 

@@ -36,6 +36,7 @@ from mirror_lib.threads import UnderWay
 log = logging.getLogger(__name__)
 
 SIGNS_TO_A_CLEANING = 100
+NOTHING_LOST = "No data is lost: the next run reads them from the remote log"
 
 
 class SignsOfLife:
@@ -237,9 +238,11 @@ class Journal:
         try:
             self.written()
         except SparkEndedError:
-            log.warning("%s: Spark ended first; the next run finds on the target what was copied last", self._flow)
+            log.warning("%s: Spark ended before the last offset ranges were committed. %s", self._flow, NOTHING_LOST)
         except MirrorError as error:
-            log.error("%s: what was copied last is not in the ledger: %s", self._flow, error)
+            log.error(
+                "%s: could not commit the last offset ranges to the ledger: %s. %s", self._flow, error, NOTHING_LOST
+            )
 
 
 def position_row(copied: CopiedPartition, position: Position) -> LedgerRow:

@@ -66,10 +66,10 @@ class State(Enum):
     """Where a remote partition is. It moves down this list, and back to the first alone where its lane is fenced, by
     its own methods."""
 
-    RECOVERING = "what lies on the remote log is not known yet"
+    RECOVERING = "the end of the remote log is not known yet"
     COPYING = "batches are queued and appended"
-    DRAINING = "what is queued is appended, then it stops"
-    STOPPED = "it does not go on in this task"
+    DRAINING = "the queued batches are appended, then it stops"
+    STOPPED = "it stops in this task"
 
 
 class RemotePartition(ABC, Generic[Queued]):

@@ -267,7 +267,7 @@ class Cleaned:
         )
         if offset == 0:
             # A batch is sent to a topic's name, and a topic that is new takes any sequence.
-            hint += "; if it was created anew while a record was on its way, delete it once more: it is filled again"
+            hint += "; if it was re-created while a record was on its way, delete it again: it is filled again"
         return RefusedError(
             f"{self._name}: the record at offset {offset} of the remote log is not the source's next one", hint
         )
@@ -344,7 +344,7 @@ class Cleaned:
 
 # How many of the source's first records must lie on the remote log in a row, as far as that goes.
 WINDOW = 1000
-CONTINUE_HINT = "set on.data.loss: continue to go on from there"
+CONTINUE_HINT = "set on.data.loss: continue to resume from there"
 
 
 def left_the_log(source: TopicPartition, first: int, log_start: int) -> str:
@@ -384,7 +384,7 @@ def settle(source: Records, remote: Records, start: Position, log_start: int, na
         return Settled(offset, tuple(tail.matches(start.upstream_offset, index)), None)
     raise RefusedError(
         f"{name}: the source's log starts at {log_start} by now, and of the {tail.count} records that an interrupted "
-        f"attempt wrote from offset {start.downstream_offset} on it cannot be told which were copied from before that",
+        f"attempt wrote from offset {start.downstream_offset} on it is unknown which were copied from before that",
         "give the flow an empty remote topic",
     )
 

@@ -102,7 +102,7 @@ class Recovery:
         if not copy.task.shared:
             raise RefusedError(_expired(remote, copy), EMPTY_HINT)
         if not self._passes_loss:
-            hint = "set on.data.loss: continue to go on behind them, and to copy again what such an attempt wrote there"
+            hint = "set on.data.loss: continue to resume after them, and to copy the records of such an attempt again"
             raise RefusedError(_expired(remote, copy), hint)
         copy.lose(copy.acknowledged, -1, f"{_expired(remote, copy)}; that is copied again", COPIED_AGAIN)
 
@@ -175,7 +175,7 @@ def up_to(log: LogEntries, end: int, name: str) -> Iterator[Entry]:
     """
     yield from log
     if log.end < end:
-        raise Disconnected(f"{name} was read up to offset {log.end}, and its leader tells of {end}")
+        raise Disconnected(f"{name} was read up to offset {log.end}, and its leader reports {end}")
 
 
 def own_entries(log: Iterator[Entry], own: Own) -> Iterator[Entry]:

@@ -29,8 +29,8 @@ TOPIC_AUTHORIZATION_FAILED = 29
 # Not about a record, so no record is left out for it: it may be taken as soon as a right is granted.
 OF_THE_TOPIC = frozenset([TOPIC_AUTHORIZATION_FAILED])
 FOREIGN_WRITER = (
-    "the batch expected at offset {} of {} was written at {}, so somebody else writes to this remote topic; stop the "
-    "other writer, or set shared.remote.topics: true if several flows may share the topic"
+    "the batch expected at offset {} of {} was written at {}, so another producer writes to this remote topic; stop "
+    "that one, or set shared.remote.topics: true if several flows may share the topic"
 )
 OFFSET_OUT_OF_RANGE = 1
 

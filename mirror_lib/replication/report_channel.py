@@ -220,7 +220,7 @@ class _Task:
         if text is None:
             return None
         if not hmac.compare_digest(proof, numbered(self._key, TASK, self._heard, text)):
-            raise ForgedError("a report was changed on its way, or is somebody else's")
+            raise ForgedError("a report was changed on its way, or comes from another sender")
         self._heard += 1
         try:
             return from_text(text.decode())
@@ -348,7 +348,7 @@ class ReportServer:
             except OSError as error:
                 task = None
                 if not self._closed:
-                    self._warn("somebody who is no task of ours asked for the port of reports", error)
+                    self._warn("a client that is no task of this run connected to the port of reports", error)
             with self._lock:
                 if line in self._strangers:
                     self._strangers.remove(line)
@@ -404,7 +404,7 @@ class ReportServer:
         if self._expected is not None:
             told = {part.source for part in report.partitions} | {(each.topic, each.partition) for each in report.syncs}
             if not told <= self._expected.get(report.task, frozenset()):
-                raise ForgedError("a report tells of what its task was not given")
+                raise ForgedError("a report is about partitions that its task was not given")
 
 
 def _server(bind_to: str, port: int) -> socket.socket:

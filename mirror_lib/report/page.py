@@ -151,7 +151,7 @@ def _flow_row(each: FlowReport) -> Row:
 
 _LAG = Column("Lag", NUMBER, "Source offsets after the last offset in the ledger")
 _LAG_TIME = Column("Lag time", NUMBER, "Age of the oldest record that is still to be copied")
-_KEPT = Column("Kept for", NUMBER, "How long, at least, the source keeps what is still to be copied")
+_KEPT = Column("Kept for", NUMBER, "How long, at least, the source keeps the records that are not copied yet")
 _TOPIC = (
     *(Column("Topic"), Column("Remote topic"), Column("Partitions", NUMBER)),
     *(Column("Copied", NUMBER, "Share of what the source holds"), _LAG, _LAG_TIME, _KEPT),

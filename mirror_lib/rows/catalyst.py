@@ -171,7 +171,7 @@ _UNLIKE: Mapping[str, str] = {
     "LocalTimestamp": "localtimestamp() is another time each time it is asked",
     "CurrentDate": "current_date() is another day tomorrow",
     "CurrentTime": "current_time() is another time each time it is asked",
-    "CurrentUser": "current_user() is whoever runs the flow",
+    "CurrentUser": "current_user() is the user that runs the flow",
     "Sample": "sample() takes other rows each time it is asked",
 }
 

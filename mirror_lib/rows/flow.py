@@ -90,5 +90,5 @@ def refuse_the_other_way(context: FlowContext) -> None:
 def why_not_placed(flow: ReplicationFlow) -> Optional[str]:
     """What a flow that places records anew cannot do, one sentence; `None` where there is nothing."""
     if flow.places_anew and flow.on_data_loss == "continue":
-        return "a flow that places records anew cannot have on.data.loss: continue"
+        return "a flow that repartitions records cannot have on.data.loss: continue"
     return None

@@ -250,7 +250,7 @@ class RowMirror(ABC):
             if at < read[(topic, number)][0]:
                 # This query has read beyond what is written, as another process had the turn: its rows would be lost.
                 beyond = f"{topic}-{number} was read beyond offset {at}, where its copy ends"
-                raise ClusterError(f"{self.flow.name}: {beyond}", "the next start goes on there")
+                raise ClusterError(f"{self.flow.name}: {beyond}", "the next start resumes there")
         deadline = started + PATIENCE_SECONDS
         while ranges and not self._stop.is_set() and self._has_turn():
             offsets = offsets or sum(end - at for at, end in ranges.values())
@@ -391,7 +391,7 @@ class RowMirror(ABC):
         """Whether all tasks came to their end. Raises what ends the flow."""
         if any(report.fenced for report in found):
             raise FencedError(
-                f"{self.flow.name}: another driver took over this flow; this one stops, nothing is lost or doubled",
+                f"{self.flow.name}: another driver fenced this flow; this one stops, nothing is lost or doubled",
                 "let one driver run each flow, or give the mirrors different names",
             )
         for report in found:
@@ -402,7 +402,7 @@ class RowMirror(ABC):
                 )
         for lane in (lane for report in found for lane in report.lanes if self._is_dead(lane.remote)):
             if lane.part.stopped is not None:
-                refused = "the dead letter topic does not take a record"
+                refused = "the dead letter topic refuses a record"
                 raise MirrorError(f"{self.flow.name}: {refused}: {lane.part.stopped}")
         return not any(report.broken for report in found)
 

@@ -51,10 +51,10 @@ def beginnings(
         at = stand.offset if stand is not None else _first(starts.get(source), log, latest)
         if at < log.log_start:
             reason = left_the_log(source, at, log.log_start)
-            raise RefusedError(reason, "such a flow does not go on behind lost records")
+            raise RefusedError(reason, "such a flow does not resume after lost records")
         if at > log.end:
             ends = f"the source's log ends at {log.end}"
-            raise RefusedError(f"{name}: {ends}, before offset {at}, where the copy goes on")
+            raise RefusedError(f"{name}: {ends}, before offset {at}, where the copy resumes")
         found[source] = at
     return found
 
@@ -202,7 +202,7 @@ class PlacedMirror(RowMirror):
         for topic, number in new:
             if (topic, number) not in told:
                 who = f"{flow.name}: {flow.target.alias}"
-                raise ClusterError(f"{who} tells no end of {topic}-{number}", "has it lost its leader?")
+                raise ClusterError(f"{who} answers with no end of {topic}-{number}", "has it lost its leader?")
         shared = flow.shared_remote_topics
         return {place: told[place].end if shared else told[place].log_start for place in new}
 

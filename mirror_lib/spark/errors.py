@@ -25,7 +25,7 @@ def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[Spa
     return SparkEndedError(f"{what}: Spark has ended", "was it stopped, or did the driver's Java run out of memory?")
 
 
-def memory_hint(said: str, then: str = "the next run goes on here") -> Optional[str]:
+def memory_hint(said: str, then: str = "the next run resumes here") -> Optional[str]:
     """What to do where Java had no room for what it was asked, and `then`; `None` where it said something else."""
     if "OutOfMemoryError" not in said:
         return None

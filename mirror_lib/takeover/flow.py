@@ -35,7 +35,7 @@ SETTLE_SECONDS = 2.0
 # Partitions whose leaders move while they are read are read again, so often in all.
 TIMES_MORE, AGAIN_SECONDS = 60, 1.0
 
-UNLISTED = Verdict(REFUSED, "one of its clusters tells no offsets of it; has it lost its leader?")
+UNLISTED = Verdict(REFUSED, "one of its clusters answers with no offsets of it; has it lost its leader?")
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
@@ -182,7 +182,7 @@ class FlowTakeover:
             except Disconnected as error:
                 if not self._times_more:
                     return Verdict(REFUSED, f"its logs cannot be read: {error}")
-                log.warning("%s: %s-%d: %s; once more", self.flow.name, *each.source, error)
+                log.warning("%s: %s-%d: %s; trying again", self.flow.name, *each.source, error)
             self._times_more -= 1
             time.sleep(AGAIN_SECONDS)
             deadline = time.monotonic() + ANSWER_SECONDS

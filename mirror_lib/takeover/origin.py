@@ -190,13 +190,13 @@ def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, tar
     """
     name = origin.members_group(flow)
     if name is None:
-        log.warning("%s: nobody is asked whether the other tool still runs: name its workers' group", flow.name)
+        log.warning("%s: whether the other tool still runs is not checked: name its workers' group", flow.name)
         return
     cluster = source if origin.is_group else target
     found = cluster.describe_groups([name]).get(name)
     if name in cluster.undescribed_groups():
         raise RefusedError(
-            f"{flow.name}: nobody tells whether the other tool still runs: group {name} on {cluster.alias}",
+            f"{flow.name}: it is unknown whether the other tool still runs: group {name} on {cluster.alias}",
             "grant Describe on it to this principal; its coordinator may be away for a while",
         )
     working = [each for each in found.members if _runs(origin, each)] if found is not None else []

@@ -212,7 +212,7 @@ def _farthest(known: Known, logs: PartitionLogs, found: Proven) -> Proven:
     if earlier is not None:
         raise CopiedBefore(
             f"the remote log ends with the source's offset {found.upstream_end - 1}, but its offset {earlier} holds a "
-            "later one: an earlier life of the other tool came farther, and what it copied cannot be told"
+            "later one: an earlier run of the other tool came farther, and what it copied is unknown"
         )
     return found
 

@@ -315,4 +315,4 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
 
 def _heartbeats_note(flow: ReplicationFlow, topic: str) -> Iterable[str]:
     if topic_filter_for(flow).why_not(topic) is not None:
-        yield "a heartbeats topic: copied because of heartbeats.replication.enabled, whatever the filter says"
+        yield "a heartbeats topic: copied because of heartbeats.replication.enabled, also where the filter excludes it"

@@ -210,7 +210,7 @@ def _counts(row: Row) -> OriginCounts:
 
 
 NOT_BEGUN = "the ledger knows of no record in it: not compared"
-ANOTHER_TOPIC = "what was copied went to another topic that had this name: not compared"
+ANOTHER_TOPIC = "the records were copied to another topic that had this name: not compared"
 NO_ORIGINS = "provenance is off, so nothing says which record of the source a copy is of: not compared"
 
 
@@ -492,7 +492,7 @@ class _Judge:
             "{} records of the source may have expired on the remote log: not compared": found.gone,
             "{} records are of source offsets before those that can be compared": found.before,
             "{} records are of later source offsets than the ledger has: not compared": found.behind,
-            "{} records of other writers lie in between: not compared": found.foreign if by.shared else 0,
+            "{} records of other writers are in between: not compared": found.foreign if by.shared else 0,
             "{} records are of topics that the flow does not copy now: not compared": found.other,
             "{} records are missing; compaction of the remote log may have taken them: not compared": (
                 found.missing if remote.topic in copy.compacted else 0

@@ -179,7 +179,7 @@ def by_the_rule(kind: str, detail: str) -> Tuple[str, str]:
     """The same of a flow with `where`, `select` or `transform`: the one by which a record was copied is not kept, so a
     record that the flow does not make now may be its own all the same."""
     if kind == FOREIGN:
-        return NOT_MADE, f"{detail}; {_MEANWHILE}, or did somebody else write it?"
+        return NOT_MADE, f"{detail}; {_MEANWHILE}, or did another producer write it?"
     if kind == LOST or kind.startswith(CHANGED):
         return kind, f"{detail}; {_MEANWHILE}?"
     return kind, detail
@@ -300,7 +300,7 @@ class TailCounts:
 # So many first differences are looked at closely; further partitions are reported without a kind.
 EXAMINED = 100
 # The ledger says where the flow began, and nobody why it did.
-OR_BEGUN_LATER = "it was lost, or the copy began behind it, by a start.position that is no longer in the file"
+OR_BEGUN_LATER = "it was lost, or the copy began after it, by a start.position that is no longer in the file"
 # The source may hold the record that it was made of.
 NO_SUCH_RECORD = "the flow makes no such record of the source's"
 
@@ -412,10 +412,10 @@ def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCou
         "{} copied records expired on the source and cannot be compared": copied.expired_upstream,
         "{} copied records expired on the remote log and cannot be compared": copied.expired_downstream,
         "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
-        "{} records lie on the source before the ledger's first row: not compared": head,
-        "{} records lie in the remote log before the ledger's first row: not compared": counts.head_downstream,
+        "{} records on the source are before the ledger's first row: not compared": head,
+        "{} records in the remote log are before the ledger's first row: not compared": counts.head_downstream,
         "{} copied records are out of scope (--since, --sample) and were not compared": copied.not_asked,
         "what the remote log held when it was taken over was not all compared, and is not now": copied.older,
-        f"{{}} records lie in the remote log behind the ledger's last row: {behind}": counts.tail,
+        f"{{}} records in the remote log are after the ledger's last row: {behind}": counts.tail,
     }
     return tuple(sentence.format(count) for sentence, count in said.items() if count)

@@ -460,7 +460,7 @@ def target_truncated(scene: Scene) -> None:
     follower_killed(scene, scene.target, topic)
     scene.strike(f"kill -9 of {scene.target.brokers[0].name}")
     follower_elected(scene.target, topic)
-    if not scene.engine.running:  # exit code 3, and the next start copies again what was lost
+    if not scene.engine.running:  # exit code 3, and the next start copies the lost records again
         scene.engine.start()
     scene.flowing()
     acked = set(scene.load.acked)

@@ -62,7 +62,7 @@ def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> 
     assert all(each.bytes <= rate * (each.seconds + 1) + LARGEST_BATCH for each in passes), passes
     # What one pass saves up or fetches too much counts for the next.
     assert sum(each.bytes for each in passes) <= rate * (sum(each.seconds for each in lab.seen) + 1) + LARGEST_BATCH
-    assert "at its bound of 60.0 KB/s" in {each.waiting for each in passes}
+    assert "rate-limited to 60.0 KB/s" in {each.waiting for each in passes}
     assert lab.differences("orders") == []
 
 
@@ -108,7 +108,7 @@ def test_flow_that_goes_on_and_waits_for_its_bound_says_so_and_how_far_it_is_beh
     copied = accumulate(each.records for each in lab.seen)
     between = [each for each, records in zip(lab.seen, copied) if records == 2]
     assert between and all(each.behind_records for each in between), between
-    assert [each for each in between if not each.records and each.waiting == "at its bound of 20.0 KB/s"], between
+    assert [each for each in between if not each.records and each.waiting == "rate-limited to 20.0 KB/s"], between
     assert lab.differences("orders") == []
 
 
@@ -130,7 +130,7 @@ def test_bound_of_topics_holds_these_and_no_others(lab: FlowLab) -> None:
     copied = {total.topic.rpartition(".")[2]: total.bytes for total in outcome.topics}
     assert lab.differences("orders") == []
     assert 0 < copied["logs"] <= 50_000 * (seen[0].seconds + 1) + 2 * LARGEST_BATCH
-    assert "at its bound of 50.0 KB/s for .*" in seen[0].waiting
+    assert "rate-limited to 50.0 KB/s for .*" in seen[0].waiting
 
 
 @pytest.mark.long
@@ -157,7 +157,7 @@ def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, se
         read += each.bytes
     # Nobody knew how large they are: it felt its way.
     assert len([each for _, each in passes if each.records]) >= 4
-    said = any(each.waiting.startswith("at its bound of 60.0 KB/s") for _, each in passes)
+    said = any(each.waiting.startswith("rate-limited to 60.0 KB/s") for _, each in passes)
     assert said or read < rate * (passes[-1][0] - started + 2)  # a busy machine may be slower than that by itself
     assert sorted(lab.remote_values("orders"), key=str) == sorted(kilobytes(400), key=str)
 

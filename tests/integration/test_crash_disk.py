@@ -162,7 +162,7 @@ def test_power_cut_amid_a_run_is_said_and_the_next_run_copies_again_what_it_took
         os.kill(worker, signal.SIGCONT)
         assert run.wait() == 1
     (error,) = [line for line in run.output.splitlines() if "error: " in line]
-    assert "ends before offset" in error and "the next start copies what was lost again" in error
+    assert "ends before offset" in error and "the next start copies the lost records again" in error
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
 

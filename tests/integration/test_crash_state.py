@@ -125,7 +125,7 @@ def test_second_driver_takes_over_and_the_first_is_refused(spark: SparkSession, 
         flow.assert_exact(spark)
         os.kill(worker, signal.SIGCONT)
         assert first.wait() == 3
-    assert "another driver took over this flow" in first.output
+    assert "another driver fenced this flow" in first.output
     flow.assert_exact(spark)
 
 

@@ -14,6 +14,7 @@ from kafka.errors import KafkaConnectionError
 from kafka.protocol.consumer import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
+from mirror_lib.groups.moves import MOVED_MEANWHILE
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
@@ -317,7 +318,7 @@ def test_group_that_worked_on_the_target_since_the_decision_is_not_put_back_and_
             assert lab.translate(group=group) == {(group, "orders", 0): "exact"}
         read_on(lab.target, worked, [lab.remote("orders")], 25)
         done = {outcome.decision.group: outcome.done for outcome in life.execute(decisions)}
-    assert done == {worked: "refused: somebody else moved it meanwhile", same: "committed", idle: "committed"}
+    assert done == {worked: f"refused: {MOVED_MEANWHILE}", same: "committed", idle: "committed"}
     stands = {group: lab.at_target(group, "orders")[0][0] for group in groups}
     assert stands == {worked: place[65], same: place[40], idle: place[40]}
 
@@ -348,7 +349,7 @@ def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
         decisions = [each for each in life.decide(life.look(), TranslationRules()) if each.group == group]
         life._there.meanwhile = lambda: read_on(lab.target, group, [lab.remote("orders")], 25) if goes_on else None
         (outcome,) = life.execute(decisions)
-    expected = ("refused: somebody else moved it meanwhile", place[35]) if goes_on else ("committed", place[10])
+    expected = (f"refused: {MOVED_MEANWHILE}", place[35]) if goes_on else ("committed", place[10])
     assert (outcome.done, lab.at_target(group, "orders")[0][0]) == expected
 
 
@@ -566,7 +567,7 @@ def test_rows_of_a_source_topic_that_was_created_anew_say_nothing_about_the_new_
     lab.create("orders")
     lab.write("orders", values(20, "new"))
     first = of_topic(read_on(lab.source, group, [topic], 5), topic)
-    anew = "untranslatable: the topic was created anew and nothing of it is copied yet"
+    anew = "untranslatable: the topic was re-created and nothing of it is copied yet"
     assert lab.translate() == {(group, "orders", 0): anew}
     lab.copy(on_data_loss="continue")
     assert lab.translate() == {(group, "orders", 0): "exact"}
@@ -604,7 +605,7 @@ def test_offset_of_a_remote_topic_that_was_created_anew_since_the_decision_is_no
         lab.expire("orders", 60)
         lab.copy()
         (outcome,) = life.execute(decisions)
-        assert outcome.done == "refused: the topic was deleted or created anew meanwhile"
+        assert outcome.done == "refused: the topic was deleted or re-created meanwhile"
         assert lab.at_target(group, "orders") == {}
         life.read_anew()
         assert lab.passed(life) == {(group, "orders", 0): "exact"}

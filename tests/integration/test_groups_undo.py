@@ -79,7 +79,7 @@ def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_und
     }
     count = len(lab.moves())
     again, nobody = undo(lab, first, capsys)
-    assert (again[new], again[old], nobody) == ("stands there already", "stands there already", None)
+    assert (again[new], again[old], nobody) == ("already there", "already there", None)
     assert len(lab.moves()) == count
 
     done, _ = undo(lab, second, capsys)
@@ -96,7 +96,7 @@ def test_group_that_moved_since_or_that_lives_is_left_alone(lab: GroupLab, topic
     before = lab.at_target(live, "orders")
     with member(lab.target, live, lab.remote("orders")):
         done, _ = undo(lab, lab.run_id, capsys)
-    assert done[moved] == "moved since by somebody else: left alone"
+    assert done[moved] == "another client committed since: left unchanged"
     assert done[live] == "the group has members: left alone"
     assert done[idle] == "put back"
     assert lab.at_target(moved, "orders") == {0: (77, "")}

@@ -83,7 +83,7 @@ def test_remote_partition_without_a_leader_is_named(
     leaders = placed(flow, [[1], [1], [2]])
     second.kill()
     until(lambda: leaders() == [1, 1, -1])
-    told = f"source->target: target tells no end of {flow.remote_topic}-2 (has it lost its leader?)"
+    told = f"source->target: target answers with no end of {flow.remote_topic}-2 (has it lost its leader?)"
     assert str(flow.run(spark).error) == told
     second.restart()
     until(lambda: leaders() == [1, 1, 2])
@@ -137,7 +137,7 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
     running.start()
     try:
         # At the start, in the first batch, and when that looked again.
-        until(lambda: caplog.text.count(f"{flow.topic}-2: one of its clusters tells no offsets of it") >= 3, 120)
+        until(lambda: caplog.text.count(f"{flow.topic}-2: one of its clusters answers with no offsets of it") >= 3, 120)
         second.restart()
         until(lambda: leaders() == [2] * 3)
         until(lambda: flow.copies() == flow.written * flow.partitions)

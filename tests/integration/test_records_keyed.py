@@ -147,7 +147,7 @@ def translated(spark: SparkSession, flow: OneFlow, group: str, direction: str = 
         translation = FlowTranslation(config, config.flows[0], spark, source, target, direction)
         rules = TranslationRules(allow_rewind=direction == TO_UPSTREAM)
         decisions = translation.decide(translation.look(Selection(group)), rules)
-        assert {each.done for each in translation.execute(decisions)} <= {"committed", "stands there already"}
+        assert {each.done for each in translation.execute(decisions)} <= {"committed", "already there"}
         translation.close()
     assert {each.translation.verdict for each in decisions} <= {"exact", "clamped"}
     return decisions

@@ -301,7 +301,7 @@ def test_what_was_written_but_not_yet_entered_is_compared_and_said(planted: Veri
     topic = verdict_of(planted, "ahead-of-ledger")
 
     assert topic.records == 8
-    assert unknown(topic) == ["2 records lie in the remote log behind the ledger's last row: compared by rank"]
+    assert unknown(topic) == ["2 records in the remote log are after the ledger's last row: compared by rank"]
     assert verdict_of(planted, "never-in-ledger").records == 3
 
 
@@ -454,7 +454,7 @@ def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> 
     assert not without_ledger.equal
     assert without_ledger.topics[0].verdict == "not compared"
     assert unknown(without_ledger.topics[0]) == [
-        "10 records lie in the remote log behind the ledger's last row: not compared"
+        "10 records in the remote log are after the ledger's last row: not compared"
     ]
     assert lab.verify([name]).equal
 
@@ -563,8 +563,8 @@ def test_a_remote_topic_begun_by_someone_else_is_compared_from_where_the_ledger_
 
     assert (topic.verdict, topic.records) == ("equal", 6)
     assert unknown(topic) == [
-        "4 records lie on the source before the ledger's first row: not compared",
-        "1 records lie in the remote log before the ledger's first row: not compared",
+        "4 records on the source are before the ledger's first row: not compared",
+        "1 records in the remote log are before the ledger's first row: not compared",
     ]
 
 
@@ -838,7 +838,7 @@ def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with
     # Where others may write, what has no origin is theirs, and nothing else is.
     stranger = verdict_of(shared, "placed-stranger")
     assert stranger.verdict == "equal"
-    assert unknown(stranger) == ["1 records of other writers lie in between: not compared"]
+    assert unknown(stranger) == ["1 records of other writers are in between: not compared"]
     others = [name for name, case in PLACED.items() if name != "placed-stranger" and case.found]
     assert {verdict_of(shared, name).verdict for name in others} == {"differs"}
 

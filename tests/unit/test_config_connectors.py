@@ -242,7 +242,7 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
         ([{"topics": "x"}], "the connector has no connector.class (0.json:2)"),
         ([connector("Source", topics=["a"])], "topics must be one text (0.json:8)"),
         ([connector("Source", topics=None)], "topics must be one text (0.json:8)"),
-        ([{"name": "x", "config": {}, "topics": "a"}], "topics stands beside config; move it into config (0.json:4)"),
+        ([{"name": "x", "config": {}, "topics": "a"}], "topics is next to config; move it into config (0.json:4)"),
         (['{\n"a": "b",\n"a": "c"}'], "a is given twice (0.json:3)"),
         (['{"a": "b",\n}'], "not valid JSON"),
         (["[]"], "the file has no connector (0.json)"),

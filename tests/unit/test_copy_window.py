@@ -130,7 +130,7 @@ def test_wait_outside_a_window_ends_by_the_stop_and_says_when_it_would_go_on(cap
     waits.start()
     assert not closed.wait()
     assert [record.getMessage() for record in caplog.records] == [
-        "A->B: outside its window, it goes on at Mon 23 Nov 22:00 (UTC)"
+        "A->B: outside its window, it resumes at Mon 23 Nov 22:00 (UTC)"
     ]
 
 

@@ -35,7 +35,7 @@ def found(checks: List[Check]) -> List[Tuple[str, str]]:
         (frozenset({"ALL"}), OK, "granted on 1 topics"),
         (READ, BLOCKING, "DescribeConfigs is not granted on 1 of 1 topics: orders"),
         (frozenset({"DESCRIBE_CONFIGS"}), BLOCKING, "Read is not granted on 1 of 1 topics: orders"),
-        (None, WARNING, "do not tell"),
+        (None, WARNING, "do not report"),
     ],
 )
 def test_missing_operation_is_named_with_the_command_that_grants_it(

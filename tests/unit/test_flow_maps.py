@@ -30,7 +30,7 @@ def test_partition_that_was_unknown_is_known_with_its_first_row() -> None:
     maps = FlowMaps({})
     assert maps.of(KEY) == "nothing of this partition is copied yet"
     maps.add(row(0, 0, 1, source_id="old"))
-    assert maps.of(KEY) == "the topic was created anew and nothing of it is copied yet"
+    assert maps.of(KEY) == "the topic was re-created and nothing of it is copied yet"
     maps.add(row(0, 0, 1))
     assert maps.of(KEY) == PartitionMap.of([(0, 0, 1)])
     assert sorted(key.source_topic_id for key in maps.items()) == ["old", "u1"]

@@ -225,11 +225,11 @@ def test_what_was_read_over_some_seconds_is_paid_for_out_of_all_of_them() -> Non
 
 def test_word_of_a_pass_names_the_bound_that_held_it_back() -> None:
     bounds = bounded(Clock(), [TopicRate("logs.*", MB)], max_bytes_per_second=5 * MB)
-    assert bounds.word([report({}, {FLOW: 1.5})], 2.0) == "at its bound of 5.0 MB/s"
-    assert bounds.word([report({}, {0: 1.5})], 2.0) == "at its bound of 1.0 MB/s for logs.*"
+    assert bounds.word([report({}, {FLOW: 1.5})], 2.0) == "rate-limited to 5.0 MB/s"
+    assert bounds.word([report({}, {0: 1.5})], 2.0) == "rate-limited to 1.0 MB/s for logs.*"
     assert bounds.word([report({}, {FLOW: 0.1})], 2.0) is None
     # A task that goes on tells of its time in pieces.
-    assert bounds.word([report({}, {FLOW: 1.0})] * 5, 10.0) == "at its bound of 5.0 MB/s"
+    assert bounds.word([report({}, {FLOW: 1.0})] * 5, 10.0) == "rate-limited to 5.0 MB/s"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_group_that_stands_right_is_said_to_stand_there(present: int) -> None:
         present={"billing": {THERE: CommittedOffset(present)}},
         groups={"billing": EMPTY},
     )
-    assert shown(decision)[3:] == [str(present), "exact", "none:", "stands", "there"]
+    assert shown(decision)[3:] == [str(present), "exact", "none:", "already", "there"]
 
 
 def test_group_that_may_not_be_moved_has_nothing_done_about_it() -> None:

@@ -79,8 +79,8 @@ def test_what_expired_is_told_as_expired() -> None:
 def test_records_before_the_first_row_are_told_on_both_sides() -> None:
     told = of(partition((4, 10, 10), older=True), Counts(records=6, head_upstream=4, head_downstream=1)).unknown
     assert told == (
-        "4 records lie on the source before the ledger's first row: not compared",
-        "1 records lie in the remote log before the ledger's first row: not compared",
+        "4 records on the source are before the ledger's first row: not compared",
+        "1 records in the remote log are before the ledger's first row: not compared",
         "what the remote log held when it was taken over was not all compared, and is not now",
     )
 

@@ -293,4 +293,4 @@ def test_source_topic_that_is_another_one_by_now_is_not_translated() -> None:
     other = ranges_of([replace(each, source_topic_id="old") for each in rows_of([[2, 2, 2]], 3, 0)[0]])
     assert {each.translation.verdict for each in decided(ranges, logs, {0: 2, 1: 2, 2: 2}, 3)} == {"exact"}
     for each in decided(other, logs, {0: 2, 1: 2, 2: 2}, 3):
-        assert each.translation.verdict == "untranslatable: orders was created anew and nothing of it is copied yet"
+        assert each.translation.verdict == "untranslatable: orders was re-created and nothing of it is copied yet"

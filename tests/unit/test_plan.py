@@ -83,7 +83,7 @@ def test_every_source_topic_is_either_copied_or_skipped_with_a_reason() -> None:
 def test_heartbeats_that_the_filter_leaves_out_are_copied_with_a_note() -> None:
     plan = plan_topics(flow(topics=("orders",)), facts(topics(heartbeats=1)))
     assert only(plan).notes == (
-        "a heartbeats topic: copied because of heartbeats.replication.enabled, whatever the filter says",
+        "a heartbeats topic: copied because of heartbeats.replication.enabled, also where the filter excludes it",
     )
 
 

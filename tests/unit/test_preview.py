@@ -374,7 +374,7 @@ def test_what_changes_records_says_so_with_its_guarantee(settings: Any, line: st
 
 
 def test_a_flow_that_will_be_refused_says_why() -> None:
-    why = "a flow that places records anew cannot have on.data.loss: continue"
+    why = "a flow that repartitions records cannot have on.data.loss: continue"
     note = engine_note(flow(change=RecordChange(partitioner="key")), why)
     assert note is not None and note.line() == f"engine: records (partitioner), will not run: {why}"
 

@@ -98,8 +98,8 @@ def test_line_tells_of_trouble() -> None:
         "A->B copying · 20 088 records/s, 5.1 MB/s · lag 1 204 records · 1 partition stopped · "
         "1 500 records found from an interrupted attempt · throttled by the target's quota for 0.5 s"
     )
-    limited = replace(COPYING, waiting="at its bound of 5.0 MB/s")
-    assert plain(flow_of((2.4, limited))).endswith("lag 1 204 records, 3.1 s · at its bound of 5.0 MB/s")
+    limited = replace(COPYING, waiting="rate-limited to 5.0 MB/s")
+    assert plain(flow_of((2.4, limited))).endswith("lag 1 204 records, 3.1 s · rate-limited to 5.0 MB/s")
     stalled = replace(QUIET, commit_waits_seconds=15.2, seconds=15.2, waiting="waiting for a task slot of Spark")
     assert plain(flow_of((20.0, stalled))) == (
         "A->B waiting for a task slot of Spark · 0 records/s · the ledger's commit has waited 15.2 s"
@@ -174,7 +174,7 @@ def test_lagging_flow_gets_a_line_every_ten_seconds() -> None:
         {"behind_records": 5},
         {"recovered": 1},
         {"target_throttled_seconds": 0.1},
-        {"waiting": "at its bound of 5.0 MB/s"},
+        {"waiting": "rate-limited to 5.0 MB/s"},
         {"commit_waits_seconds": 15.0},
     ],
 )
@@ -253,7 +253,7 @@ def test_low_screen_shows_the_flows_that_lag_most() -> None:
 
 def test_narrow_screen_is_cut_at_its_width() -> None:
     flow = backlog(3_500_000, 3_000_000, records=500_000)
-    flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING, waiting="at its bound of 5.0 MB/s"))
+    flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING, waiting="rate-limited to 5.0 MB/s"))
     known: Dict[str, Optional[FlowProgress]] = {"a-very-long-alias-of-a-cluster->another-long-alias": flow}
     for columns in (40, 60, 80, 200):
         assert max(map(len, screen(known, 20.0, columns))) <= columns

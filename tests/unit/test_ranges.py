@@ -59,7 +59,7 @@ def test_offsets_that_expired_before_they_were_copied_stop_the_partition() -> No
     decided = next_range(FAIL, KEY, Position(40, 10), SOURCE)
     assert decided.refused == (
         "orders-0: offsets 40 to 99 left the source's log before they were copied; "
-        "set on.data.loss: continue to go on from there"
+        "set on.data.loss: continue to resume from there"
     )
     assert decided.start == Position(40, 10) and decided.incident is None
 

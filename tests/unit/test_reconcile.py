@@ -225,7 +225,7 @@ def test_remote_log_with_a(how: str) -> None:
 
 def test_record_that_came_to_a_remote_topic_created_anew_too_early_is_refused_with_what_mends_it() -> None:
     records = numbered(20)
-    with pytest.raises(RefusedError, match="delete it once more: it is filled again"):
+    with pytest.raises(RefusedError, match="delete it again: it is filled again"):
         reconciled(Interrupted([batch_of(0, records)], [batch_of(0, records[7:8])], {}, (0, 0)))
 
 

@@ -80,7 +80,7 @@ def fresh() -> PartitionCopy:
 @pytest.mark.parametrize("shown", [[], WRITTEN[:1]], ids=["nothing of it", "a part of it"])
 def test_remote_log_that_shows_less_than_its_leader_tells_is_looked_at_again(shown: List[LogBatch]) -> None:
     remote, copy = Broker(shown, [21]), fresh()
-    with pytest.raises(Disconnected, match="its leader tells of 21"):
+    with pytest.raises(Disconnected, match="its leader reports 21"):
         recovered(copy, remote)
     assert copy.stopped is None
     remote.batches = WRITTEN

@@ -70,13 +70,13 @@ def test_moves_before_one_that_was_never_made_are_undone() -> None:
 
 
 def test_move_that_was_written_down_and_never_made_needs_no_undo() -> None:
-    assert goes_back_to(undo([move(None, 10)], None, None)) == "stands there already"
-    assert goes_back_to(undo([move(5, 10)], 5)) == "stands there already"
+    assert goes_back_to(undo([move(None, 10)], None, None)) == "already there"
+    assert goes_back_to(undo([move(5, 10)], 5)) == "already there"
 
 
 @pytest.mark.parametrize("present", [11, 9, None])
 def test_group_that_moved_since_is_left_alone(present: Optional[int]) -> None:
-    assert goes_back_to(undo([move(5, 10)], present)) == "moved since by somebody else: left alone"
+    assert goes_back_to(undo([move(5, 10)], present)) == "another client committed since: left unchanged"
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"])
@@ -105,7 +105,7 @@ def test_table_and_json_say_what_happens_to_each() -> None:
     undos = [undo([move(None, 10)], 10), undo([move(5, 10)], 11)]
     assert [line.split() for line in undo_lines(undos, {})[1:]] == [
         ["billing", "A.orders", "0", "10", "none", "put", "back"],
-        ["billing", "A.orders", "0", "11", "-", "moved", "since", "by", "somebody", "else:", "left", "alone"],
+        ["billing", "A.orders", "0", "11", "-", "another", "client", "committed", "since:", "left", "unchanged"],
     ]
     assert undo_json(undos[0], {("B", "billing", *ORDERS): "refused: why"}) == {
         "cluster": "B",

@@ -148,7 +148,7 @@ def test_what_was_read_is_paid_for_before_the_next_micro_batch(monkeypatch: pyte
     paced.batch(1000, {FLOW: int(4 * RATE)})
     paced.pace.wait(threading.Event())
     assert paced.slept == pytest.approx(4.0, abs=1e-3)
-    assert paced.pace.word(1.0) == "at its bound of 1.0 MB/s"
+    assert paced.pace.word(1.0) == "rate-limited to 1.0 MB/s"
     paced.pace.wait(threading.Event())
     assert paced.slept == pytest.approx(4.0, abs=1e-3) and paced.pace.word(1.0) is None
 
@@ -160,7 +160,7 @@ def test_topic_in_debt_holds_the_flow_back_and_is_named(monkeypatch: pytest.Monk
     paced.batch(1000, {FLOW: int(3 * RATE), 0: int(3 * RATE)})
     paced.pace.wait(threading.Event())
     assert paced.slept == pytest.approx(3.0, abs=1e-3)
-    assert paced.pace.word(1.0) == "at its bound of 1.0 MB/s for audit.*"
+    assert paced.pace.word(1.0) == "rate-limited to 1.0 MB/s for audit.*"
 
 
 def test_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:

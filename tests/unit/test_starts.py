@@ -91,7 +91,7 @@ def test_group_of_which_nobody_tells_where_it_stands_is_not_taken_for_one_withou
     source = Source({}, {})
     assert Starts(SHARED, source).of([ORDERS]) == {}  # type: ignore[arg-type]
     source.silent = {"g"}
-    with pytest.raises(ClusterError, match="A: nobody tells where group g stands"):
+    with pytest.raises(ClusterError, match="A: cannot read the committed offsets of group g"):
         Starts(SHARED, source).of([ORDERS])  # type: ignore[arg-type]
 
 

@@ -79,7 +79,7 @@ def test_group_before_the_first_row_of_a_ledger_that_was_begun_anew_goes_to_the_
     begun_anew = PartitionMap.of([(5000, 4800, 10)])
     lagging = replace(at(100), map=begun_anew, log=OffsetRange(0, 4810))
     assert translate(lagging) == Translation("before first copied record", 0, "m", commit=True, reread=4800)
-    # One that stands there already may have read as far as that.
+    # One that already there may have read as far as that.
     for present in (0, 90, 4800):
         stands = translate(replace(lagging, present=CommittedOffset(present)))
         assert (stands.new_offset, stands.commit, stands.reread) == (present, False, 0)

@@ -73,7 +73,8 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "replication.stage": (("_jsc",), "no public call counts the task slots of the executors that are there"),
     "spark.session": (
         ("_jvm", "_jsparkSession"),
-        "the check that refuses a session without a JVM; newSession() forgets settings that were made at run time",
+        "the check that refuses a session without a JVM; newSession() forgets settings that were made at run time; "
+        "Spark has no setting by which its JVM ignores SIGTERM",
     ),
     "spark.metrics": (("_jvm",), "PySpark has no public call for Spark's metrics system"),
     "spark.errors": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),

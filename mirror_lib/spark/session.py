@@ -88,6 +88,8 @@ def open_session(name: str) -> SparkSession:
         SparkContext.getOrCreate(conf)
     session = builder.getOrCreate()
     refuse_without_jvm(session)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _leave_sigterm_to_python(session)
     session.sparkContext.setLogLevel("ERROR")
     _redact(session)
     return session
@@ -246,6 +248,17 @@ def _own_interrupt() -> Iterator[None]:
     # None: it was not installed from Python, and cannot be put back from here.
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
+
+
+def _leave_sigterm_to_python(session: SparkSession) -> None:
+    """The JVM that this process started ignores SIGTERM, which systemd and others send to every process at once: the
+    JVM would end before the cycle is in the ledger. It ends with this process in any case, also where that is killed.
+    """
+    jvm: Any = session._jvm
+    try:
+        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
+    except Exception as error:  # Java's option -Xrs, or another Java
+        log.debug("the JVM does not ignore SIGTERM: %s", cause_of(error))
 
 
 def _redact(session: SparkSession) -> None:

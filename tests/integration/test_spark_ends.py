@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, List
 
 import pytest
 
@@ -101,6 +102,12 @@ def java_of(run: Driver) -> int:
     raise AssertionError("the driver has no JVM")
 
 
+def session_of(run: Driver) -> List[int]:
+    """Every process of the driver: its Python, its JVM, and Spark's workers, which are another process group."""
+    found = subprocess.run(["ps", "-s", str(run.pid), "-o", "pid="], stdout=subprocess.PIPE, text=True, check=True)
+    return [int(pid) for pid in found.stdout.split()]
+
+
 def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlow, spark: SparkSession) -> None:
     with driver(["-m", "mirror_lib.cli", "run", str(flow.config)]) as run:
         until(lambda: flow.copies() == flow.written * flow.partitions, 120)
@@ -111,4 +118,24 @@ def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlo
     assert "check that Spark may read and write" not in run.output
     flow.trigger = "availableNow"
     assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+@pytest.mark.parametrize("limit", ["none", pytest.param("20 KB", marks=pytest.mark.long)])
+def test_sigterm_to_every_process_ends_a_run_as_sigterm_to_the_driver_does(
+    flow: OneFlow, spark: SparkSession, limit: str
+) -> None:
+    """As systemd sends it. With a rate limit tasks copy a backlog at that moment."""
+    flow.fill(1_000)
+    flow.settings = {} if limit == "none" else {"max.bytes.per.second": limit}
+    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--plain"]) as run:
+        full = flow.written * flow.partitions
+        until(lambda: flow.copies() == full if limit == "none" else 0 < flow.copies() < full / 2, 120)
+        for pid in session_of(run):
+            os.kill(pid, signal.SIGTERM)
+        assert run.wait(60) == 0, run.output
+    assert not re.search(r"^\tat |^Traceback|Exception in thread", run.output, re.MULTILINE), run.output
+    flow.trigger, flow.settings = "availableNow", {}
+    outcome = flow.run(spark)
+    assert outcome.error is None and outcome.recovered == 0
     flow.assert_exact(spark)

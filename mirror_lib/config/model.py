@@ -83,6 +83,7 @@ class ReplicationFlow:
     replication_factor: int = 2
     refresh_topics_interval: Optional[float] = 600.0
     config_properties_exclude: Tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
+    remote_topic_configs: Tuple[Tuple[str, str], ...] = ()
     use_defaults_from: str = "target"
     isolation_level: str = "read_committed"
     auto_offset_reset: str = "earliest"

@@ -44,6 +44,7 @@ from mirror_lib.config.values import (
     START_POSITION,
     TEXT,
     TEXTFILE,
+    TOPIC_CONFIGS,
     TOPIC_RATES,
     TRIGGER,
     WINDOWS,
@@ -173,6 +174,9 @@ SETTINGS: Tuple[Setting, ...] = (
             "`refresh.topics.enabled = false` stops that"),
     Setting("config.properties.exclude", PATTERNS, ", ".join(CONFIG_PROPERTIES_EXCLUDE), "Topic configs that are not "
             "copied", "config_properties_exclude"),
+    Setting("remote.topic.configs", TOPIC_CONFIGS, "", "Topic configs that every remote topic of the flow has instead "
+            "of its source's: `retention.ms=604800000, cleanup.policy=delete`. They are set when a remote topic is "
+            "created, and by config sync on one that exists", "remote_topic_configs"),
     Setting("use.defaults.from", choice("target", "source"), "target", "Where a topic config that the source never set "
             "comes from", "use_defaults_from"),
     Setting("consumer.isolation.level", choice("read_committed", "read_uncommitted"), "read_committed", "Whether "

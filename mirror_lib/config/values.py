@@ -10,7 +10,7 @@ import re
 import warnings
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone, tzinfo
-from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.document import Value
 from mirror_lib.facts import TopicPartition
@@ -283,7 +283,32 @@ def _topic_rates(value: Value) -> Tuple[TopicRate, ...]:
     return tuple(found)
 
 
+_CONFIG_NAME = re.compile(r"[a-z][a-z0-9.]*")
+# A remote topic admits what its source admitted, with its timestamps: a config that breaks that cannot be chosen.
+_NOT_CHOSEN = ("message.timestamp.", "max.message.bytes")
+
+
+def _topic_configs(value: Value) -> Tuple[Tuple[str, str], ...]:
+    found: Dict[str, str] = {}
+    name = ""
+    for item in items(value):
+        before, equals, after = (part.strip() for part in item.partition("="))
+        if not equals and name:
+            found[name] += f",{before}"  # of a value that is a list itself
+            continue
+        name = before
+        if not equals or not after or not _CONFIG_NAME.fullmatch(name):
+            raise ValueError("must be a list of NAME=VALUE, for example retention.ms=604800000")
+        if name.startswith(_NOT_CHOSEN):
+            raise ValueError(f"cannot have {name}: a remote topic admits what its source admits, with its timestamps")
+        if name in found:
+            raise ValueError(f"has {name} twice")
+        found[name] = after
+    return tuple(sorted(found.items()))
+
+
 SIZE = Kind("bytes or none", _optional_size)
+TOPIC_CONFIGS = Kind("list of name=value", _topic_configs)
 TOPIC_RATES = Kind("list of pattern=bytes", _topic_rates)
 
 

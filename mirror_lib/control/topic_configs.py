@@ -15,7 +15,8 @@ TOPIC_LEVEL, STATIC = "DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG"
 
 @dataclass(frozen=True)
 class ConfigDecision:
-    """A config in which a remote topic differs from its source, and what is done: SET, DELETE (the override), or KEEP.
+    """A config in which a remote topic differs from its source, or from `remote.topic.configs`, and what is done: SET,
+    to `new_value`, DELETE (the override), or KEEP.
 
     The values are effective ones, defaults included; `remote_value` is `None` where the target does not know the key.
     """
@@ -25,12 +26,30 @@ class ConfigDecision:
     source_value: Optional[str]
     remote_value: Optional[str]
     reason: str
+    chosen: Optional[str] = None
+
+    @property
+    def new_value(self) -> Optional[str]:
+        """The value that SET gives: the chosen one, else the source's."""
+        return self.source_value if self.chosen is None else self.chosen
 
 
 def config_decisions(flow: ReplicationFlow, source: TopicConfigs, remote: TopicConfigs) -> Tuple[ConfigDecision, ...]:
     """Every config that differs, by key. Both sides are a topic's effective configs, complete."""
-    found = (_decided(flow, key, source[key], remote.get(key)) for key in sorted(source))
-    return tuple(decision for decisions in found for decision in decisions)
+    chosen = dict(flow.remote_topic_configs)
+    found = (_decided(flow, key, source[key], remote.get(key)) for key in sorted(source.keys() - chosen.keys()))
+    own = (_chosen(key, value, source.get(key), remote.get(key)) for key, value in chosen.items())
+    decided = [decision for decisions in (*found, *own) for decision in decisions]
+    return tuple(sorted(decided, key=lambda each: each.key))
+
+
+def _chosen(
+    key: str, value: str, source: Optional[TopicConfigEntry], remote: Optional[TopicConfigEntry]
+) -> Iterator[ConfigDecision]:
+    if remote is None or remote.value != value or remote.source != TOPIC_LEVEL:
+        at_source = None if source is None else source.value
+        at_remote = None if remote is None else remote.value
+        yield ConfigDecision(key, SET, at_source, at_remote, "remote.topic.configs", value)
 
 
 def config_changes(
@@ -42,7 +61,7 @@ def config_changes(
 
 def orders(decisions: Tuple[ConfigDecision, ...]) -> Mapping[str, Optional[str]]:
     """The changes among `decisions`, as `Cluster.alter_topic_configs` takes them."""
-    return {each.key: each.source_value if each.action == SET else None for each in decisions if each.action != KEEP}
+    return {each.key: each.new_value if each.action == SET else None for each in decisions if each.action != KEEP}
 
 
 def _decided(

@@ -153,7 +153,7 @@ def _configs(preview: FlowPreview, show_all: bool) -> Iterator[str]:
 
 def _config_row(topic: str, each: ConfigDecision) -> Row:
     symbol = {SET: CHANGED, DELETE: DELETED, KEEP: SAME}[each.action]
-    to = {SET: str(each.source_value), DELETE: "(not set)", KEEP: f"stays, source {each.source_value}"}[each.action]
+    to = {SET: str(each.new_value), DELETE: "(not set)", KEEP: f"stays, source {each.source_value}"}[each.action]
     return (symbol, topic, each.key, _value(each.remote_value), to, each.reason)
 
 
@@ -318,7 +318,7 @@ def _config_objects(preview: FlowPreview) -> List[Dict[str, object]]:
             "config": each.key,
             "action": each.action,
             "from": each.remote_value,
-            "to": each.source_value if each.action == "set" else None,
+            "to": each.new_value if each.action == "set" else None,
             "source_value": each.source_value,
             "reason": each.reason,
         }

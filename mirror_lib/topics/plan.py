@@ -294,7 +294,9 @@ def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
 def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts) -> CopiedTopic:
     entries, known = facts.source_configs.get(topic.name, {}), facts.target_config_keys
     wanted = creation_configs(flow, entries)
-    configs = {key: value for key, value in wanted.items() if not known or key in known}
+    # What the file asks for by name is refused by the broker, if it does not know it.
+    asked = known | dict(flow.remote_topic_configs).keys()
+    configs = {key: value for key, value in wanted.items() if not known or key in asked}
     configs.update(admission_configs(flow, entries, known))
     unknown = sorted(wanted.keys() - configs.keys())
     keyed_over = _keyed_over(flow, topic.partitions)

@@ -24,8 +24,9 @@ def creation_configs(flow: ReplicationFlow, source_configs: TopicConfigs) -> Map
     """The configs that MM2 gives a new remote topic: the source's own, and its defaults if `use.defaults.from=source`.
 
     Left out: read-only, sensitive and static broker configs, and what the flow's filter of topic configs excludes.
+    `remote.topic.configs` count before the source's.
     """
-    return {
+    copied = {
         key: entry.value
         for key, entry in source_configs.items()
         if entry.value is not None
@@ -33,6 +34,7 @@ def creation_configs(flow: ReplicationFlow, source_configs: TopicConfigs) -> Map
         and not (entry.is_read_only or entry.is_sensitive or entry.source == "STATIC_BROKER_CONFIG")
         and not config_excluded(flow, key)
     }
+    return {**copied, **dict(flow.remote_topic_configs)}
 
 
 def config_excluded(flow: ReplicationFlow, key: str) -> bool:

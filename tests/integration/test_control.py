@@ -123,6 +123,15 @@ def test_excluded_config_set_by_hand_survives_and_another_returns_to_the_sources
     assert topics.remote_becomes({**by_hand, "retention.bytes": "2000"})
 
 
+def test_config_that_the_flow_chooses_is_set_and_stays(topics: TwoTopics) -> None:
+    topics.create({"retention.ms": "1000", "segment.ms": "5000"}, {"retention.ms": "1000", "segment.ms": "5000"})
+    chosen = (("retention.ms", "7000"),)
+    assert topics.sync(remote_topic_configs=chosen) == 1
+    assert topics.remote_becomes({"retention.ms": "7000", "segment.ms": "5000"})
+    topics.set(retention_ms="2000")
+    assert topics.sync(remote_topic_configs=chosen) == 0
+
+
 def test_source_default_is_set_where_defaults_come_from_the_source(topics: TwoTopics) -> None:
     topics.create({}, {"segment.ms": "5000"})
     assert topics.sync(use_defaults_from="source") == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, List
 
@@ -82,6 +83,20 @@ def test_remote_topics_are_created_with_the_sources_partitions_and_configs(
         "cleanup.policy": "compact", "retention.ms": "1234567", "message.timestamp.type": "CreateTime",
     }  # fmt: skip
     assert found["message.timestamp.before.max.ms"] == found["message.timestamp.after.max.ms"] == NO_LIMIT
+
+
+def test_config_that_the_flow_chooses_is_set_at_creation_and_one_that_no_broker_knows_is_refused(
+    source: KafkaCluster, target: KafkaCluster, topic_name: Names
+) -> None:
+    name, other = topic_name("orders"), topic_name("other")
+    source.create_topics([NewTopic(name, 1, 1, {"retention.ms": "1234567"}), NewTopic(other, 1, 1)])
+    chosen = replace(flow(name), remote_topic_configs=(("retention.ms", "7654321"),))
+    apply_plan(plan_flow(chosen, source, target), target)
+    found = target.topic_configs([f"primary.{name}"])[f"primary.{name}"]
+    assert found["retention.ms"].value == "7654321"
+    wrong = replace(flow(other), remote_topic_configs=(("retention.msec", "1"),))
+    done = apply_plan(plan_flow(wrong, source, target), target)
+    assert [each.name for each in done.blocked] == [other] and "retention.msec" in done.blocked[0].reason
 
 
 def test_a_created_remote_topic_takes_timestamps_that_an_ordinary_topic_refuses(

@@ -175,6 +175,11 @@ def test_the_sources_defaults_are_copied_only_where_the_flow_takes_defaults_from
     assert "min.insync.replicas" not in new_configs(source, use_defaults_from="source")
 
 
+def test_configs_that_the_flow_chooses_count_before_the_sources() -> None:
+    configs = new_configs({"retention.ms": own("1")}, remote_topic_configs=(("retention.ms", "5"), ("segment.ms", "6")))
+    assert (configs["retention.ms"], configs["segment.ms"]) == ("5", "6")
+
+
 def test_excluded_configs_are_matched_whole_and_as_patterns() -> None:
     source = {"retention.ms": own("1"), "retention.bytes": own("2"), "local.retention.ms": own("3")}
     configs = new_configs(source, config_properties_exclude=(r"retention\..*",))

@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping, Optional
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.values import TOPIC_CONFIGS
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, config_changes, config_decisions
 from mirror_lib.facts import TopicConfigEntry, TopicConfigs
 
@@ -46,6 +47,24 @@ def test_what_is_equal_already_is_not_sent_again() -> None:
     assert one(own("1000"), own("1000")) == "left alone"
     assert one(own("1000"), of_brokers("1000")) == "left alone"
     assert changes({"a.b": default("1"), "c.d": own("x")}, {"a.b": default("2"), "c.d": own("x")}) == {}
+
+
+def test_config_that_the_flow_chooses_counts_before_the_sources() -> None:
+    configs = TOPIC_CONFIGS.parse("retention.ms=5000, cleanup.policy=compact,delete")
+    chosen: Dict[str, Any] = {"remote_topic_configs": configs}
+    assert one(own("1000"), own("1000"), **chosen) == "5000"
+    assert one(own("1000"), own("5000"), **chosen) == "left alone"
+    # Also where the brokers' default is the same now, or the source does not know the config.
+    assert one(own("1000"), default("5000"), **chosen) == "5000"
+    assert changes({}, {"cleanup.policy": default("delete")}, **chosen)["cleanup.policy"] == "compact,delete"
+
+
+@pytest.mark.parametrize(
+    "text", ["retention.ms", "retention.ms=", "=1", "Retention=1", "message.timestamp.type=LogAppendTime", "a=1, a=2"]
+)
+def test_configs_that_cannot_be_chosen_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be|cannot have|twice"):
+        TOPIC_CONFIGS.parse(text)
 
 
 def test_override_removed_on_the_source_is_removed_from_the_remote_topic() -> None:

@@ -19,8 +19,8 @@ exit codes:
   {EXIT_OK}    done: everything is copied, or equal; a continuous run that was stopped
   {EXIT_FAILED}    failed: something could not be copied, or differs
   {EXIT_USAGE}    bad usage or configuration; nothing was started
-  {EXIT_REFUSED}    refused for safety: going on could lose or double records
-  {EXIT_STOPPED}  a run with an end of its own was stopped by SIGTERM or Ctrl-C before it; the next one goes on there
+  {EXIT_REFUSED}    refused for safety: to continue could lose or double records
+  {EXIT_STOPPED}  a bounded run (`--once`, `--until`, `availableNow`) was interrupted; run it again to resume
 """
 CONFIG = "YAML, a MirrorMaker 2 .properties file as it is, or the JSON files of Kafka Connect's Mirror… connectors"
 

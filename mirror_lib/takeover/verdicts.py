@@ -282,7 +282,7 @@ def moved(verdict: Verdict, before: int, after: int) -> Verdict:
     )
 
 
-_HEADER = ("TOPIC", "PARTITION", "KEPT", "TAIL", "DOUBLED", "GOES ON AT", "REMOTE TOPIC", "AT", "COMPARED", "VERDICT")
+_HEADER = ("TOPIC", "PARTITION", "KEPT", "TAIL", "DOUBLED", "RESUMES AT", "REMOTE TOPIC", "AT", "COMPARED", "VERDICT")
 
 
 @dataclass(frozen=True)

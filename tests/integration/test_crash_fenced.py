@@ -90,7 +90,7 @@ def test_third_driver_copies_what_a_fenced_one_did_not(
     flow.create_remote_topic()
     with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
         until(lambda: flow.copies() > 200, 300)
-        assert run_mirror(flow.config, "--once", crash=killed, seconds=300) == -9 and killed.reached
+        assert run_mirror(flow.config, "--once", "--take-over", crash=killed, seconds=300) == -9 and killed.reached
         assert first.wait(300) == 3
     flow.settings = {}
     assert run_mirror(flow.config, "--once") == 0

@@ -98,7 +98,7 @@ def test_two_drivers_of_which_one_stood_still_leave_each_record_once(flow: OneFl
     asleep = CrashPoint("mirror_lib.kafka.producer:_produce_request", "after", 2, flow.directory / "one", "stop")
     with driver(run, asleep) as first:
         one = stopped_process(flow.directory / "one", 180)
-        assert run_mirror(flow.config) == 0
+        assert run_mirror(flow.config, "--take-over") == 0
         os.kill(one, signal.SIGCONT)
         # It was shut out: either it says so, or its next attempt finds all that the other one wrote.
         assert first.wait() in (0, 1, 3), first.output

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import ClientQuota
-from mirror_lib.text import duration, one_entry, size, some
+from mirror_lib.text import counted, duration, one_entry, size, some
 
 OK, WARNING, BLOCKING = "ok", "warning", "blocking"
 # Names of topics or groups in one line.
@@ -36,7 +36,7 @@ def summary_line(checks: Sequence[Check]) -> str:
     """How many there are of each level."""
     counts = {level: sum(each.level == level for each in checks) for level in (OK, WARNING, BLOCKING)}
     verdict = "a run would fail or be refused" if counts[BLOCKING] else "a run can start"
-    return f"{counts[OK]} ok, {counts[WARNING]} warnings, {counts[BLOCKING]} blocking: {verdict}"
+    return f"{counts[OK]} ok, {counted(counts[WARNING], 'warning')}, {counts[BLOCKING]} blocking: {verdict}"
 
 
 # Kafka counts Describe as granted with these, and DescribeConfigs with AlterConfigs.

@@ -15,7 +15,7 @@ with DAG(
     start_date=datetime(2026, 1, 1),
     schedule="*/15 * * * *",
     catchup=False,
-    # A second run would fence the first.
+    # A second run would be refused, or fence the first.
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
 ) as dag:

@@ -59,7 +59,8 @@ class Case:
     acks: str = "all"
     # It leaves the topic in a state that no other case can follow.
     alone: bool = False
-    # A late InitProducerId of this mirror's own may end a run with exit code 3; the next start must resume.
+    # A late InitProducerId of this mirror's own, or a process that was frozen amid its fences, may end a run with exit
+    # code 3; the next start must resume.
     fences_itself: bool = False
 
 
@@ -153,7 +154,7 @@ def executors_frozen(scene: Scene) -> None:
     frozen_twice(scene, "an executor", lambda: [scene.random.choice(replicator(scene).executors())])
 
 
-@case("every process frozen while a successor copies, then resumed (a zombie)", quick=True)
+@case("every process frozen while a successor copies, then resumed (a zombie)", quick=True, fences_itself=True)
 def zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
@@ -523,7 +524,7 @@ def where_killed(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("a flow with `where`: frozen while a successor copies, then resumed", mm2=False, flow="where")
+@case("a flow with `where`: frozen while a successor copies, then resumed", mm2=False, flow="where", fences_itself=True)
 def where_zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
@@ -533,7 +534,7 @@ def keyed_killed(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("a flow that repartitions by key: frozen while a successor copies", mm2=False, flow="keyed")
+@case("a flow that repartitions by key: frozen while a successor copies", mm2=False, flow="keyed", fences_itself=True)
 def keyed_zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 

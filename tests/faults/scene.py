@@ -125,7 +125,7 @@ class Scene:
             time.sleep(0.1)
 
     def started_again(self) -> bool:
-        """Start again what a late request of its own ended, where the case is one of late requests."""
+        """Start again a run that a fence of its own ended, where the case may bring that about."""
         ended = self.fences_itself and self.engine.processes[-1].poll() == EXIT_REFUSED
         if ended:
             self.fenced_itself += 1

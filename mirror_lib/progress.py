@@ -197,7 +197,7 @@ def outage_line(outage: Outage) -> str:
 
 
 def outage_json(outage: Outage) -> Dict[str, object]:
-    """The same as a JSON document; `outage` tells it from those of a cycle."""
+    """The same as a JSON document. Its key `outage` distinguishes it from the document of a cycle."""
     document = {"side": outage.side, "since": round(outage.since, 3), "seconds": outage.seconds}
     return {"flow": outage.flow, "outage": document}
 

@@ -61,7 +61,7 @@ def chosen_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[Re
 
 
 def copied_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
-    """Those of `chosen_flows` that copy records."""
+    """The `chosen_flows` that copy records."""
     return [flow for flow in chosen_flows(arguments, config) if flow.copied]
 
 

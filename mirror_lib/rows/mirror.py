@@ -402,7 +402,7 @@ class RowMirror(ABC):
                 )
         for lane in (lane for report in found for lane in report.lanes if self._is_dead(lane.remote)):
             if lane.part.stopped is not None:
-                refused = "the dead letter topic refuses a record"
+                refused = "the dead-letter topic refuses a record"
                 raise MirrorError(f"{self.flow.name}: {refused}: {lane.part.stopped}")
         return not any(report.broken for report in found)
 

@@ -231,7 +231,7 @@ def _stop(session: SparkSession) -> None:
     from py4j.protocol import Py4JError
 
     try:
-        # All is told by now. Tasks that the end breaks off would add a trace each.
+        # All errors are reported by now. Each task that this interrupts would log a trace.
         session.sparkContext.setLogLevel("OFF")
         session.stop()
     except (Py4JError, OSError):

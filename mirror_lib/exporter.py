@@ -24,7 +24,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.settings import METRICS_HOST, METRICS_PORT, METRICS_TEXTFILE
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ConfigError
-from mirror_lib.metrics import FlowMetrics, TopicMetrics
+from mirror_lib.metrics import COPYING, RATE_LIMITED, WAITING, WAITING_FOR_SLOT, FlowMetrics, TopicMetrics
 from mirror_lib.progress import Outage
 
 log = logging.getLogger(__name__)
@@ -35,14 +35,9 @@ _FLOW = ("flow", "source", "target")
 _TOPIC = (*_FLOW, "topic")
 SIDES = ("source", "target")
 # What a flow is doing, as a label that has few values: FlowMetrics has it in words, with figures.
-STARTING, RATE_LIMITED, OTHER = "starting", "rate_limited", "other"
-_STATES = {
-    "copying": "copying",
-    "waiting for records": "waiting_for_records",
-    "waiting for a task slot of Spark": "waiting_for_spark",
-}
-_RATE_LIMIT = "rate-limited"
-STATES = (STARTING, *_STATES.values(), RATE_LIMITED, OTHER)
+STARTING, LIMITED, OTHER = "starting", "rate_limited", "other"
+_STATES = {COPYING: "copying", WAITING: "waiting_for_records", WAITING_FOR_SLOT: "waiting_for_spark"}
+STATES = (STARTING, *_STATES.values(), LIMITED, OTHER)
 
 # How often the textfile is written. Prometheus reads it no more often than it scrapes node_exporter.
 TEXTFILE_SECONDS = 10.0
@@ -223,7 +218,7 @@ def _sum(before: Optional[Tuple[int, int]], topic: TopicMetrics) -> Optional[Tup
 
 def state_of(snapshot: FlowMetrics) -> str:
     """What the flow is doing, as one of `STATES`."""
-    limited = RATE_LIMITED if snapshot.waiting.startswith(_RATE_LIMIT) else OTHER
+    limited = LIMITED if snapshot.waiting.startswith(RATE_LIMITED) else OTHER
     return _STATES.get(snapshot.waiting, limited)
 
 

@@ -54,6 +54,13 @@ class OffsetRange:
     end: int
 
 
+def held_back(ends: Mapping[TopicPartition, int], stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """By partition how many offsets before its log end open transactions keep from readers at `read_committed`, if any.
+    `stable`: the last stable offsets. Pure."""
+    held = {place: end - stable[place] for place, end in ends.items() if place in stable}
+    return {place: count for place, count in held.items() if count > 0}
+
+
 @dataclass(frozen=True)
 class ClientQuota:
     """A quota of the brokers (KIP-546). `entity` names whom it is for by kind, `user` or `client-id` or `ip`: the name,
@@ -67,7 +74,7 @@ class ClientQuota:
 class ActiveProducer:
     """A producer that numbers its batches, as the leader of a partition remembers it (KIP-664).
 
-    `last_sequence` and `last_timestamp` (ms since 1970) are those of its last batch. `open_since` is the first offset
+    `last_sequence` and `last_timestamp` (ms since 1970) belong to its last batch. `open_since` is the first offset
     of its open transaction, `None` without one. `transactional_id` is `None` where it has none, or none that this
     principal may describe.
     """

@@ -12,7 +12,9 @@ from mirror_lib.facts import TopicPartition
 
 COUNTED, CURRENT = "counted", "current"
 # What `FlowMetrics.waiting` says of a flow that nothing holds back: with records to copy, and with none.
-COPYING, WAITING = "copying", "waiting for records"
+COPYING, WAITING, WAITING_FOR_SLOT = "copying", "waiting for records", "waiting for a task slot of Spark"
+# What follows is the rate, and perhaps the topics.
+RATE_LIMITED = "rate-limited to"
 
 
 def _told(means: str, gauge: str = "") -> Mapping[str, str]:

@@ -53,6 +53,11 @@ def run_lock(state: str, flow: str, take_over: bool) -> Iterator[Optional[int]]:
         os.close(descriptor)
 
 
+def copied_by(process: int, flow: str) -> str:
+    """`A->B: process 4711 of this machine copies it`, of what `run_lock` yielded."""
+    return f"{flow}: process {process or 'unknown'} of this machine copies it"
+
+
 def _locked(path: Path) -> Tuple[int, bool]:
     """The open file, and whether its lock became free in time. The file may be deleted before it is locked: then there
     is a new one."""

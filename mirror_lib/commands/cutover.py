@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Iterator
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines, print_progress
-from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
-from mirror_lib.run_lock import run_lock
-
-if TYPE_CHECKING:
-    from mirror_lib.cutover.flow import Options
+from mirror_lib.run_lock import copied_by, run_lock
 
 NEXT = (
     "the target has every record and the groups' offsets: start consumers and producers there. "
@@ -94,25 +90,16 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
             *(arguments.quiet_seconds, arguments.wait_seconds, arguments.fence_source),
             *(arguments.leave_groups, arguments.take_over),
         )
-    with _alone(config, flows[0], options, over), running_session("mirror cutover") as spark:
+    with ExitStack() as held:
+        holder = held.enter_context(run_lock(config.state, flows[0].name, options.take_over)) if over else None
+        if holder is not None:
+            raise RefusedError(
+                f"{copied_by(holder, flows[0].name)}; a cut-over copies the rest itself. Nothing was changed",
+                "stop the run and its schedule, or give --take-over, which ends it",
+            )
+        spark = held.enter_context(running_session("mirror cutover"))
         stop = stop_on_signals()
         with connected(config, flows[0], spark, options, print_progress, stop) as cutover:
             cutover.over() if over else cutover.back()
     print_lines([f"{flows[0].name}: {NEXT}" if over else f"{flows[0].name}: the source may be used again"])
     return EXIT_OK
-
-
-@contextmanager
-def _alone(config: MirrorConfig, flow: ReplicationFlow, options: Options, over: bool) -> Iterator[None]:
-    """No run on this machine copies the flow while the block runs. RefusedError where one does."""
-    if not over:
-        yield
-        return
-    with run_lock(config.state, flow.name, options.take_over) as holder:
-        if holder is not None:
-            raise RefusedError(
-                f"{flow.name}: process {holder} of this machine copies it; a cut-over copies the rest itself. Nothing "
-                "was changed",
-                "stop the run and its schedule, or give --take-over, which ends it",
-            )
-        yield

@@ -29,7 +29,7 @@ from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ClusterError,
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
 from mirror_lib.progress import Outage
-from mirror_lib.run_lock import run_lock
+from mirror_lib.run_lock import copied_by, run_lock
 from mirror_lib.text import counted, duration
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 def _left_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace) -> int:
     """What a run does where `process` of this machine copies `flow`."""
-    words = f"{flow.name}: process {process or 'unknown'} of this machine copies it; this run copied nothing"
+    words = f"{copied_by(process, flow.name)}; this run copied nothing"
     if arguments.if_running == REFUSE:
         raise RefusedError(words, USE_TAKE_OVER)
     print_progress(f"{words} (--if-running exit)")
@@ -201,10 +201,12 @@ def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool
 def refuse_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:
     """Raise `RefusedError` where a process on another machine copies one of `flows`: `table` has no end of its run, and
     its heartbeats arrive. A run that was killed writes none."""
-    from mirror_lib.control.heartbeats import copied_elsewhere
+    from mirror_lib.control.heartbeats import copied_elsewhere, is_audible
     from mirror_lib.ledger.records import DEAD_SECONDS
 
-    alone = [flow for flow in flows if not flow.commit_source_group]
+    alone = [flow for flow in flows if not flow.commit_source_group and is_audible(flow)]
+    if not alone:
+        return  # the table is a question to Spark, and a start waits for each
     found = {run.flow: run for run in table.open_runs([flow.name for flow in alone], DEAD_SECONDS)}
     try:
         others = copied_elsewhere([flow for flow in alone if flow.name in found])

@@ -12,7 +12,8 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
 from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.compacted_topic import NO_HEADERS, InternalTopic, key_and_value, one_header
+from mirror_lib.kafka.compacted_topic import InternalTopic, key_and_value, one_header
+from mirror_lib.kafka.reencoder import NO_HEADERS
 from mirror_lib.threads import UnderWay
 from mirror_lib.topics.policy import policy_for
 
@@ -64,24 +65,29 @@ class HeartbeatWriter:
         self._topic.close()
 
 
+def is_audible(flow: ReplicationFlow) -> bool:
+    """Whether a process that copies the flow shows by its heartbeats: it writes some, and often enough to wait for."""
+    return 0 < _silence(flow) <= LONGEST_WAIT_SECONDS
+
+
 def copied_elsewhere(flows: Sequence[ReplicationFlow]) -> List[str]:
-    """Those of `flows`, by name, of which another process writes heartbeats now. Waits for `SILENT_INTERVALS`; flows
-    without heartbeats, and with rare ones, are left out. Raises ClusterError where a target cannot be read.
+    """The names of the audible `flows` for which another process writes heartbeats now. Waits for `SILENT_INTERVALS`.
+    Raises ClusterError where a target cannot be read.
 
     To be asked before this process writes heartbeats of its own.
     """
-    waits = {
-        flow.name: UnderWay(f"heartbeats of {flow.name}", partial(_others_beat, flow, seconds))
-        for flow in flows
-        for seconds in [SILENT_INTERVALS * (flow.emit_heartbeats_interval or 0.0)]
-        if 0 < seconds <= LONGEST_WAIT_SECONDS
-    }
+    waits = {flow.name: UnderWay(f"heartbeats of {flow.name}", partial(_others_beat, flow)) for flow in flows}
     return [name for name, wait in waits.items() if wait.result()]
 
 
-def _others_beat(flow: ReplicationFlow, seconds: float) -> bool:
+def _silence(flow: ReplicationFlow) -> float:
+    """The seconds after which a process without a heartbeat does not copy; 0 where it writes none."""
+    return SILENT_INTERVALS * (flow.emit_heartbeats_interval or 0.0)
+
+
+def _others_beat(flow: ReplicationFlow) -> bool:
     key, _ = encode_heartbeat(Heartbeat(flow.source.alias, flow.target.alias, 0))
-    found = _topic_of(flow).arrivals(seconds)
+    found = _topic_of(flow).arrivals(_silence(flow))
     return any(record.body.endswith(COPIES) and key_and_value(record)[0] == key for record in found)
 
 

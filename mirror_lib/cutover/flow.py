@@ -45,7 +45,7 @@ from mirror_lib.cutover.steps import (
     writers_line,
 )
 from mirror_lib.errors import MirrorError, RefusedError
-from mirror_lib.facts import LITERAL, AclBinding, TopicPartition
+from mirror_lib.facts import LITERAL, AclBinding, TopicPartition, held_back
 from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
@@ -223,7 +223,7 @@ class Cutover:
     def _silence(self) -> Tuple[str, str]:
         options, began = self._options, time.monotonic()
         quiet, told = Quiet.first(self._log_ends(), began), began
-        while quiet.lasts(time.monotonic()) < options.quiet_seconds or self._open_transactions():
+        while quiet.lasts(time.monotonic()) < options.quiet_seconds or self._open_transactions(quiet):
             if self._stop.wait(LOOK_SECONDS):
                 raise RefusedError(f"{self._flow.name}: stopped while waiting for the source", AGAIN)
             now = time.monotonic()
@@ -242,15 +242,16 @@ class Cutover:
         waited = f"{self._flow.name}: the source is not silent after {self._options.wait_seconds:.0f} s"
         if quiet.grew:
             return f"{waited}: {writers_line(quiet.grew, LOOK_SECONDS)}"
-        held = self._open_transactions()
+        held = self._open_transactions(quiet)
         producers = self._source.active_producers(sorted(held))
         names = sorted({each.name for found in producers.values() for each in found if each.open_since is not None})
         of = f" of {some(names)}" if names else ""
         return f"{waited}: open transactions{of}: {places_line(held)}" if held else waited
 
-    def _open_transactions(self) -> Mapping[TopicPartition, int]:
-        """By partition how many offsets lie after the last stable offset."""
-        return self._source.open_transactions(self._places())
+    def _open_transactions(self, quiet: Quiet) -> Mapping[TopicPartition, int]:
+        """By partition how many offsets are after the last stable offset."""
+        stable = self._source.offsets(sorted(quiet.ends), "read_committed")
+        return held_back(quiet.ends, {place: log.end for place, log in stable.items()})
 
     def _copy(self) -> Tuple[str, str]:
         from mirror_lib.copy_job import run_flows

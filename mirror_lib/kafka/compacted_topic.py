@@ -24,13 +24,12 @@ from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import log_entries
 from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
 from mirror_lib.kafka.record_batch import decode_varint, encode_varint, next_sequence
-from mirror_lib.kafka.reencoder import Record, build_batches, read_records
+from mirror_lib.kafka.reencoder import NO_HEADERS, Record, build_batches, read_records
 
 log = logging.getLogger(__name__)
 
 OK, DUPLICATE_SEQUENCE = 0, 46
 NO_CODEC = 0
-NO_HEADERS = b"\x00"
 # Half of what brokers take by default.
 BATCH_BYTES = 512 * 1024
 

@@ -116,12 +116,6 @@ class ClusterOffsets(ClusterConnection):
             for at, state in found.items()
         }
 
-    def open_transactions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """By partition how many offsets open transactions keep from readers at `read_committed`, if any."""
-        stable, whole = (self.offsets(partitions, level) for level in ("read_committed", "read_uncommitted"))
-        held = {at: log.end - stable[at].end for at, log in whole.items() if at in stable}
-        return {at: count for at, count in held.items() if count > 0}
-
     def sure_offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
         """`offsets` of those partitions of which all brokers together tell the leader; of none where one is silent.
 

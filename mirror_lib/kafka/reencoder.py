@@ -42,7 +42,7 @@ _HEADER = struct.Struct(">qiIbb")
 _LONG = struct.Struct(">q")
 _TIMESTAMP_AND_KEY = struct.Struct(">qi")
 _INT = struct.Struct(">i")
-_NO_HEADERS = b"\x00"
+NO_HEADERS = b"\x00"
 _NULL = encode_varint(-1)
 
 
@@ -125,7 +125,7 @@ def _base_offset(outer: _Message, inner: List[_Message]) -> int:
 
 
 def _record(message: _Message, offset: int, timestamp: int) -> Record:
-    return Record(offset, timestamp, _field(message.key) + _field(message.value) + _NO_HEADERS)
+    return Record(offset, timestamp, _field(message.key) + _field(message.value) + NO_HEADERS)
 
 
 def _field(content: Optional[bytes]) -> bytes:

@@ -8,6 +8,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import rate_of
+from mirror_lib.metrics import RATE_LIMITED
 from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
 from mirror_lib.replication.quotas import FLOW, Load, RateShare, TaskRates, TokenBucket, joined, parts_of_rate, weights
 from mirror_lib.text import size
@@ -121,7 +122,7 @@ class FlowRates:
             return None
         number = at_bound[0]
         topics = "" if number == FLOW else f" for {self._flow.max_bytes_per_second_topics[number].pattern}"
-        return f"rate-limited to {size(self._accounts[number].rate)}/s{topics}"
+        return f"{RATE_LIMITED} {size(self._accounts[number].rate)}/s{topics}"
 
     def _look_anew(self) -> None:
         self._looked_at, self._nbytes, self._held = self._clock(), {}, {}

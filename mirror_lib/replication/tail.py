@@ -13,7 +13,7 @@ from typing import Callable, Collection, Iterable, List, Optional
 
 from mirror_lib.errors import StalledError
 from mirror_lib.ledger.records import PartitionKey
-from mirror_lib.metrics import FlowMetrics
+from mirror_lib.metrics import WAITING_FOR_SLOT, FlowMetrics
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.messages import NO_END
 
@@ -245,5 +245,5 @@ def _nothing_copied(flow: str) -> FlowMetrics:
         behind_seconds=None,
         recovered=0,
         stopped=0,
-        waiting="waiting for a task slot of Spark",
+        waiting=WAITING_FOR_SLOT,
     )

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import MirrorError, StateError, cause_of
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.offsets import timestamps_at
@@ -202,7 +202,9 @@ def _transactions(
     """The open transactions that keep records of these partitions from the flow."""
     if flow.isolation_level != "read_committed":
         return ()
-    held = source.open_transactions([_key(each) for each in partitions])
+    stable = {_key(each): each.log_end for each in partitions}
+    ends = {place: log.end for place, log in source.offsets(sorted(stable), "read_uncommitted").items()}
+    held = held_back(ends, stable)
     producers = source.active_producers(sorted(held)) if held else {}
     return tuple(
         OpenTransaction(*place, each.name, each.open_since, each.last_timestamp / 1000, held[place])

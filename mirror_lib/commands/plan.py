@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
@@ -71,19 +71,22 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
     return replace(found, warning=delivery.warning, refusal=delivery.refusal, retention=retention)
 
 
-def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> str:
-    """A sentence where the source may delete records before they are copied; empty where it does not, and where the
+def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> Tuple[str, ...]:
+    """Sentences where the source may delete records before they are copied; empty where it does not, and where the
     ledger cannot be read without Spark."""
     from mirror_lib.ledger.table_reader import TableReader
-    from mirror_lib.status.facts import retention_sentence
+    from mirror_lib.status.facts import retention_problems, unsized
     from mirror_lib.status.look import partitions_of
 
     try:
         reader = TableReader(config.state)
-        return retention_sentence(partitions_of(found.flow, found.topics, source, reader, time.time()))
+        partitions = partitions_of(found.flow, found.topics, source, reader, time.time())
     except (ConfigError, StateError) as error:
         log.info("%s: retention is not compared with what is copied: %s", found.flow.name, error)
-        return ""
+        return ()
+    sentences = [f"{each.what}; {each.remedy}" for each in retention_problems(partitions)]
+    unknown = unsized(partitions)
+    return (*sentences, *([f"{unknown}; grant Describe on the cluster {source.alias}"] if unknown else []))
 
 
 class _Known(NamedTuple):

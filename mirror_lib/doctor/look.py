@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -34,7 +35,7 @@ from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.offsets import timestamps_at
 from mirror_lib.kafka.reach import Access, log_in, unreachable
 from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.status.facts import PartitionStatus
+from mirror_lib.status.facts import PartitionStatus, retention_problems, unsized
 from mirror_lib.status.look import partitions_of
 from mirror_lib.text import counted, duration
 from mirror_lib.topics.filters import group_filter_for
@@ -271,6 +272,12 @@ def _source(config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source
     first = min(kept, key=lambda each: each.kept_seconds or 0.0, default=None)
     place = "" if first is None else f"{first.topic}-{first.partition}"
     nbytes = None if sizes is None else sum(map(int, (_share(each, sizes) for each in lagging)))
+    unknown = unsized(lagging)
+    if unknown:
+        remedy = f"grant Describe on the cluster {flow.source.alias}; the size of tiered logs stays unknown"
+        yield Check(flow.name, "retention", WARNING, unknown, remedy)
+    for each in retention_problems([replace(each, kept_seconds=None) for each in lagging]):
+        yield Check(flow.name, "retention", WARNING, each.what, each.remedy)
     yield from time_of_copy(
         flow.name, nbytes, flow.max_bytes_per_second, None if first is None else first.kept_seconds, place
     )

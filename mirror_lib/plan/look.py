@@ -249,7 +249,7 @@ class FlowPreview:
     engine: Optional[EngineNote] = None
     warning: str = ""
     refusal: Optional[RefusedError] = None
-    retention: str = ""
+    retention: Tuple[str, ...] = ()
 
 
 def matchless(preview: FlowPreview) -> List[str]:

@@ -66,8 +66,8 @@ def _delivery(preview: FlowPreview) -> Iterator[str]:
         yield f"{BLOCKED} refused: {preview.refusal}"
     if preview.warning:
         yield f"{BLOCKED} warning: {preview.warning}"
-    if preview.retention:
-        yield f"{BLOCKED} warning: {preview.retention}; raise retention.ms there, or copy faster"
+    for sentence in preview.retention:
+        yield f"{BLOCKED} warning: {sentence}"
 
 
 def changes(preview: FlowPreview) -> Dict[str, int]:
@@ -277,7 +277,7 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
         "copying": terms_json(preview.flow) if preview.flow.copied else None,
         "refused": None if preview.refusal is None else str(preview.refusal),
         "warning": preview.warning or None,
-        "retention": preview.retention or None,
+        "retention": "; ".join(preview.retention) or None,
         "changes": changes(preview),
         "topics": [_topic(preview, each) for each in plan.copied],
         "dead_letters": plan.dead_letters and vars(plan.dead_letters),

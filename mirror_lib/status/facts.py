@@ -27,6 +27,9 @@ class PartitionStatus:
     copy. `deleted`: offsets that retention removed before they were copied. `kept_seconds`: how long the source keeps
     the next record, at least; negative where it may be deleted at any moment, `None` where nothing is to be copied or
     retention does not go by time. `copied_at`: Unix seconds of the last commit to the ledger.
+
+    `size_limit`: `retention.bytes` of a partition with a lag, where it deletes. `kept_bytes`: about how many bytes the
+    source can write before it deletes the next record by size; `None` where the size of the log is unknown.
     """
 
     topic: str
@@ -40,6 +43,33 @@ class PartitionStatus:
     lag_seconds: Optional[float] = None
     deleted: int = 0
     kept_seconds: Optional[float] = None
+    size_limit: Optional[int] = None
+    kept_bytes: Optional[int] = None
+
+    @property
+    def full_seconds(self) -> Optional[float]:
+        """About how long until the source deletes the next record by size, if it writes on as it did since that record;
+        `None` where that is unknown, and while less than half of `size_limit` is left to copy: a lag of a moment says
+        little of the rate."""
+        if self.size_limit is None or self.kept_bytes is None or self.kept_bytes > self.size_limit / 2:
+            return None
+        if self.kept_bytes <= 0:
+            return 0.0
+        written = self.size_limit - self.kept_bytes
+        return None if self.lag_seconds is None else self.lag_seconds * self.kept_bytes / written
+
+
+@dataclass(frozen=True)
+class Retention:
+    """When the source deletes records of a topic: those older than `ms`, and the oldest of a partition of more than
+    `nbytes`; `None` where it does not. With `tiered` storage the size of a log on the brokers is a part of it."""
+
+    ms: Optional[int] = None
+    nbytes: Optional[int] = None
+    tiered: bool = False
+
+
+KEPT_FOR_EVER = Retention()
 
 
 @dataclass(frozen=True)
@@ -162,6 +192,11 @@ class FlowStatus:
         return min((each.kept_seconds for each in self.partitions if each.kept_seconds is not None), default=None)
 
     @property
+    def kept_bytes(self) -> Optional[int]:
+        """About how much the source can write to a partition before it deletes by size what is still to be copied."""
+        return min((each.kept_bytes for each in self.partitions if each.kept_bytes is not None), default=None)
+
+    @property
     def running(self) -> bool:
         """Whether a run is under way."""
         return self.run is not None and self.run.running(self.at)
@@ -187,20 +222,29 @@ class FlowStatus:
 
 
 def partition_status(
-    at: PartitionStatus, next_ms: Optional[int], retention_ms: Optional[int], now: float
+    at: PartitionStatus,
+    next_ms: Optional[int],
+    retention: Retention,
+    now: float,
+    nbytes: Optional[int] = None,
 ) -> PartitionStatus:
-    """`at` with what follows from it. `next_ms`: timestamp of the next record to copy, where there is one; the source
-    deletes a segment once its latest record is `retention_ms` old, so no earlier than this record is. Both in ms,
-    `None` where not known or not so."""
+    """`at` with what follows from it. `next_ms`: timestamp of the next record to copy, where there is one. The source
+    deletes a segment by time once its latest record is as old as the retention, so no earlier than this record is. By
+    size it deletes a segment once the segments after it hold `retention.bytes`. `nbytes`: size of the log. How much of
+    it is still to be copied is estimated, as if its records were of one size."""
     position = at.log_start if at.position is None else at.position
     resumes = max(position, at.log_start)
     lag = max(0, at.log_end - resumes)
     known = lag > 0 and next_ms is not None and next_ms > 0
     age = max(0.0, now - next_ms / 1000) if known and next_ms is not None else None
-    keeps = retention_ms is not None and retention_ms >= 0
-    kept = retention_ms / 1000 - age if keeps and retention_ms is not None and age is not None else None
+    kept = retention.ms / 1000 - age if retention.ms is not None and age is not None else None
+    limit = retention.nbytes if lag else None
+    kept_bytes = None
+    if limit is not None and nbytes is not None and not retention.tiered:
+        kept_bytes = round(limit - nbytes * lag / (at.log_end - at.log_start))
+    deleted = max(0, min(at.log_start, at.log_end) - position)
     return replace(
-        at, lag=lag, lag_seconds=age, deleted=max(0, min(at.log_start, at.log_end) - position), kept_seconds=kept
+        at, lag=lag, lag_seconds=age, deleted=deleted, kept_seconds=kept, size_limit=limit, kept_bytes=kept_bytes
     )
 
 
@@ -290,9 +334,7 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
         total = counted(sum(each.deleted for each in deleted), "offset")
         what = f"the source deleted {total} before they were copied, the first of {_place(deleted[0])}"
         found.append(Problem("deleted before copied", what, "see on.data.loss; raise retention.ms on the source"))
-    what = retention_sentence(flow.partitions)
-    if what:
-        found.append(Problem("retention", what, "raise retention.ms of these topics on the source, or copy faster"))
+    found += retention_problems(flow.partitions)
     for open_one in flow.transactions:
         if flow.at - open_one.at >= HANGING_SECONDS:
             where = f"{open_one.topic}-{open_one.partition} from offset {open_one.since} on"
@@ -315,16 +357,29 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     return found
 
 
-def retention_sentence(partitions: Sequence[PartitionStatus]) -> str:
-    """Which records the source may delete within `WARN_SECONDS`, before they are copied; empty for none."""
-    soon = [each for each in partitions if each.kept_seconds is not None and each.kept_seconds < WARN_SECONDS]
-    if not soon:
+def retention_problems(partitions: Sequence[PartitionStatus]) -> List[Problem]:
+    """Which records the source may delete within `WARN_SECONDS`, before they are copied: by time, and by size."""
+    found = []
+    by_time = [(each.kept_seconds, each) for each in partitions if each.kept_seconds is not None]
+    by_size = [(each.full_seconds, each) for each in partitions if each.full_seconds is not None]
+    for key, how, ranked in (("retention.ms", "", by_time), ("retention.bytes", " by size,", by_size)):
+        soon = sorted((each for each in ranked if each[0] < WARN_SECONDS), key=lambda each: each[0])
+        if soon:
+            left = soon[0][0]
+            about = "in about" if how else "in"
+            when = f"{about} {duration(left)}" if left > 0 else "at any moment"
+            places = some([_place(each) for _, each in soon], 1)
+            what = f"the source may delete records of {places}{how} {when}, before they are copied"
+            found.append(Problem("retention", what, f"raise {key} of these topics on the source, or copy faster"))
+    return found
+
+
+def unsized(partitions: Sequence[PartitionStatus]) -> str:
+    """A sentence where retention by size cannot be compared with what is left to copy; empty for no such topic."""
+    topics = sorted({each.topic for each in partitions if each.size_limit is not None and each.kept_bytes is None})
+    if not topics:
         return ""
-    first = min(soon, key=lambda each: each.kept_seconds or 0.0)
-    left = first.kept_seconds or 0.0
-    when = f"in {duration(left)}" if left > 0 else "at any moment"
-    places = [_place(first), *(_place(each) for each in soon if each is not first)]
-    return f"the source may delete records of {some(places, 1)} {when}, before they are copied"
+    return f"the source also deletes by size (retention.bytes) from {some(topics, 1)}, and the log's size is unknown"
 
 
 def _of_verification(flow: FlowStatus) -> List[Problem]:

@@ -20,11 +20,13 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.offsets import timestamps_at
 from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges
 from mirror_lib.status.facts import (
+    KEPT_FOR_EVER,
     FlowStatus,
     GroupStatus,
     IncidentStatus,
     OpenTransaction,
     PartitionStatus,
+    Retention,
     RunStatus,
     VerifyStatus,
     partition_status,
@@ -35,7 +37,7 @@ from mirror_lib.topics.remote_topics import plan_flow
 
 # Incidents older than that are history.
 INCIDENT_SECONDS = 7 * 86400.0
-RETENTION = ("retention.ms", "cleanup.policy")
+RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storage.enable")
 _LEDGER = (
     *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
     *("record_count", "committed_at", "remote_partition", "upstream_until"),
@@ -189,11 +191,25 @@ def _partitions(
         for log in [logs.get((topic.source.name, number))]
         if log is not None
     ]
+    return _kept(flow, source, bare, now)
+
+
+def _kept(
+    flow: ReplicationFlow, source: KafkaCluster, bare: Sequence[PartitionStatus], now: float
+) -> Tuple[PartitionStatus, ...]:
+    """With lag, and how long the source keeps what is to be copied. Log sizes are asked for only where they matter."""
     lagging = {_key(each): _resumes(each) for each in bare if _resumes(each) < each.log_end}
     times = timestamps_at(flow.source, lagging)
     configs = source.topic_configs(sorted({topic for topic, _ in lagging}), RETENTION)
     retention = {topic: _retention(entries) for topic, entries in configs.items()}
-    return tuple(partition_status(each, times.get(_key(each)), retention.get(each.topic), now) for each in bare)
+    limited = sorted(topic for topic, each in retention.items() if each.nbytes is not None)
+    sizes = (source.log_sizes(limited) if limited else None) or {}
+
+    def found(each: PartitionStatus) -> PartitionStatus:
+        kept, at = retention.get(each.topic, KEPT_FOR_EVER), _key(each)
+        return partition_status(each, times.get(at), kept, now, sizes.get(at))
+
+    return tuple(map(found, bare))
 
 
 def _transactions(
@@ -240,12 +256,14 @@ def _resumes(each: PartitionStatus) -> int:
     return max(each.log_start, each.log_start if each.position is None else each.position)
 
 
-def _retention(entries: Mapping[str, Any]) -> Optional[int]:
-    """`retention.ms` where it deletes; `None` for a topic that is only compacted, or that is kept for ever."""
-    policy, kept = entries.get("cleanup.policy"), entries.get("retention.ms")
-    if policy is None or "delete" not in (policy.value or "") or kept is None or kept.value is None:
-        return None
-    return int(kept.value) if int(kept.value) >= 0 else None
+def _retention(entries: Mapping[str, Any]) -> Retention:
+    """A topic that is only compacted deletes nothing so."""
+    values = {key: entry.value or "" for key, entry in entries.items()}
+    if "delete" not in values.get("cleanup.policy", ""):
+        return KEPT_FOR_EVER
+    limits = (int(values.get(key) or -1) for key in ("retention.ms", "retention.bytes"))
+    ms, nbytes = (limit if limit >= 0 else None for limit in limits)
+    return Retention(ms, nbytes, values.get("remote.storage.enable") == "true")
 
 
 def _groups(

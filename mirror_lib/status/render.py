@@ -6,8 +6,8 @@ import time
 from dataclasses import asdict
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from mirror_lib.status.facts import FlowStatus, PartitionStatus, RunStatus
-from mirror_lib.text import aligned, counted, duration, grouped, one_entry
+from mirror_lib.status.facts import FlowStatus, PartitionStatus, RunStatus, unsized
+from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
 
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.
 TOPICS_SHOWN = 20
@@ -21,6 +21,10 @@ def status_lines(status: FlowStatus, everything: bool = False, partitions: bool 
         lines.append(f"  lag       {_lag(status)}")
     if status.kept_seconds is not None:
         lines.append(f"  retention the source keeps all of that for {_left(status.kept_seconds)} at least")
+    if status.kept_bytes is not None:
+        lines.append(f"  retention by size after about {size(max(0, status.kept_bytes))} more in a partition")
+    if unsized(status.partitions):
+        lines.append(f"  retention {unsized(status.partitions)}")
     lines.append(f"  verified  {_verified(status)}")
     lines.append(f"  incidents {_incidents(status)}")
     lines += [line for each in status.problems for line in (f"  ! {one_entry(each.what)}", f"    {each.remedy}")]
@@ -181,6 +185,7 @@ def status_json(status: FlowStatus) -> Dict[str, object]:
         "lag": status.lag,
         "lag_seconds": status.lag_seconds,
         "kept_seconds": status.kept_seconds,
+        "kept_bytes": status.kept_bytes,
         "eta_seconds": status.eta_seconds,
         "problems": [asdict(each) for each in status.problems],
         "blocked": [{"topic": topic, "reason": reason} for topic, reason in status.blocked],

@@ -90,6 +90,25 @@ def test_transaction_that_its_producer_left_open_is_named(lab: FlowLab, capsys: 
     assert len(lab.remote_values("orders")) == 10
 
 
+def test_retention_by_size_counts_what_is_not_copied(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.create("orders", retention_ms="-1", retention_bytes="100000")
+    lab.write("orders", [b"%d" % number + b"x" * 100 for number in range(100)])
+    _, found = status(lab.config, capsys)
+    assert codes(found) == ["never ran"] and 80_000 < found["kept_bytes"] < 90_000
+    lab.write("orders", [b"%d" % number + b"x" * 100 for number in range(1000)])
+    _, found = status(lab.config, capsys)
+    assert codes(found) == ["never ran", "retention"] and found["kept_bytes"] < 0
+    assert "retention.bytes" in found["problems"][-1]["remedy"]
+    main(["plan", str(lab.config), "--json"])
+    assert "retention.bytes" in json.loads(capsys.readouterr().out.splitlines()[-1])["retention"]
+    main(["doctor", str(lab.config), "--json"])
+    checks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["level"] for each in checks if each["code"] == "retention"] == ["warning"]
+    lab.copy()
+    _, found = status(lab.config, capsys)
+    assert (codes(found), found["kept_bytes"]) == ([], None)
+
+
 def printed(config: Path, capsys: pytest.CaptureFixture[str]) -> str:
     main(["status", str(config)])
     return capsys.readouterr().out

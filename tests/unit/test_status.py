@@ -19,10 +19,12 @@ from mirror_lib.status.facts import (
     IncidentStatus,
     OpenTransaction,
     PartitionStatus,
+    Retention,
     RunStatus,
     VerifyStatus,
     partition_status,
     run_status,
+    unsized,
 )
 from mirror_lib.status.render import status_json, status_lines
 from mirror_lib.text import without_logins
@@ -36,7 +38,14 @@ FLOW = FlowStatus("A->B", NOW, True, run=RUN)
 def partition(
     position: Optional[int], end: int, start: int = 0, next_ms: Optional[int] = None, retention: Optional[int] = None
 ) -> PartitionStatus:
-    return partition_status(PartitionStatus("orders", "A.orders", 0, start, end, position), next_ms, retention, NOW)
+    at = PartitionStatus("orders", "A.orders", 0, start, end, position)
+    return partition_status(at, next_ms, Retention(retention), NOW)
+
+
+def sized(next_ms: Optional[int], limit: int, tiered: bool = False) -> PartitionStatus:
+    """A log of 1,000 bytes, of which 600 are still to be copied."""
+    at = PartitionStatus("orders", "A.orders", 0, 0, 100, 40)
+    return partition_status(at, next_ms, Retention(None, limit, tiered), NOW, 1000)
 
 
 def test_lag_counts_from_what_the_source_still_holds() -> None:
@@ -55,11 +64,21 @@ def test_time_until_deletion_goes_by_the_next_record_to_copy() -> None:
     found = partition(40, 100, next_ms=an_hour_old, retention=round(DAY * 1000))
     assert (found.lag_seconds, found.kept_seconds) == (3600, DAY - 3600)
     assert partition(40, 100, next_ms=an_hour_old).kept_seconds is None
-    assert partition(40, 100, next_ms=an_hour_old, retention=-1).kept_seconds is None
     assert partition(40, 100, next_ms=-1, retention=1000).kept_seconds is None
     assert partition(100, 100, next_ms=an_hour_old, retention=1000).kept_seconds is None
     overdue = partition(40, 100, next_ms=an_hour_old, retention=1000).kept_seconds
     assert overdue is not None and overdue < 0
+
+
+def test_time_until_deletion_by_size_goes_by_what_was_written_since_the_next_record() -> None:
+    an_hour_old = round((NOW - 3600) * 1000)
+    found = sized(an_hour_old, limit=1000)
+    # 600 bytes came in an hour, and 400 more fill the limit.
+    assert (found.size_limit, found.kept_bytes, found.full_seconds) == (1000, 400, 2400)
+    assert sized(an_hour_old, limit=2000).full_seconds is None
+    assert (sized(None, limit=500).kept_bytes, sized(None, limit=500).full_seconds) == (-100, 0)
+    assert (sized(an_hour_old, limit=500, tiered=True).kept_bytes, unsized([found])) == (None, "")
+    assert "retention.bytes" in unsized([sized(an_hour_old, limit=500, tiered=True)])
 
 
 def rows(*kinds: str, **last: Any) -> List[Dict[str, Any]]:
@@ -117,6 +136,8 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, run=FAILED), DEGRADED, ["run failed"]),
         (replace(FLOW, unread=("cannot reach the cluster A",)), UNKNOWN, ["unreadable"]),
         (replace(FLOW, partitions=OLD), DEGRADED, ["retention"]),
+        (replace(FLOW, partitions=(sized(None, 500),)), DEGRADED, ["retention"]),
+        (replace(FLOW, partitions=(sized(None, 5000),)), HEALTHY, []),
         (replace(FLOW, partitions=(partition(10, 100, start=30),)), DEGRADED, ["deleted before copied"]),
         (replace(FLOW, partitions=(partition(None, 100, start=30),)), HEALTHY, []),
         (replace(FLOW, transactions=(HANGING,)), DEGRADED, ["hanging transaction"]),

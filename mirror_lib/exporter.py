@@ -16,7 +16,21 @@ import time
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from types import MappingProxyType
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from mirror_lib import __version__
 from mirror_lib.config.document import config_error
@@ -26,6 +40,7 @@ from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ConfigError
 from mirror_lib.metrics import COPYING, RATE_LIMITED, WAITING, WAITING_FOR_SLOT, FlowMetrics, TopicMetrics
 from mirror_lib.progress import Outage
+from mirror_lib.retention_watch import ReadRetention, RetentionWatch
 
 log = logging.getLogger(__name__)
 
@@ -130,11 +145,21 @@ TOPIC_PARTITION_LAG = _metric(
     "topic_max_partition_lag_records", GAUGE, "The same of the topic's partition that has the most", _TOPIC
 )
 
+TOPIC_RETENTION = _metric(
+    "topic_retention_left_seconds",
+    GAUGE,
+    "How long the source keeps what is not copied of the topic: at least, by retention.ms, or about, by "
+    "retention.bytes. Read once a minute. 0 where the source may delete it at any moment. Absent without lag, and "
+    "where the source deletes nothing",
+    _TOPIC,
+)
+RETENTION = _metric("retention_left_seconds", GAUGE, "The same of the flow's topic that has the least time left")
+
 METRICS: Tuple[Metric, ...] = (
     *(BUILD, RUNNING, START, FLOW_INFO),
     *(RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS, LAST_CYCLE),
-    *(LAG_RECORDS, LAG_SECONDS, STOPPED, THROTTLED, UNREACHABLE, COMMIT_WAIT, STATE, RUN_SUCCESS, TOPICS, OMITTED),
-    *(TOPIC_RECORDS, TOPIC_BYTES, TOPIC_LAG, TOPIC_PARTITION_LAG),
+    *(LAG_RECORDS, LAG_SECONDS, RETENTION, STOPPED, THROTTLED, UNREACHABLE, COMMIT_WAIT, STATE, RUN_SUCCESS, TOPICS, OMITTED),
+    *(TOPIC_RECORDS, TOPIC_BYTES, TOPIC_LAG, TOPIC_PARTITION_LAG, TOPIC_RETENTION),
 )
 
 
@@ -172,8 +197,11 @@ class FlowSeries:
         """Take that an outage begins or is over."""
         self._unreachable[outage.side] = outage.seconds is None
 
-    def values(self, topics_max: int, succeeded: Optional[bool] = None) -> Iterator[Value]:
-        """All series, with at most `topics_max` topics. `succeeded` is the result of the run, `None` before its end."""
+    def values(
+        self, topics_max: int, succeeded: Optional[bool] = None, retention: Mapping[str, float] = MappingProxyType({})
+    ) -> Iterator[Value]:
+        """All series, with at most `topics_max` topics. `succeeded` is the result of the run, `None` before its end.
+        `retention`: seconds until the source deletes what is not copied, by topic."""
         yield Value(FLOW_INFO, (*self._labels, *self._info), 1)
         yield from (Value(metric, self._labels, total) for metric, total in self._sums.items())
         yield from (Value(THROTTLED, (*self._labels, side), self._throttled[side]) for side in SIDES)
@@ -191,9 +219,16 @@ class FlowSeries:
                 yield Value(LAG_SECONDS, self._labels, self._last.behind_seconds)
             yield Value(STOPPED, self._labels, self._last.stopped)
             yield Value(COMMIT_WAIT, self._labels, self._last.commit_waits_seconds)
-            yield from self._of_topics(self._last.topics, topics_max)
+            # Of what was copied since it was read nothing is left to keep.
+            left = {each.topic: retention[each.topic] for each in self._last.topics
+                    if each.behind_records and each.topic in retention}  # fmt: skip
+            if left:
+                yield Value(RETENTION, self._labels, min(left.values()))
+            yield from self._of_topics(self._last.topics, topics_max, left)
 
-    def _of_topics(self, topics: Iterable[TopicMetrics], topics_max: int) -> Iterator[Value]:
+    def _of_topics(
+        self, topics: Iterable[TopicMetrics], topics_max: int, retention: Mapping[str, float]
+    ) -> Iterator[Value]:
         # A topic that is not in the last cycle had nothing to copy.
         lag = {each.topic: (each.behind_records, each.worst_records) for each in topics}
         by_lag = sorted(self._copied, key=lambda name: (-lag.get(name, (0, 0))[0], name))
@@ -207,6 +242,8 @@ class FlowSeries:
                 yield Value(TOPIC_BYTES, labels, copied[1])
             yield Value(TOPIC_LAG, labels, records)
             yield Value(TOPIC_PARTITION_LAG, labels, worst)
+            if name in retention:
+                yield Value(TOPIC_RETENTION, labels, retention[name])
 
 
 def _sum(before: Optional[Tuple[int, int]], topic: TopicMetrics) -> Optional[Tuple[int, int]]:
@@ -227,11 +264,19 @@ class Exporter:
 
     Entering raises `ConfigError`, with the place of the setting, where prometheus_client is missing, the port cannot be
     opened or the textfile cannot be written. A textfile that cannot be written later is one warning, and copying is
-    unaffected. `say` gets the address of the metrics.
+    unaffected. `say` gets the address of the metrics, `read_retention` is called once a minute in a thread.
     """
 
-    def __init__(self, config: MirrorConfig, flows: Sequence[ReplicationFlow], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flows: Sequence[ReplicationFlow],
+        say: Callable[[str], None],
+        read_retention: ReadRetention = lambda flow, next_offsets: {},
+    ) -> None:
         self._config, self._say = config, say
+        self._flows = {flow.name: flow for flow in flows}
+        self._retention = RetentionWatch(read_retention)
         continuous = config.trigger != AVAILABLE_NOW
         self._series = {flow.name: FlowSeries(flow, continuous) for flow in flows}
         self._started, self._running, self._warned = time.time(), True, False
@@ -247,6 +292,7 @@ class Exporter:
         if self._registry is not None:
             with self._lock:
                 self._series[snapshot.flow].add(snapshot, time.time())
+            self._retention.update(self._flows[snapshot.flow], snapshot.next_offsets)
 
     def outage(self, outage: Outage) -> None:
         """Take that an outage of a flow begins or is over. It may be called by several threads, and does no I/O."""
@@ -265,7 +311,8 @@ class Exporter:
             found.append(Value(START, (), self._started))
             for name, series in self._series.items():
                 succeeded = None if self._running else name in self._succeeded
-                found += series.values(self._config.metrics_topics_max, succeeded)
+                left = self._retention.left(name)
+                found += series.values(self._config.metrics_topics_max, succeeded, left)
             return found
 
     def __enter__(self) -> Exporter:
@@ -281,10 +328,14 @@ class Exporter:
                 path, why = self._config.metrics_textfile, error.strerror or str(error)
                 raise self._refused(METRICS_TEXTFILE, f"{path} cannot be written: {why}. {_NOTHING_COPIED}") from None
             self._writer.start()
+        if self._registry is not None:
+            self._retention.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        if self._registry is not None:
+            self._retention.__exit__()
         if self._writer.ident is not None:
             self._writer.join()
         with self._lock:

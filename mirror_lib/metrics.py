@@ -74,6 +74,9 @@ class FlowMetrics:
         ),
     )
     topics: Tuple[TopicMetrics, ...] = field(default=(), metadata=_told("the same of each source topic, by name"))
+    next_offsets: Mapping[TopicPartition, int] = field(
+        default_factory=dict, metadata=_told("the next offset to copy of each source partition with more to copy")
+    )
 
     @property
     def records_per_second(self) -> float:
@@ -120,5 +123,5 @@ def by_topic(
 def metrics_json(snapshot: FlowMetrics) -> Dict[str, object]:
     """The same of the flow as a JSON document, with the rate. A mirror may have thousands of topics and passes every
     second, so these are left out."""
-    document = {name: value for name, value in vars(snapshot).items() if name != "topics"}
+    document = {name: value for name, value in vars(snapshot).items() if name not in ("topics", "next_offsets")}
     return {**document, "records_per_second": round(snapshot.records_per_second, 1)}

@@ -122,6 +122,7 @@ def _run(
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.metrics import gauges_for
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
+    from mirror_lib.status.look import seconds_to_retention
 
     with screen_of(arguments, copied) as screen, running_session(f"mirror {', '.join(f.name for f in flows)}") as spark:
         refuse_settings(spark)
@@ -144,7 +145,7 @@ def _run(
         tables = TopicAclTable(spark, config.state), runs
         gauge = gauges_for(spark, [flow.name for flow in flows])
         shown = ProgressWatcher(arguments.json, screen)
-        exporter = Exporter(config, copied, print_progress)
+        exporter = Exporter(config, copied, print_progress, seconds_to_retention)
 
         def progress(snapshot: FlowMetrics) -> None:
             shown.cycle(snapshot)

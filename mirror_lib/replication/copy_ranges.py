@@ -8,7 +8,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Callable, Collection, Dict, Iterable, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import (
+    AbstractSet,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+)
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError
@@ -146,15 +158,20 @@ class SourceEndOffsets:
         parts: Iterable[PartitionReport],
         stopped: Collection[PartitionKey],
         ahead: Callable[[Range], Range],
-    ) -> Dict[TopicPartition, int]:
-        """Upstream offsets to come after these reports, by source partition, of all that have not `stopped`. `ahead`
-        gives a range from where its partition stands."""
+    ) -> List[Range]:
+        """What is to come after these reports, of all partitions that have not `stopped`. `ahead` gives a range from
+        where its partition stands."""
         for part in parts:
             known = self._ranges.get(part.source)
             if known is not None and part.source_end >= 0:
                 end = part.source_end if known.bound is None else min(part.source_end, known.bound)
                 self._ranges[part.source] = replace(known, end=end)
-        return {source: ahead(each).behind for source, each in self._ranges.items() if each.key not in stopped}
+        return [ahead(each) for each in self._ranges.values() if each.key not in stopped]
+
+
+def next_offsets(ranges: Iterable[Range]) -> Dict[TopicPartition, int]:
+    """Where the copy of each source partition with more to come resumes."""
+    return {each.source: max(each.start.upstream_offset, each.log_start) for each in ranges if each.behind}
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.facts import Cluster, TopicPartition
+from mirror_lib.facts import Cluster
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_hours import Halt
-from mirror_lib.replication.copy_ranges import Range, SourceCluster, SourceEndOffsets
+from mirror_lib.replication.copy_ranges import Range, SourceCluster, SourceEndOffsets, next_offsets
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.flow_state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
 from mirror_lib.replication.journal import BatchRef, Journal
@@ -236,7 +236,7 @@ class FlowMirror:
         if not self._stop.is_set():
             self._reached = self._positions.reached(partitions, self._state.stopped.parts, passed)
         if not passes:
-            self._watch([], {}, batch, 0.0)
+            self._watch([], [], batch, 0.0)
         return partitions, ranges
 
     def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
@@ -248,7 +248,7 @@ class FlowMirror:
         commit = self._state.apply(reports, partitions, reports, began)
         self._commit(commit, partitions, batch, beside=self._beside)
         going = [self._positions.ahead(each) for each in todo if each.key not in self._state.stopped.parts]
-        self._watch(reports, {each.source: each.behind for each in going}, batch, time.monotonic() - started)
+        self._watch(reports, going, batch, time.monotonic() - started)
         end_if_lost(self.flow.name, commit)
         # Who had to wait is not stuck.
         return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
@@ -360,8 +360,11 @@ class FlowMirror:
         self._totals.add(parts, sum(report.recovered for report in commit.reports))
 
     def _watch(
-        self, reports: Sequence[TaskReport], left: Mapping[TopicPartition, int], batch: BatchRef, seconds: float
+        self, reports: Sequence[TaskReport], going: Sequence[Range], batch: BatchRef, seconds: float
     ) -> None:
         held = self._rates.word(reports, seconds)
         stopped = len(self._state.stopped.parts)
-        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, stopped, held))
+        left = {each.source: each.behind for each in going}
+        self._watcher(
+            snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, stopped, held, next_offsets(going))
+        )

@@ -269,10 +269,11 @@ def snapshot_of(
     seconds: float,
     stopped: int,
     held: Optional[str] = None,
+    next_offsets: Optional[Mapping[TopicPartition, int]] = None,
 ) -> FlowMetrics:
-    """What is shown of a pass that took `seconds`: `left` upstream offsets are to come of each source partition, so
-    many partitions have `stopped`, and `held` says what held it back. `behind_seconds` is the age of the last record
-    copied of the partition that is farthest back among those with more to copy."""
+    """What is shown of a pass that took `seconds`: `left` upstream offsets are to come of each source partition, from
+    `next_offsets` on, so many partitions have `stopped`, and `held` says what held it back. `behind_seconds` is the age
+    of the last record copied of the partition that is farthest back among those with more to copy."""
     parts = [part for report in reports for part in report.partitions]
     times = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
     to_come = sum(left.values())
@@ -291,6 +292,7 @@ def snapshot_of(
         source_throttled_seconds=max((report.source_throttled_seconds for report in reports), default=0.0),
         target_throttled_seconds=max((report.target_throttled_seconds for report in reports), default=0.0),
         topics=by_topic(left, [(part.topic, part.records, part.bytes) for part in parts]),
+        next_offsets=next_offsets or {},
     )
 
 

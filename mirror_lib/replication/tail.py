@@ -230,6 +230,7 @@ def stalled_snapshot(last: FlowMetrics, waited: float) -> FlowMetrics:
         stopped=last.stopped,
         commit_waits_seconds=waited,
         topics=tuple(each.idle() for each in last.topics),
+        next_offsets=last.next_offsets,
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey, Position
 from mirror_lib.replication.copied_topics import recheck_size_limits
-from mirror_lib.replication.copy_ranges import Range
+from mirror_lib.replication.copy_ranges import Range, next_offsets
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import FlowState, end_if_lost, refusal_of, snapshot_of
 from mirror_lib.replication.journal import BatchRef, position_row
@@ -197,10 +197,12 @@ class KeptMirror(RowMirror):
 
     def _watch(self, reports: Sequence[TaskReport], batch: BatchRef, seconds: float) -> None:
         stopped = self._state.stopped.parts
-        going = (self._positions.ahead(each) for each in self._going.values() if each.key not in stopped)
+        going = [self._positions.ahead(each) for each in self._going.values() if each.key not in stopped]
         left = {each.source: each.behind for each in going}
         held = self._pace.word(seconds)
-        self._watcher(snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held))
+        self._watcher(
+            snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held, next_offsets(going))
+        )
 
 
 def _letter_place(key: PartitionKey, number: int) -> LetterPlace:

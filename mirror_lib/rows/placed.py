@@ -338,6 +338,7 @@ class PlacedMirror(RowMirror):
             stopped=0,
             waiting=self._pace.word(seconds) or (COPYING if to_come else WAITING),
             topics=by_topic(left, None),
+            next_offsets={source: self._stands[source] for source, count in left.items() if count},
         )
         self._watcher(snapshot)
 

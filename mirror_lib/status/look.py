@@ -194,6 +194,25 @@ def _partitions(
     return _kept(flow, source, bare, now)
 
 
+def seconds_to_retention(
+    flow: ReplicationFlow, next_offsets: Mapping[TopicPartition, int]
+) -> Mapping[str, float]:
+    """By source topic, how long the source keeps what is not copied yet, at least by time and about by size; 0 where it
+    may delete it at any moment. Topics without a time are left out. A few requests to the source. ClusterError."""
+    with KafkaCluster(flow.source, flow.admin_timeout) as source:
+        logs = source.offsets(list(next_offsets), flow.isolation_level)
+        bare = [
+            PartitionStatus(topic, "", number, log.log_start, log.end, next_offsets[topic, number])
+            for (topic, number), log in logs.items()
+        ]
+        found: Dict[str, float] = {}
+        for each in _kept(flow, source, bare, time.time()):
+            for left in (each.kept_seconds, each.full_seconds):
+                if left is not None:
+                    found[each.topic] = max(0.0, min(left, found.get(each.topic, left)))
+    return found
+
+
 def _kept(
     flow: ReplicationFlow, source: KafkaCluster, bare: Sequence[PartitionStatus], now: float
 ) -> Tuple[PartitionStatus, ...]:

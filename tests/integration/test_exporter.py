@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict
@@ -12,9 +13,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from prometheus_client.openmetrics import parser
 
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import driver, run_mirror
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NOON, OneFlow, until
 from tests.lab.ports import free_ports
 
 if TYPE_CHECKING:
@@ -75,6 +78,19 @@ def test_scrape_of_a_continuous_run_counts_what_was_written(flow: OneFlow, spark
     assert (found["running"], found["topics"], found["topics_omitted"]) == (1, 1, 0)
     assert found["cycles_total"] >= 2 and "lag_seconds" not in found
     flow.assert_exact(spark)
+
+
+def test_time_to_retention_is_exported_while_the_source_may_delete_what_is_not_copied(flow: OneFlow) -> None:
+    kept = round((time.time() - NOON / 1000 + 36_000) * 1000)
+    with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": flow.source.bootstrap})) as source:
+        source.alter_topic_configs({flow.topic: {"retention.ms": str(kept)}})
+    flow.settings["max.bytes.per.second"] = 1000
+    (port,) = free_ports(1)
+    with driver(["-m", "mirror_lib.cli", "run", str(configured(flow, f"metrics.port: {port}")), "--once"]):
+        until(lambda: "retention_left_seconds" in scraped(port), 120, "the time to retention")
+        found = scraped(port)
+    assert 35_000 < found["retention_left_seconds"] <= 36_000 and found["lag_records"] > 0
+    assert found[f"topic_retention_left_seconds {flow.topic}"] == found["retention_left_seconds"]
 
 
 def test_textfile_after_a_bounded_run_counts_what_was_written(flow: OneFlow, spark: SparkSession) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Dict
+from typing import Any, Dict
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import PartitionKey, Position
@@ -72,6 +72,10 @@ def test_age_is_not_known_where_no_record_of_what_is_behind_was_copied() -> None
     assert (snapshot.behind_records, snapshot.behind_seconds) == (5, None)
 
 
+def left(ends: SourceEndOffsets, *arguments: Any) -> Dict[TopicPartition, int]:
+    return {each.source: each.behind for each in ends.left(*arguments)}
+
+
 def reported(position: int, source_end: int) -> PartitionReport:
     return replace(part(LIVE, -1), position=position, source_end=source_end)
 
@@ -84,12 +88,12 @@ def test_partition_on_which_a_turn_brought_no_report_is_as_far_behind_as_it_was(
         return replace(each, start=stands[each.key])
 
     ends = SourceEndOffsets([Range(archive, stands[archive], 60), Range(live, stands[live], 10)])
-    assert ends.left([], (), ahead) == {ARCHIVE: 50, LIVE: 0}
+    assert left(ends, [], (), ahead) == {ARCHIVE: 50, LIVE: 0}
     stands[live] = Position(20, 20)
-    assert ends.left([reported(20, 25)], (), ahead) == {ARCHIVE: 50, LIVE: 5}
+    assert left(ends, [reported(20, 25)], (), ahead) == {ARCHIVE: 50, LIVE: 5}
     stands[live] = Position(22, 22)
-    assert ends.left([reported(22, -1)], (), ahead) == {ARCHIVE: 50, LIVE: 3}  # nothing was said of its end
-    assert ends.left([], [archive], ahead) == {LIVE: 3}
+    assert left(ends, [reported(22, -1)], (), ahead) == {ARCHIVE: 50, LIVE: 3}  # nothing was said of its end
+    assert left(ends, [], [archive], ahead) == {LIVE: 3}
 
 
 def test_flow_that_places_records_anew_is_as_far_behind_as_the_partition_that_is_farthest_back() -> None:
@@ -105,5 +109,5 @@ def test_flow_that_places_records_anew_is_as_far_behind_as_the_partition_that_is
 def test_records_after_the_bound_of_a_partition_are_not_lag() -> None:
     live = PartitionKey("a", "b", *LIVE)
     ends = SourceEndOffsets([Range(live, Position(10, 10), 15, bound=30)])
-    assert ends.left([reported(10, 25)], (), lambda each: each) == {LIVE: 15}
-    assert ends.left([reported(10, 40)], (), lambda each: each) == {LIVE: 20}
+    assert left(ends, [reported(10, 25)], (), lambda each: each) == {LIVE: 15}
+    assert left(ends, [reported(10, 40)], (), lambda each: each) == {LIVE: 20}

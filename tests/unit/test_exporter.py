@@ -144,6 +144,19 @@ def test_topics_have_sums_and_their_worst_partition() -> None:
     }
 
 
+def test_time_to_retention_is_that_of_topics_with_lag_and_the_least_counts_for_the_flow() -> None:
+    series = FlowSeries(AB, True)
+    series.add(replace(CYCLE, topics=by_topic({("a", 0): 5, ("b", 0): 5, ("c", 0): 0}, [])), 1.0)
+    read = {"a": 50.0, "b": 7.0, "c": 1.0, "gone": 0.0}
+    found = [(metric.name, labels[3:], value) for metric, labels, value in series.values(1000, None, read)
+             if "retention" in metric.name]  # fmt: skip
+    assert sorted(found) == [
+        ("kafka_mirror_retention_left_seconds", (), 7.0),
+        ("kafka_mirror_topic_retention_left_seconds", ("a",), 50.0),
+        ("kafka_mirror_topic_retention_left_seconds", ("b",), 7.0),
+    ]
+
+
 def test_records_of_topics_add_up_to_those_of_the_flow_where_a_topic_has_stopped() -> None:
     last = replace(CYCLE, topics=by_topic({("audit", 0): 3}, [("orders", 90, 900), ("audit", 10, 100)]))
     series = series_of([CYCLE, last])
@@ -228,7 +241,7 @@ def test_families_have_the_types_and_help_of_the_table() -> None:
     series = FlowSeries(AB, True)
     series.add(CYCLE, 1.0)
     of_run = [Value(METRICS[0], (__version__,), 1), *(Value(metric, (), 1) for metric in METRICS[1:3])]
-    values = [*of_run, *series.values(1000, True)]
+    values = [*of_run, *series.values(1000, True, {"orders": 5.0})]
     text = generate_latest(registry_of(lambda: values)).decode("utf-8")
     for metric in METRICS:
         assert f"# HELP {metric.name} {metric.means}\n" in text

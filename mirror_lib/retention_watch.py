@@ -1,0 +1,76 @@
+"""Finds out once a minute, beside the copy, how long the source keeps what each flow has not copied yet."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Callable, Dict, Mapping, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import MirrorError
+from mirror_lib.facts import TopicPartition
+
+log = logging.getLogger(__name__)
+
+NextOffsets = Mapping[TopicPartition, int]
+# Reads from the source how many seconds it keeps the next records of each topic.
+ReadRetention = Callable[[ReplicationFlow, NextOffsets], Mapping[str, float]]
+
+# How often a flow with lag is read, and how soon after its lag began.
+READ_SECONDS, WAKE_SECONDS = 60.0, 5.0
+# A read that waits for a cluster does not delay the end of the run.
+END_SECONDS = 2.0
+# A read fetches a record of each partition. Of a flow with more partitions with lag, the first by name are read.
+PARTITIONS_READ = 2000
+
+
+class RetentionWatch:
+    """Calls `read` in a thread of its own while the block runs. A read that fails leaves no time, and is logged."""
+
+    def __init__(self, read: ReadRetention) -> None:
+        self._read = read
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._lagging: Dict[str, Tuple[ReplicationFlow, NextOffsets]] = {}
+        self._read_at: Dict[str, float] = {}
+        self._left: Dict[str, Mapping[str, float]] = {}
+        self._thread = threading.Thread(target=self._run, name="retention watch", daemon=True)
+
+    def update(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
+        """Take the next offset to copy of each source partition with more to copy. Does no I/O."""
+        with self._lock:
+            self._lagging[flow.name] = (flow, next_offsets)
+
+    def left(self, flow: str) -> Mapping[str, float]:
+        """Seconds by source topic, as of the last read. A topic without a lag then, or without retention, has none."""
+        with self._lock:
+            return self._left.get(flow, {})
+
+    def __enter__(self) -> RetentionWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(END_SECONDS)
+
+    def _run(self) -> None:
+        while not self._over.wait(WAKE_SECONDS):
+            with self._lock:
+                lagging = list(self._lagging.values())
+            for flow, next_offsets in lagging:
+                due = time.monotonic() - self._read_at.get(flow.name, -READ_SECONDS) >= READ_SECONDS
+                if next_offsets and due and not self._over.is_set():
+                    self._read_one(flow, next_offsets)
+                    self._read_at[flow.name] = time.monotonic()
+
+    def _read_one(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
+        found: Mapping[str, float] = {}
+        try:
+            found = self._read(flow, dict(sorted(next_offsets.items())[:PARTITIONS_READ]))
+        except MirrorError as error:
+            log.info("%s: the time to retention is unknown: %s", flow.name, error)
+        except Exception as error:  # the copy must not end for a metric
+            log.warning("%s: the time to retention is unknown: %s: %s", flow.name, type(error).__name__, error)
+        with self._lock:
+            self._left[flow.name] = found

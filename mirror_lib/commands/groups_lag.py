@@ -45,7 +45,7 @@ class _Found(NamedTuple):
 def _found(arguments: argparse.Namespace, settings: ClusterConfig) -> _Found:
     from mirror_lib.groups.lag import group_lags, unread
     from mirror_lib.kafka.admin import KafkaCluster
-    from mirror_lib.kafka.offsets import timestamps_at
+    from mirror_lib.kafka.offsets import first_records
 
     with KafkaCluster(settings) as cluster:
         names = [name for name in cluster.group_names() if arguments.group in (None, name)]
@@ -54,9 +54,11 @@ def _found(arguments: argparse.Namespace, settings: ClusterConfig) -> _Found:
         wanted = {at for offsets in committed.values() for at in offsets}
         wanted |= {at for group in groups.values() for member in group.members for at in member.partitions}
         ends = {at: log.end for at, log in cluster.offsets(sorted(wanted), "read_uncommitted").items()}
-    times = {name: timestamps_at(settings, unread(offsets, ends)) for name, offsets in committed.items()}
+    records = {name: first_records(settings, unread(offsets, ends)) for name, offsets in committed.items()}
+    times = {name: found.times for name, found in records.items()}
+    without = {name: found.without for name, found in records.items()}
     topics = None if arguments.topic is None else [arguments.topic]
-    rows = group_lags(groups, committed, ends, times, round(time.time() * 1000), topics)
+    rows = group_lags(groups, committed, ends, times, round(time.time() * 1000), topics, without)
     return _Found(rows, _untold([name for name in names if name not in committed], unlisted))
 
 

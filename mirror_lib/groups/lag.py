@@ -5,7 +5,8 @@ The columns are those of Kafka's `kafka-consumer-groups --describe`, in its orde
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
@@ -22,7 +23,8 @@ class GroupLag:
     """One group on one partition; `None` where it is not known or does not exist.
 
     `lag` counts offsets, as Kafka's tool does; it is below 0 for a group that stands beyond the log's end.
-    `lag_seconds` is the age of the record that the group reads next, 0.0 if it has read all.
+    `lag_seconds` is the age of the record that the group reads next, 0.0 if it has read all. `only_markers`: the lag is
+    of transaction markers alone, so there is no record to read.
     """
 
     group: str
@@ -35,6 +37,7 @@ class GroupLag:
     host: Optional[str]
     client_id: Optional[str]
     lag_seconds: Optional[float]
+    only_markers: bool = False
 
 
 def group_lags(
@@ -44,11 +47,13 @@ def group_lags(
     timestamps: Mapping[str, Mapping[TopicPartition, int]],
     now_ms: int,
     topics: Optional[Collection[str]] = None,
+    without: Mapping[str, Collection[TopicPartition]] = MappingProxyType({}),
 ) -> Sequence[GroupLag]:
     """A row for each partition that a group of `groups` committed or is assigned; by group, topic, partition.
 
     `timestamps`: for each group the timestamp in ms of the record that it reads next, where there is one and it is
-    known. Only `topics` if they are given. A group that `groups` lacks but `committed` has gets rows without a member.
+    known. `without`: for each group the partitions that hold no record for it to read. Only `topics` if they are given.
+    A group that `groups` lacks but `committed` has gets rows without a member.
     """
     rows: List[GroupLag] = []
     for group in sorted({*groups, *committed}):
@@ -58,9 +63,9 @@ def group_lags(
             if topics is None or partition[0] in topics:
                 next_ms = timestamps.get(group, {}).get(partition)
                 end = log_ends.get(partition)
-                rows.append(
-                    _row(group, partition, offsets.get(partition), end, members.get(partition), next_ms, now_ms)
-                )
+                row = _row(group, partition, offsets.get(partition), end, members.get(partition), next_ms, now_ms)
+                has_read_all = bool(row.lag and row.lag > 0 and partition in without.get(group, ()))
+                rows.append(replace(row, lag_seconds=0.0, only_markers=True) if has_read_all else row)
     return rows
 
 
@@ -74,8 +79,13 @@ def unread(
 
 
 def lag_lines(rows: Sequence[GroupLag]) -> List[str]:
-    """A header and one line a row, `-` for what is not known. Whole seconds: the column is for the eye and for awk."""
-    return aligned([_HEADER, *(_cells(row) for row in rows)], right=(2, 3, 4, 5, 9))
+    """A header and one line a row, `-` for what is not known. Whole seconds: the column is for the eye and for awk. A
+    last column has remarks, where a row has one."""
+    table = [_HEADER, *(_cells(row) for row in rows)]
+    remarks = [f"only markers after offset {row.current_offset}" if row.only_markers else "" for row in rows]
+    if any(remarks):
+        table = [(*cells, remark) for cells, remark in zip(table, ["REMARK", *remarks])]
+    return aligned(table, right=(2, 3, 4, 5, 9))
 
 
 def lag_json(row: GroupLag) -> Dict[str, object]:

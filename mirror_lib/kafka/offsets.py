@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kafka import TopicPartition as KafkaPartition
 from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
@@ -257,14 +258,25 @@ OK = 0
 NO_TIME = -1
 
 
-def timestamps_at(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """Milliseconds of the first record at or after each offset, aborted ones included.
+@dataclass(frozen=True)
+class FirstRecords:
+    """The first record at or after each of some offsets, aborted ones included. `times`: its milliseconds, where it has
+    a time. `without`: partitions that hold no record from there on, only markers of transactions or nothing. What was
+    not found within a few seconds is in neither."""
 
-    Left out where there is no such record, where it has no time, and what was not found within a few seconds.
-    Raises ClusterError where no broker answers.
-    """
+    times: Mapping[TopicPartition, int]
+    without: FrozenSet[TopicPartition]
+
+
+def timestamps_at(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """`FirstRecords.times`. Raises ClusterError where no broker answers."""
+    return first_records(config, offsets).times
+
+
+def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> FirstRecords:
+    """What lies at or after each offset. Raises ClusterError where no broker answers."""
     if not offsets:
-        return {}
+        return FirstRecords({}, frozenset())
     deadline = time.monotonic() + PATIENCE_SECONDS
     with log_client(config, "consumer", deadline) as client:
         return _Search(client, offsets).run(deadline)
@@ -278,8 +290,9 @@ class _Search:
         self._open: Dict[TopicPartition, int] = dict(offsets)
         self._started = False
         self._found: Dict[TopicPartition, int] = {}
+        self._without: Set[TopicPartition] = set()
 
-    def run(self, deadline: float) -> Mapping[TopicPartition, int]:
+    def run(self, deadline: float) -> FirstRecords:
         while self._open and time.monotonic() < deadline:
             try:
                 self._round()
@@ -288,7 +301,7 @@ class _Search:
                 time.sleep(PAUSE_SECONDS)
         if self._open:
             log.info("%s: no time found at %d of the offsets yet", self._client.alias, len(self._open))
-        return self._found
+        return FirstRecords(self._found, frozenset(self._without))
 
     def _round(self) -> None:
         self._client.refresh_leaders({topic for topic, _ in self._open}, time.monotonic())
@@ -337,9 +350,12 @@ class _Search:
                 timestamp, position = NO_TIME, positions[partition]
             self._open[partition] = position
             refused = answer.error_code != OK and not is_retriable(answer.error_code)
-            ended = answer.error_code == OK and (position >= answer.end or nothing)
+            at_end = answer.error_code == OK and position >= answer.end
+            ended = at_end or (answer.error_code == OK and nothing)
             if timestamp is not None or refused or ended:
                 del self._open[partition]
+            if timestamp is None and at_end:
+                self._without.add(partition)
             if timestamp is not None and timestamp > NO_TIME:
                 self._found[partition] = timestamp
 

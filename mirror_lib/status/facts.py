@@ -112,7 +112,9 @@ class IncidentStatus:
 @dataclass(frozen=True)
 class GroupStatus:
     """A consumer group that the flow translates. `source_lag`, `target_lag`: offsets left to read on either side,
-    `None` where it has no offset there. `verdict` is the worst of its last translated positions."""
+    `None` where it has no offset there. `verdict` is the worst of its last translated positions. `target_markers`: how
+    many of `target_lag` are markers of transactions at the end of a remote log, after which no record is left to read.
+    """
 
     group: str
     positions: int
@@ -120,6 +122,7 @@ class GroupStatus:
     source_lag: Optional[int]
     target_lag: Optional[int]
     moved_at: float
+    target_markers: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.offsets import timestamps_at
+from mirror_lib.kafka.offsets import first_records, timestamps_at
 from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges
 from mirror_lib.status.facts import (
     KEPT_FOR_EVER,
@@ -37,6 +37,8 @@ from mirror_lib.topics.remote_topics import plan_flow
 
 # Incidents older than that are history.
 INCIDENT_SECONDS = 7 * 86400.0
+# A remote log may end in markers of the mirror, one or a few for each of its runs.
+MARKERS_MOST = 1000
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storage.enable")
 _LEDGER = (
     *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
@@ -292,9 +294,13 @@ def _groups(
     last = _last_moves(flow, moves)
     if not last:
         return ()
-    lags = [lags_of(cluster, sorted(last)) for cluster in (source, target)]
+    unread = _unread(target, sorted(last))
+    source_lags, target_lags, markers = lags_of(source, sorted(last)), _sums(unread), _markers(flow.target, unread)
     return tuple(
-        GroupStatus(name, len(own), worst_verdict(own), lags[0].get(name), lags[1].get(name), last_at(own))
+        GroupStatus(
+            *(name, len(own), worst_verdict(own), source_lags.get(name), target_lags.get(name), last_at(own)),
+            markers.get(name, 0),
+        )
         for name, own in sorted(last.items())
     )
 
@@ -311,10 +317,36 @@ def last_at(moves: Moves) -> float:
 
 def lags_of(cluster: KafkaCluster, names: Sequence[str]) -> Dict[str, int]:
     """By group the offsets that it has left to read on a cluster. A group without an offset there is left out."""
+    return _sums(_unread(cluster, names))
+
+
+# By group and partition, the offset of the group and how many offsets follow it.
+Unread = Mapping[str, Mapping[TopicPartition, Tuple[int, int]]]
+
+
+def _sums(unread: Unread) -> Dict[str, int]:
+    return {name: sum(left for _, left in own.values()) for name, own in unread.items()}
+
+
+def _unread(cluster: KafkaCluster, names: Sequence[str]) -> Unread:
     committed = cluster.committed_offsets(names)
     ends = cluster.offsets(sorted({at for offsets in committed.values() for at in offsets}), "read_uncommitted")
     return {
-        name: sum(max(0, ends[at].end - offset.offset) for at, offset in offsets.items() if at in ends)
+        name: {at: (each.offset, max(0, ends[at].end - each.offset)) for at, each in offsets.items() if at in ends}
         for name, offsets in committed.items()
         if offsets
+    }
+
+
+def _markers(cluster: ClusterConfig, unread: Unread) -> Dict[str, int]:
+    """By group, how many of these offsets are markers at the end of a log. It is read once for each partition, from the
+    last of the groups' offsets, and only where few offsets follow."""
+    last: Dict[TopicPartition, int] = {}
+    for at, (offset, left) in (item for own in unread.values() for item in own.items()):
+        if 0 < left <= MARKERS_MOST:
+            last[at] = max(offset, last.get(at, 0))
+    without = first_records(cluster, last).without
+    return {
+        name: sum(left for at, (offset, left) in own.items() if at in without and offset >= last[at])
+        for name, own in unread.items()
     }

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from mirror_lib.status.facts import FlowStatus, PartitionStatus, RunStatus, unsized
+from mirror_lib.status.facts import FlowStatus, GroupStatus, PartitionStatus, RunStatus, unsized
 from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
 
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.
@@ -154,11 +154,17 @@ def _group_lines(status: FlowStatus) -> List[str]:
     rows = [
         (
             *(each.group, str(each.positions), each.verdict),
-            *(_number(each.source_lag), _number(each.target_lag), _moment(each.moved_at)),
+            *(_number(each.source_lag), _target_lag(each), _moment(each.moved_at)),
         )
         for each in status.groups
     ]
     return aligned([header, *rows], right={1, 3, 4})
+
+
+def _target_lag(group: GroupStatus) -> str:
+    """With how many of the offsets are only markers, after which there is nothing to read."""
+    markers = f" ({counted(group.target_markers, 'marker')})" if group.target_markers else ""
+    return _number(group.target_lag) + markers
 
 
 def _number(value: Optional[int]) -> str:

@@ -211,6 +211,29 @@ def split_client(row: Sequence[str]) -> List[str]:
     return [*row[:at], " ".join(row[at:host]), row[host], " ".join(row[host + 1 :])]
 
 
+def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
+    lab: GroupLab, topic_name: Groups, mirror: Mirror
+) -> None:
+    group, config, remote = f"{lab.name} {topic_name('quiet')}", str(lab.config), lab.remote("orders")
+    commit(lab.source, group, lab.topic("orders"), 100, 1)
+    assert mirror("groups", "plan", config, "--group", group, "--execute").returncode == 0
+    after_last = max(lab.read_remote("orders")[1]) + 1
+    commit(lab.target, group, remote, after_last, 1)
+
+    shown = mirror("groups", "lag", config, "--cluster", "target", "--group", group)
+    assert shown.stdout.splitlines()[-1].endswith(f"only markers after offset {after_last}")
+    (document,) = documents(mirror("groups", "lag", config, "--cluster", "target", "--group", group, "--json").stdout)
+    (row,) = document["groups"]
+    assert (row["only_markers"], row["current_offset"], row["lag_seconds"]) == (True, after_last, 0.0)
+    found = json.loads(mirror("status", config, "--json").stdout.splitlines()[-1])
+    (own,) = (each for each in found["groups"] if each["group"] == group)
+    assert own["target_lag"] == own["target_markers"] == row["lag"] > 0
+
+    commit(lab.target, group, remote, after_last - 1, 1)
+    (document,) = documents(mirror("groups", "lag", config, "--cluster", "target", "--group", group, "--json").stdout)
+    assert document["groups"][0]["only_markers"] is False
+
+
 def test_lag_of_a_group_that_is_not_there_is_said_in_a_sentence(
     lab: GroupLab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic
-from mirror_lib.kafka.offsets import timestamps_at
+from mirror_lib.kafka.offsets import first_records, timestamps_at
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.readers import read_topic
 
@@ -173,6 +173,7 @@ def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of
     producer.commit_transaction(20)
     asked = {(expired, 0): 1, (ended, 0): 5, (marked, 0): 1, (empty, 0): 0, ("nowhere", 0): 0, (ended, 7): 0}
     assert timestamps_at(config, asked) == {(expired, 0): 2_003}
+    assert first_records(config, asked).without == {(ended, 0), (marked, 0), (empty, 0)}
     # Beyond the end, where the log may be cut or the offset was committed by mistake.
     assert timestamps_at(config, {(ended, 0): 500, (marked, 0): 0}) == {(marked, 0): 3_000}
     assert timestamps_at(config, {}) == {}

@@ -51,6 +51,7 @@ def test_json_holds_the_same_facts_with_null_for_unknown() -> None:
         **{"group": "billing", "topic": "orders", "partition": 0, "current_offset": 90, "log_end_offset": 100},
         **{"lag": 10, "consumer_id": "reader-1-abc", "host": "/10.0.0.7", "client_id": "reader-1"},
         "lag_seconds": 61.4,
+        "only_markers": False,
     }
     assert [documents[1][key] for key in ("log_end_offset", "lag", "host", "lag_seconds")] == [None] * 4
 
@@ -80,3 +81,14 @@ def test_a_group_beyond_the_end_of_the_log_shows_a_negative_lag_as_kafka_does() 
 
 def test_timestamps_are_wanted_only_where_something_is_left_to_read() -> None:
     assert unread(COMMITTED["billing"], LOG_ENDS) == {("orders", 0): 90}
+
+
+def test_lag_of_markers_alone_is_no_time_and_has_a_remark() -> None:
+    shown = rows(without={"billing": [("orders", 0), ("orders", 10)], "audit": [("orders", 0)]})
+    (marked,) = (row for row in shown if row.only_markers)
+    assert (marked.group, marked.partition, marked.lag, marked.lag_seconds) == ("billing", 0, 10, 0.0)
+    header, *lines = lag_lines(shown)
+    assert header.endswith("REMARK")
+    assert [line.split()[:3] for line in lines if line.endswith("only markers after offset 90")] == [
+        ["billing", "orders", "0"]
+    ]

@@ -27,6 +27,7 @@ NOT_COORDINATOR = 16
 OPERATION_NOT_ATTEMPTED = 55
 TRY_AGAIN = (CONCURRENT_TRANSACTIONS, NOT_COORDINATOR)
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
+INVALID_TRANSACTION_TIMEOUT = 50
 # A coordinator gives out another producer id when an epoch has reached 32766, and markers under that id fence nobody
 # who has the old one. So nobody may append with the last epochs: who gets one asks on until the id is a new one.
 LAST_EPOCH = 32_766 - 8
@@ -186,6 +187,13 @@ def refuse(code: int, what: str) -> None:
     """Raises `FencedError` or `ClusterError` for any error code but 0; `what` names the lane."""
     if code in FENCED:
         raise FencedError(f"lane {what} was fenced by another driver", "let one driver run each flow")
+    if code == INVALID_TRANSACTION_TIMEOUT:
+        raise ClusterError(
+            f"cannot fence lane {what}: transaction.max.timeout.ms of the target's brokers is below "
+            f"{TRANSACTION_TIMEOUT_MS}. Nothing was written",
+            f"set transaction.max.timeout.ms={TRANSACTION_TIMEOUT_MS} or more on the target's brokers, then restart; "
+            "Kafka's default is 900000",
+        )
     if code:
         error_type = for_code(code)
         raise ClusterError(

@@ -1,4 +1,4 @@
-"""Finds out once a minute, beside the copy, how long the source keeps what each flow has not copied yet."""
+"""Reads once a minute, in the background, how long the source keeps what each flow has not copied yet."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ ReadRetention = Callable[[ReplicationFlow, NextOffsets], Mapping[str, float]]
 
 # How often a flow with lag is read, and how soon after its lag began.
 READ_SECONDS, WAKE_SECONDS = 60.0, 5.0
+# A flow without lag is not read, so its last time grows old. After two missed reads it counts no more.
+VALID_SECONDS = 3 * READ_SECONDS
 # A read that waits for a cluster does not delay the end of the run.
 END_SECONDS = 2.0
 # A read fetches a record of each partition. Of a flow with more partitions with lag, the first by name are read.
@@ -32,8 +34,8 @@ class RetentionWatch:
         self._read = read
         self._lock, self._over = threading.Lock(), threading.Event()
         self._lagging: Dict[str, Tuple[ReplicationFlow, NextOffsets]] = {}
-        self._read_at: Dict[str, float] = {}
-        self._left: Dict[str, Mapping[str, float]] = {}
+        self._tried_at: Dict[str, float] = {}
+        self._left: Dict[str, Tuple[float, Mapping[str, float]]] = {}
         self._thread = threading.Thread(target=self._run, name="retention watch", daemon=True)
 
     def update(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
@@ -44,7 +46,8 @@ class RetentionWatch:
     def left(self, flow: str) -> Mapping[str, float]:
         """Seconds by source topic, as of the last read. A topic without a lag then, or without retention, has none."""
         with self._lock:
-            return self._left.get(flow, {})
+            read_at, found = self._left.get(flow, (0.0, {}))
+        return found if time.monotonic() - read_at < VALID_SECONDS else {}
 
     def __enter__(self) -> RetentionWatch:
         self._thread.start()
@@ -59,10 +62,11 @@ class RetentionWatch:
             with self._lock:
                 lagging = list(self._lagging.values())
             for flow, next_offsets in lagging:
-                due = time.monotonic() - self._read_at.get(flow.name, -READ_SECONDS) >= READ_SECONDS
+                tried_at = self._tried_at.get(flow.name)
+                due = tried_at is None or time.monotonic() - tried_at >= READ_SECONDS
                 if next_offsets and due and not self._over.is_set():
                     self._read_one(flow, next_offsets)
-                    self._read_at[flow.name] = time.monotonic()
+                    self._tried_at[flow.name] = time.monotonic()
 
     def _read_one(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
         found: Mapping[str, float] = {}
@@ -73,4 +77,4 @@ class RetentionWatch:
         except Exception as error:  # the copy must not end for a metric
             log.warning("%s: the time to retention is unknown: %s: %s", flow.name, type(error).__name__, error)
         with self._lock:
-            self._left[flow.name] = found
+            self._left[flow.name] = (time.monotonic(), found)

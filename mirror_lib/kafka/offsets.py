@@ -274,7 +274,7 @@ def timestamps_at(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) 
 
 
 def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> FirstRecords:
-    """What lies at or after each offset. Raises ClusterError where no broker answers."""
+    """The first record at or after each offset. Raises ClusterError where no broker answers."""
     if not offsets:
         return FirstRecords({}, frozenset())
     deadline = time.monotonic() + PATIENCE_SECONDS

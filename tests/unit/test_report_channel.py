@@ -217,14 +217,16 @@ def test_answer_that_was_not_the_drivers_takes_no_report(said: Callable[[bytes],
 def test_reports_that_nobody_answered_are_told_again() -> None:
     def answer(line: socket.socket, key: bytes) -> None:
         line.sendall(TAKEN + numbered(key, DRIVER, 0, TAKEN))
-        until(lambda: len(client.untold()) == 1)
+        answered.wait(10)
 
-    client = ReportClient(None)
+    answered = threading.Event()
     with driver_by_hand(answer) as to:
         client = ReportClient(to)
         client.tell(REPORT)
         client.tell(REPORT)
-        until(lambda: client.shall_end())
+        until(lambda: not client.shall_end() and len(client.untold()) == 1)
+        answered.set()
+        until(client.shall_end)
     assert client.untold() == [SYNCS] and not client.connected
 
 

@@ -214,7 +214,7 @@ def _lasted(seconds: float) -> str:
 
 
 def status_line(progress: FlowProgress) -> str:
-    """`A->B copying · 20 088 records/s, 5.1 MB/s · lag 1 204 records, 3.1 s · ETA 45 s`."""
+    """`A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s · ETA 45 s`."""
     metrics, left = progress.metrics, progress.seconds_left(progress.at)
     parts = [f"{metrics.flow} {_activity(progress)}", _rate_words(*progress.rates(progress.at)), *_lag_words(metrics)]
     if left is not None:

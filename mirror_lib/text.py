@@ -57,12 +57,12 @@ def _escaped(text: str, escape: Callable[[str], str]) -> str:
 
 
 def grouped(number: int) -> str:
-    """Digits in groups of three, with a thin gap that terminals and log collectors both keep."""
-    return f"{number:,}".replace(",", " ")
+    """Digits in groups of three, parted by commas."""
+    return f"{number:,}"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 partition`, `1 204 partitions`: a number with its noun, whose plural ends in s."""
+    """`1 partition`, `1,204 partitions`: a number with its noun, whose plural ends in s."""
     return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
 
 

@@ -162,6 +162,6 @@ def places_line(found: Mapping[TopicPartition, int]) -> str:
 
 
 def writers_line(grew: Mapping[str, int], seconds: float) -> str:
-    """`orders (1 200 records/s), audit (3 records/s)`: the busiest first."""
+    """`orders (1,200 records/s), audit (3 records/s)`: the busiest first."""
     ranked: List[Tuple[str, int]] = sorted(grew.items(), key=lambda each: (-each[1], each[0]))
     return some([f"{topic} ({grouped(max(1, round(count / seconds)))} records/s)" for topic, count in ranked], 5)

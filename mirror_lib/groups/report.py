@@ -9,8 +9,8 @@ from mirror_lib.groups.decisions import Decision, verdict_counts
 from mirror_lib.text import aligned, counted
 
 # Columns of the table, and what stands in one that has nothing to say.
-_HEADER = ("GROUP", "FROM", "AT", "GOES TO", "AT", "PRESENT", "RE-READ", "VERDICT", "ACTION")
-_RIGHT = ("AT", "PRESENT", "RE-READ")
+_HEADER = ("GROUP", "FROM", "OFFSET", "TO", "TO OFFSET", "PRESENT", "RE-READ", "VERDICT", "ACTION")
+_RIGHT = ("OFFSET", "TO OFFSET", "PRESENT", "RE-READ")
 _NOTHING = {"PRESENT": {"-"}, "RE-READ": {"-", "0"}}
 
 

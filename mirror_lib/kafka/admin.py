@@ -51,7 +51,7 @@ TopicOutcomes = Mapping[str, Optional[str]]
 ErrorCodes = Iterable[Tuple[str, int, Optional[str]]]
 Send = Callable[[Sequence[str]], ErrorCodes]
 
-# A KRaft controller refuses requests for more than 10 000 partitions; a response on 200 topics' configs is about 2 MB.
+# A KRaft controller refuses requests for more than 10,000 partitions; a response on 200 topics' configs is about 2 MB.
 PARTITIONS_PER_REQUEST = 5000
 TOPICS_PER_REQUEST = 200
 # How long brokers may disagree on a topic that is new to them, and how often they are asked meanwhile.
@@ -344,7 +344,7 @@ def _config_entry(value: Optional[str], source: int, is_sensitive: bool, is_read
 
 AclOutcomes = Mapping[AclBinding, Optional[str]]
 
-# A KRaft controller takes at most 10 000 changes in one request.
+# A KRaft controller takes at most 10,000 changes in one request.
 ACLS_PER_REQUEST = 1000
 _TOPICS = ResourcePatternFilter(ResourceType.TOPIC, None, ACLResourcePatternType.ANY)
 _ALL_OF_TOPICS = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, _TOPICS)

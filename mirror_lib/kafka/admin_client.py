@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 ANSWER_SECONDS = 60.0
 # A broker that restarts is found again soon; kafka-python by itself would wait up to half a minute.
 LONGEST_BACKOFF_MS = 1000
-# 10 000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
+# 10,000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
 LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
 # Who waits longer than this for a cluster is told what for.
 NOTICE_SECONDS = 4.0

@@ -140,7 +140,7 @@ def split_entries(data: Buffer) -> Iterator[Tuple[memoryview, Optional[BatchHead
         if entry[_MAGIC_AT] < 2:
             yield entry, None
         elif entry[_MAGIC_AT] == 2 and len(entry) >= HEADER_SIZE:
-            # What `read_header` gives; its checks take longer than all else, and an answer may hold 10 000 batches.
+            # What `read_header` gives; its checks take longer than all else, and an answer may hold 10,000 batches.
             yield entry, tuple.__new__(BatchHeader, _HEADER.unpack_from(entry))
         else:
             yield entry, read_header(entry)

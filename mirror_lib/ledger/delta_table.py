@@ -72,7 +72,7 @@ _ALONE: Dict[str, threading.Lock] = {}
 # No Java code is made for a query. The first look at a table's log is mostly that, for a few hundred lines; what is
 # found is kept for all sessions.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-# Delta's VACUUM lists a folder with so many tasks, by default 10 000, and a commit that comes then waits for them.
+# Delta's VACUUM lists a folder with so many tasks, by default 10,000, and a commit that comes then waits for them.
 _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 
 # The tables are small and read whole: few partitions for a snapshot of Delta's log, and no planning by each file's

@@ -87,7 +87,7 @@ def changes(preview: FlowPreview) -> Dict[str, int]:
 
 
 def summary(preview: FlowPreview) -> str:
-    """One line: what would change, what is in the way, and how many topics are copied."""
+    """One line: what would change, which topics are blocked, and how many topics are copied."""
     counted = changes(preview)
     told = ", ".join(f"{what}: {count}" for what, count in counted.items()) or "nothing would change"
     blocked = f"; topics that cannot be copied: {len(preview.topics.blocked)}" if preview.topics.blocked else ""
@@ -101,7 +101,8 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     yield _head(
         "topics",
         [
-            (len(plan.copied) - len(same), "to make ready"),
+            (sum(each.create is not None for each in plan.copied), "to create"),
+            (sum(each.grow_to is not None for each in plan.copied), "to grow"),
             (len(same), "copied as is"),
             (len(plan.blocked), "cannot be copied"),
             (len(skipped), "skipped"),
@@ -114,7 +115,7 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     notes = [(f"matches no topic of {preview.flow.source.alias}", f"`{pattern}`") for pattern in matchless(preview)]
     notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
     yield from _by_reason("NOTE", notes, show_all)
-    yield from _table(("", "IN THE WAY", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], show_all)
+    yield from _table(("", "BLOCKED", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.name) for each in skipped], show_all)
 
 

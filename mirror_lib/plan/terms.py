@@ -13,7 +13,7 @@ COPIES_NOTHING = "copies nothing: copy.enabled is false"
 def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
     """One line; `slots` is how many tasks Spark runs at a time, where that is known. `repeatable`: whether the flow
     makes the same of the same records each time, without which it is at least once."""
-    parts = [_tasks(flow.tasks_max, slots), _passes(flow), *_rates(flow), *_windows(flow)]
+    parts = [_tasks(flow.tasks_max, slots), _cycles(flow), *_rates(flow), *_windows(flow)]
     return " · ".join([*parts, f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}"])
 
 
@@ -41,15 +41,15 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _passes(flow: ReplicationFlow) -> str:
+def _cycles(flow: ReplicationFlow) -> str:
     most = "" if flow.batch_max_bytes is None else f" or {size(flow.batch_max_bytes)}"
-    return f"passes of {flow.batch_max_seconds:g} s{most}"
+    return f"cycles of {flow.batch_max_seconds:g} s{most}"
 
 
 def _rates(flow: ReplicationFlow) -> List[str]:
     rates = [] if flow.max_bytes_per_second is None else [f"{size(flow.max_bytes_per_second)}/s"]
     rates += [f"{size(each.bytes_per_second)}/s for {each.pattern}" for each in flow.max_bytes_per_second_topics]
-    return [f"at most {', '.join(rates)}"] if rates else ["no bound"]
+    return [f"at most {', '.join(rates)}"] if rates else ["no rate limit"]
 
 
 def _windows(flow: ReplicationFlow) -> List[str]:

@@ -22,7 +22,7 @@
   }
 
   function counted(number, noun) {
-    const digits = String(number).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
+    const digits = String(number).replace(/\B(?=(\d{3})+$)/g, ",");
     return `${digits} ${noun}${number === 1 ? "" : "s"}`;
   }
 

@@ -282,7 +282,10 @@ def moved(verdict: Verdict, before: int, after: int) -> Verdict:
     )
 
 
-_HEADER = ("TOPIC", "PARTITION", "KEPT", "TAIL", "DOUBLED", "RESUMES AT", "REMOTE TOPIC", "AT", "COMPARED", "VERDICT")
+_HEADER = (
+    *("TOPIC", "PARTITION", "KEPT", "UNCOMMITTED", "DOUBLED", "RESUMES AT"),
+    *("REMOTE TOPIC", "OFFSET", "COMPARED", "VERDICT"),
+)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,6 @@ BOUNDS: Dict[str, str] = {
     "far": "the round trip, with CPU. A task has one fetch of at most 16 MB in flight to a broker; while it takes an "
     "answer apart, nothing is on its way. A second one in flight would hide the round trip.",
     "backlog": "as with 1 KB, and seven seconds of start-up, a fourth of the run. MirrorMaker and the brokers are warm "
-    "for most of it: 198 000 records/s, and 143 000 with less to copy.",
+    "for most of it: 198,000 records/s, and 143,000 with less to copy.",
     "small": "start-up: Java, Spark's session, the first Delta commits. The copy itself takes a fraction of a second.",
 }

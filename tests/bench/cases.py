@@ -69,7 +69,7 @@ CASES: Tuple[Case, ...] = (
     Case("json.lz4", "1 KB JSON, lz4", 5_000_000, 1000, 3.0, codec="lz4"),
     Case("json.zstd", "1 KB JSON, zstd", 5_000_000, 1000, 4.0, codec="zstd"),
     Case("single", "100 B, batches of one record", 1_000_000, 100, 1.0, batch_records=1, fast_path=False),
-    Case("partitions1000", "1 KB, 1 000 partitions", 2_000_000, 1000, partitions=1000),
+    Case("partitions1000", "1 KB, 1,000 partitions", 2_000_000, 1000, partitions=1000),
     Case("hot", "1 KB, nine in ten in one partition", 4_000_000, 1000, hot=0.9),
     Case("headers", "300 B, keys and three headers", 6_000_000, 300, keys_and_headers=True),
     Case("transactions", "300 B, in transactions, a tenth aborted", 6_000_000, 300, 3.0, aborted=10),

@@ -1,4 +1,4 @@
-"""`make bench-groups`: how long it takes to translate 10 000 positions over a ledger of a million rows, and how stale
+"""`make bench-groups`: how long it takes to translate 10,000 positions over a ledger of a million rows, and how stale
 groups of the target are in continuous mode. Figures are of one machine in one run.
 """
 

@@ -2,7 +2,7 @@
 
 Figures of one machine in one run; every answer is checked. Two charts for `tests.bench.page` go to .cache/bench:
 ledger-reads.json and ledger-commits.json. PARTS="reads commits aged": what is measured. COMMITS=n: so many commits
-(default 2000), and of a ledger that had 100 000 before a fifth of it. KEPT=n: so many of these in Delta's log.
+(default 2000), and of a ledger that had 100,000 before a fifth of it. KEPT=n: so many of these in Delta's log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMMITS_TO_A_RUN = 50
 OLD = 100_000
 # Larger files than commits leave, and small enough to be merged.
 ROWS_OF_A_FILE = 100_000
-# What Delta's own retention leaves of a log, at most: two days, 17 280 commits at one every 10 s.
+# What Delta's own retention leaves of a log, at most: two days, 17,280 commits at one every 10 s.
 KEPT = int(os.environ.get("KEPT", "17280"))
 
 

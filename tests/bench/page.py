@@ -50,7 +50,7 @@ timestamps, keys, values, headers and order must be equal in every partition, or
 - **this mirror**: `./spark-submit.sh jobs/mirror.py mirror.yaml`, `trigger: availableNow`, `tasks.max: 2`, nothing else
   tuned.
 - **MirrorMaker 2**: dedicated mode at its defaults, heap of its start script.
-- **MirrorMaker 2, tuned**: `tasks.max` 2, fetches of 64 MB and 8 MB a partition, 5 000 records a poll, batches of
+- **MirrorMaker 2, tuned**: `tasks.max` 2, fetches of 64 MB and 8 MB a partition, 5,000 records a poll, batches of
   128 KB, `linger.ms` 20, the topic's own codec, so that the target keeps it. At its defaults it writes
   uncompressed.
 - **Java loop**: one KafkaConsumer that hands each record to one KafkaProducer. It keeps no positions at all.

@@ -27,7 +27,7 @@ def browser(tmp_path: Path) -> Iterator[Page]:
 
 
 def numbers(texts: List[str]) -> List[int]:
-    return [int(text.replace(" ", "")) for text in texts]
+    return [int(text.replace(",", "")) for text in texts]
 
 
 def column(browser: Page, place: int, within: str = "[data-table=topics-0]") -> List[str]:

@@ -49,9 +49,9 @@ def test_run_on_a_terminal_shows_a_table_that_the_jvm_does_not_tear(flow: OneFlo
         # A backlog: its bar, and the topic with its worst partition.
         until(lambda: any("%" in row for row in table_of(running)), 120, "a backlog")
         row = next(row for row in table_of(running) if row.startswith("source->target "))
-        assert re.fullmatch(r"source->target +[\d.]+ +0\.0 +[\d ]+\d +\d+\.\d \w+( +\d+ \w+)?", row), row
+        assert re.fullmatch(r"source->target +[\d.]+ +0\.0 +[\d,]+\d +\d+\.\d \w+( +\d+ \w+)?", row), row
         (topic,) = [row for row in table_of(running) if row.startswith(flow.topic)]
-        assert re.fullmatch(rf"{flow.topic} +[\d ]+\d +[012] +[\d ]+\d", topic), topic
+        assert re.fullmatch(rf"{flow.topic} +[\d,]+\d +[012] +[\d,]+\d", topic), topic
         # Java's dump of its threads goes straight to the terminal that Java was started with.
         os.kill(java_of(running.process.pid), signal.SIGQUIT)
         until(lambda: any(row.startswith("JNI global ref") for row in running.paper.rows), 30, "the dump of threads")
@@ -73,4 +73,4 @@ def test_plain_run_on_a_terminal_prints_lines(flow: OneFlow) -> None:
         assert running.wait(120) == 0
     rows = running.paper.rows
     assert HEADING not in rows
-    assert [row for row in rows if re.match(r"source->target caught up · [\d ]+ records/s", row)], rows
+    assert [row for row in rows if re.match(r"source->target caught up · [\d,]+ records/s", row)], rows

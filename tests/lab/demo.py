@@ -83,7 +83,7 @@ class Demo:
         with step(f"the offsets of {GROUP} were translated and committed on {TARGET}"):
             moves = self.move_group()
         print("\n" + "\n".join(moves) + "\n")
-        with step(f"{GROUP} went on on {TARGET}"):
+        with step(f"{GROUP} resumed on {TARGET}"):
             after = work(self.brokers[1], GROUP, [f"{SOURCE}.{topic}" for topic in GROUP_TOPICS])
         code = max(self.conclude(report, made), self.conclude_group(before, after))
         if self.keep:

@@ -121,7 +121,7 @@ def test_heartbeats_are_off_where_the_file_says_so(tmp_path: Path) -> None:
 def test_line_says_what_was_changed_and_what_stands_in_the_way() -> None:
     assert control_line(ControlReport("A->B")) == "A->B control · nothing to change"
     assert control_line(ControlReport("A->B", 1, 2, 3, 1_200, ("B is away",))) == (
-        "A->B control · 1 topic config changed · 2 ACLs created · 3 ACLs deleted · 1 200 heartbeats · B is away"
+        "A->B control · 1 topic config changed · 2 ACLs created · 3 ACLs deleted · 1,200 heartbeats · B is away"
     )
 
 

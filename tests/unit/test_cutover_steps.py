@@ -112,7 +112,7 @@ def test_not_copied_counts_from_what_the_source_still_holds(
 
 
 def test_lines_for_people() -> None:
-    assert writers_line({"a": 10, "b": 5000}, 2.0) == "b (2 500 records/s), a (5 records/s)"
+    assert writers_line({"a": 10, "b": 5000}, 2.0) == "b (2,500 records/s), a (5 records/s)"
     gates = [Gate("lag", True, "none", "x"), Gate("producers", False, "orders is written", "stop them")]
     assert gate_lines(gates) == [
         "ok       lag        none",

@@ -259,7 +259,7 @@ def test_task_that_waited_is_not_stuck() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({}, "1 task on 2 slots · passes of 10 s · no bound · exactly-once, read_committed"),
+        ({}, "1 task on 2 slots · cycles of 10 s · no rate limit · exactly-once, read_committed"),
         (
             {
                 "tasks_max": 4,
@@ -267,7 +267,7 @@ def test_task_that_waited_is_not_stuck() -> None:
                 "max_bytes_per_second": 5 * MB,
                 "max_bytes_per_second_topics": TOPIC_RATES.parse("audit=1 MB"),
             },
-            "4 tasks on 2 slots · passes of 10 s or 256.0 MB · at most 5.0 MB/s, 1.0 MB/s for audit · "
+            "4 tasks on 2 slots · cycles of 10 s or 256.0 MB · at most 5.0 MB/s, 1.0 MB/s for audit · "
             "exactly-once, read_committed",
         ),
     ],
@@ -316,6 +316,6 @@ def test_bounds_and_windows_are_said_in_every_dialect(name: str, text: str, tmp_
     (tmp_path / name).write_text(text)
     (flow,) = load(str(tmp_path / name)).flows
     assert terms(flow) == (
-        "1 task · passes of 10 s or 1.0 GB · at most 50.0 MB/s, 5.0 MB/s for logs\\..*, 1.0 KB/s for audit · "
+        "1 task · cycles of 10 s or 1.0 GB · at most 50.0 MB/s, 5.0 MB/s for logs\\..*, 1.0 KB/s for audit · "
         "only 22:00-06:00, Sat 00:00-24:00 (UTC) · exactly-once, read_committed"
     )

@@ -106,12 +106,12 @@ def test_plan_fits_a_terminal_and_tells_of_other_positions_where_there_are_some(
     there = {"billing": {THERE: CommittedOffset(60)}}
     fresh, moved = decided(), decided(present=there, groups={"billing": EMPTY})
     assert plan_lines([PlannedMove(fresh, would(fresh))]) == [
-        "GROUP    FROM      AT  GOES TO     AT  VERDICT  ACTION",
-        "billing  orders-0  40  A.orders-0  90  exact    commit",
+        "GROUP    FROM      OFFSET  TO          TO OFFSET  VERDICT  ACTION",
+        "billing  orders-0      40  A.orders-0         90  exact    commit",
     ]
     assert plan_lines([PlannedMove(each, would(each)) for each in (fresh, moved)])[1:] == [
-        "billing  orders-0  40  A.orders-0  90        -  exact    commit",
-        "billing  orders-0  40  A.orders-0  90       60  exact    commit",
+        "billing  orders-0      40  A.orders-0         90        -  exact    commit",
+        "billing  orders-0      40  A.orders-0         90       60  exact    commit",
     ]
 
 

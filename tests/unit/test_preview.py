@@ -124,8 +124,8 @@ def example(**settings: Any) -> FlowPreview:
 def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
     assert preview_lines(example()) == [
         "A->B: what a run would change",
-        "copying: 1 task · passes of 10 s · no bound · exactly-once, read_committed",
-        "topics: 2 to make ready, 1 copied as is, 1 skipped",
+        "copying: 1 task · cycles of 10 s · no rate limit · exactly-once, read_committed",
+        "topics: 1 to create, 1 to grow, 1 copied as is, 1 skipped",
         "     TOPIC   REMOTE TOPIC  PARTITIONS  HOW",
         "  ~  grows   A.grows       1 -> 12     grow",
         "  +  orders  A.orders      4           create, replication.factor 1, cleanup.policy=compact",
@@ -169,7 +169,7 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
     target = Told("B", topics(A__orders=1, A__checkpoints__internal=1), {"A.orders": same})
     assert preview_lines(previewed(source, target)) == [
         "A->B: what a run would change",
-        "copying: 1 task · passes of 10 s · no bound · exactly-once, read_committed",
+        "copying: 1 task · cycles of 10 s · no rate limit · exactly-once, read_committed",
         "topics: 1 copied as is",
         "configs: all as on the source",
         "acls: all that the source has are there",
@@ -203,7 +203,7 @@ def test_long_lists_are_cut_where_everything_is_not_asked_for() -> None:
 def test_topics_that_cannot_be_copied_stand_out() -> None:
     found = previewed(Told("A", topics(orders=1)), Told("B", topics(A_orders=1)))
     why = "collides with existing topic A_orders: Kafka treats . and _ alike in metric names"
-    assert f"  !  orders      {why}" in preview_lines(found)
+    assert f"  !  orders   {why}" in preview_lines(found)
     assert preview_lines(found)[-1].endswith("topics copied: 0; topics that cannot be copied: 1")
 
 
@@ -368,7 +368,7 @@ def test_what_changes_records_says_so_with_its_guarantee(settings: Any, line: st
     found = preview(changing, clusters[0], clusters[1], engine=engine_note(changing))
     assert preview_lines(found)[1] == f"engine: records {line}".replace(" ,", ",")
     delivery = "at-least-once" if reason else "exactly-once"
-    assert preview_lines(found)[2] == f"copying: 1 task · passes of 10 s · no bound · {delivery}, read_committed"
+    assert preview_lines(found)[2] == f"copying: 1 task · cycles of 10 s · no rate limit · {delivery}, read_committed"
     document: Any = preview_json(found)["engine"]
     assert (document["engine"], document["reason"]) == ("records", reason)
 

@@ -76,9 +76,9 @@ def lines_at(*cycles: Tuple[float, FlowMetrics]) -> List[float]:
 
 
 def test_line_of_a_flow_with_a_backlog() -> None:
-    assert plain(flow_of((2.4, COPYING))) == "A->B copying · 20 088 records/s, 5.1 MB/s · lag 1 204 records, 3.1 s"
+    assert plain(flow_of((2.4, COPYING))) == "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s"
     assert plain(backlog(90_000, 80_000, 70_000)) == (
-        "A->B copying · 100 records/s, 10.0 KB/s · lag 70 000 records, 3.1 s · ETA 70 s"
+        "A->B copying · 100 records/s, 10.0 KB/s · lag 70,000 records, 3.1 s · ETA 70 s"
     )
 
 
@@ -95,11 +95,11 @@ def test_flow_with_a_stopped_partition_is_never_called_caught_up() -> None:
 def test_line_tells_of_trouble() -> None:
     trouble = replace(COPYING, recovered=1500, stopped=1, behind_seconds=None, target_throttled_seconds=0.52)
     assert plain(flow_of((2.4, trouble))) == (
-        "A->B copying · 20 088 records/s, 5.1 MB/s · lag 1 204 records · 1 partition stopped · "
-        "1 500 records found from an interrupted attempt · throttled by the target's quota for 0.5 s"
+        "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records · 1 partition stopped · "
+        "1,500 records found from an interrupted attempt · throttled by the target's quota for 0.5 s"
     )
     limited = replace(COPYING, waiting="rate-limited to 5.0 MB/s")
-    assert plain(flow_of((2.4, limited))).endswith("lag 1 204 records, 3.1 s · rate-limited to 5.0 MB/s")
+    assert plain(flow_of((2.4, limited))).endswith("lag 1,204 records, 3.1 s · rate-limited to 5.0 MB/s")
     stalled = replace(QUIET, commit_waits_seconds=15.2, seconds=15.2, waiting="waiting for a task slot of Spark")
     assert plain(flow_of((20.0, stalled))) == (
         "A->B waiting for a task slot of Spark · 0 records/s · the ledger's commit has waited 15.2 s"
@@ -214,12 +214,12 @@ def test_screen_of_a_backlog() -> None:
     flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING[:3], stopped=1))
     assert screen({"A->B": flow}, 30.0) == [
         "FLOW                     RECORDS/S    MB/S   LAG RECORDS    LAG TIME         ETA",
-        "A->B                        50 000     5.0     2 500 000       3.1 s        50 s",
+        "A->B                        50,000     5.0     2,500,000       3.1 s        50 s",
         "  ━━━━━━━━━─────────────── 37 %  copying · 1 partition stopped",
         "",
         "TOPIC                                LAG RECORDS   WORST PARTITION       ITS LAG",
-        "topic-02                                   2 000                 2         1 000",
-        "topic-01                                   1 000                 1           500",
+        "topic-02                                   2,000                 2         1,000",
+        "topic-01                                   1,000                 1           500",
     ]
 
 

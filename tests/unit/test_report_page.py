@@ -129,7 +129,7 @@ def test_topics_are_listed_by_lag_with_sort_values_and_open_to_partitions() -> N
     texts, _, _, inner = data_of(root)["topics-0"]["rows"][0]
     assert texts == rows[0]
     times = ["10 min", "5.0 days", "2026-11-18 11:06:35"]
-    assert [each[0] for each in inner] == [[f"topic-2-{n}", "0", "4 980", "5 000", "20", *times] for n in (0, 1)]
+    assert [each[0] for each in inner] == [[f"topic-2-{n}", "0", "4,980", "5,000", "20", *times] for n in (0, 1)]
 
 
 def test_a_long_table_has_its_first_rows_as_elements_and_all_as_data() -> None:
@@ -141,16 +141,16 @@ def test_a_long_table_has_its_first_rows_as_elements_and_all_as_data() -> None:
 
 def test_groups_incidents_verifications_runs_and_settings_are_in_their_tables() -> None:
     root = parsed(mirror_report([flow_report()]))
-    assert root.table("groups-0") == [["billing", "12", "exact", "10", "4 012", "2026-11-18 11:06:10"]]
+    assert root.table("groups-0") == [["billing", "12", "exact", "10", "4,012", "2026-11-18 11:06:10"]]
     incident = ["2026-11-18 02:06:40", "topic recreated", "topic-1", "1", "40", "41", "topic-1 has another id"]
     assert root.table("incidents-0") == [incident]
     assert INCIDENT_ADVICE["topic recreated"][1] in root.text
     equal, differs = root.table("verifications-0")
-    assert equal == ["2026-11-18 10:06:40", "equal", "3", "0", "4 711", "whole", "-"]
+    assert equal == ["2026-11-18 10:06:40", "equal", "3", "0", "4,711", "whole", "-"]
     assert differs[1:] == ["differs", "3", "1", "9", "a sample", "topic-1-0: lost at upstream offset 4"]
     last, first = root.table("runs-0")
     assert last == ["2026-11-18 10:50:00", "-", "17 min", *last[3:6], "running"]
-    assert first[2:] == ["30 min", "180 000", "18.0 MB", "etl-3 process 7", "ok"]
+    assert first[2:] == ["30 min", "180,000", "18.0 MB", "etl-3 process 7", "ok"]
     assert root.table("settings-0") == [["tasks.max", "4", "1", "mirror.yaml:7"]]
     assert "primary:9092 (SASL_SSL)" in root.text
     configuration = next(each for each in root.all("section") if each.attributes["id"] == "configuration")
@@ -193,7 +193,7 @@ def test_charts_show_rates_and_lags_with_gaps_between_runs() -> None:
     assert len(titles) == 11 + 5
     assert titles[0] == "2026-11-18 06:06:40 to 2026-11-18 06:09:40: 100 records/s"
     assert len(list(figures[1].all("path", "line"))) == 2, "a line goes on over a gap"
-    assert chart_titles(root, 1)[0] == "2026-11-18 06:09:40: 1 000 offsets"
+    assert chart_titles(root, 1)[0] == "2026-11-18 06:09:40: 1,000 offsets"
     assert chart_titles(root, 2)[-1] == "2026-11-18 11:05:00: 10.0 s"
     bars = [float(each.attributes["x"]) + float(each.attributes["width"]) for each in figures[0].all("rect", "bar")]
     assert max(bars) <= 420, "a bar leaves the chart"
@@ -241,7 +241,7 @@ def test_one_sign_of_life_is_a_sentence_and_no_chart() -> None:
     flow = flow_report()
     root = parsed(mirror_report([replace(flow, history=FlowHistory((run_of(1, NOW - 300, 1),)))]))
     _, records, seconds = root.all("figure", "chart")
-    sentence = "1 000 offsets at 2026-11-18 11:04:40 UTC. A chart needs two signs of life."
+    sentence = "1,000 offsets at 2026-11-18 11:04:40 UTC. A chart needs two signs of life."
     assert sentence in records.text and not list(records.all("svg"))
     assert "2.0 s at 2026-11-18" in seconds.text
 

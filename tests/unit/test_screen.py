@@ -65,7 +65,7 @@ def test_lines_of_other_processes_are_whole_and_above_the_table() -> None:
     rows = [row.rstrip() for row in running.paper.rows]
     heading, flow, *rest = rows[-6:]
     assert heading == "FLOW                     RECORDS/S    MB/S   LAG RECORDS    LAG TIME         ETA"
-    assert re.fullmatch(r"A->B {28}50 {5}0\.0 {9}1 500 {7}3\.0 s {8}\d\d s", flow), flow
+    assert re.fullmatch(r"A->B {28}50 {5}0\.0 {9}1,500 {7}3\.0 s {8}\d\d s", flow), flow
     assert rest == ["  ━━━━━━────────────────── 25 %  copying", STOPPING, "summary True True", ""]
     assert {"printed", "logged"} <= set(rows) and sum(row.startswith("FLOW") for row in rows) == 1
     assert running.paper.cursor_visible

@@ -66,7 +66,7 @@ def test_pass_that_wrote_or_found_something_is_news() -> None:
 def test_line_names_what_was_found_and_what_was_written() -> None:
     assert pass_line(QUIET) == "A->B groups · 3 positions: 2 exact, 1 held · 0.0 s"
     busy = replace(QUIET, positions=12_000, committed=1_500, refused=2, checkpoints=3, offset_syncs=4, verdicts={})
-    assert [part.replace(" ", "") for part in pass_line(busy).split(" · ")[1:-1]] == [
+    assert [part.replace(" ", "").replace(",", "") for part in pass_line(busy).split(" · ")[1:-1]] == [
         *("12000positions", "1500committed", "2refused", "3checkpoints", "4offsetsyncs"),
     ]
     assert pass_line(replace(QUIET, untold=("group a: silent",))).endswith(" · 1 not told · 0.0 s")

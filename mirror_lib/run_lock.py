@@ -1,4 +1,8 @@
-"""A lock per flow and machine: the kernel drops it when the process that holds it dies, however it dies."""
+"""Which process of this machine copies a flow.
+
+The lock is per flow and machine: the kernel drops it when the process that holds it dies, however it dies. The table
+`runs` names each driver by `this_driver`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import socket
 import tempfile
 import time
 from contextlib import contextmanager
@@ -51,6 +56,26 @@ def run_lock(state: str, flow: str, take_over: bool) -> Iterator[Optional[int]]:
                 path.unlink()
     finally:
         os.close(descriptor)
+
+
+def this_driver() -> str:
+    """`host process 4711`: this process as the table `runs` names it."""
+    return f"{socket.gethostname()} process {os.getpid()}"
+
+
+def died_here(driver: Optional[str]) -> bool:
+    """Whether `driver`, by its name in the table `runs`, was a process of this machine and is no more. False for
+    another machine, and where a new process has its id."""
+    host, _, process = (driver or "").rpartition(" process ")
+    if host != socket.gethostname() or not process.isdigit():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # of another user
+        return False
+    return False
 
 
 def copied_by(process: int, flow: str) -> str:

@@ -29,7 +29,7 @@ from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ClusterError,
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
 from mirror_lib.progress import Outage
-from mirror_lib.run_lock import copied_by, run_lock
+from mirror_lib.run_lock import copied_by, died_here, run_lock
 from mirror_lib.text import counted, duration
 
 if TYPE_CHECKING:
@@ -187,7 +187,8 @@ def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool
     """Whether another run of any of `flows` is under way; shows each."""
     from mirror_lib.ledger.records import DEAD_SECONDS
 
-    found = table.open_runs([flow.name for flow in flows], DEAD_SECONDS)
+    runs = table.open_runs([flow.name for flow in flows], DEAD_SECONDS)
+    found = [run for run in runs if not died_here(run.driver)]
     for run in found:
         ago = duration(max(0.0, time.time() - run.last_sign))
         print_progress(

@@ -54,6 +54,7 @@ from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.verifications import VerificationTable
+from mirror_lib.run_lock import died_here
 from mirror_lib.text import counted, some
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
@@ -163,7 +164,8 @@ class Cutover:
     def _refuse_other_run(self) -> None:
         from mirror_lib.ledger.records import DEAD_SECONDS
 
-        running = RunTable(self._spark, self._config.state).open_runs([self._flow.name], DEAD_SECONDS)
+        found = RunTable(self._spark, self._config.state).open_runs([self._flow.name], DEAD_SECONDS)
+        running = [run for run in found if not died_here(run.driver)]
         if running and not self._options.take_over:
             ago = f"{time.time() - running[-1].last_sign:.0f} s"
             raise RefusedError(
@@ -352,8 +354,21 @@ class Cutover:
             )
         self._refuse_not_copied()
         places = [(each.remote_topic, n) for each in self._plan().copied for n in range(each.remote_partitions)]
-        ends = {place: log.end for place, log in self._target.offsets(places, "read_uncommitted").items()}
-        return "the source stayed silent, and all of it is on the target", ends_text(ends)
+        ends = self._target.offsets([*places, *self._own_places()], "read_uncommitted")
+        facts = ends_text({place: log.end for place, log in ends.items()})
+        return "the source stayed silent, and all of it is on the target", facts
+
+    def _own_places(self) -> List[TopicPartition]:
+        """The partitions of the target's own topics that have the name of a topic of the source: applications that move
+        with their topics' names write there. Without those that a flow back copies."""
+        copied = self._plan().copied
+        ends = (self._flow.target.alias, self._flow.source.alias)
+        back = [each for each in self._config.flows if each.copied and (each.source.alias, each.target.alias) == ends]
+        plans = [plan_flow(each, self._target, self._source, self._config.flows) for each in back]
+        copied_back = {each.source.name for plan in plans for each in plan.copied}
+        names = {each.source.name for each in copied} - {each.remote_topic for each in copied} - copied_back
+        return [(name, n) for name, topic in self._target.topics().items() if name in names
+                for n in range(topic.partitions)]  # fmt: skip
 
     def _check_target(self) -> Tuple[str, str]:
         """Records that were written to the target after the cut-over are on no source."""
@@ -362,8 +377,10 @@ class Cutover:
         if facts is None:
             return "the cut-over did not come to its end, so nothing was to be written to the target", ""
         before = ends_of(facts)
-        logs = self._target.offsets(sorted(before), "read_uncommitted")
-        written = {place: logs[place].end - end for place, end in before.items() if place in logs}
+        remote = {each.remote_topic for each in self._plan().copied}
+        places = {place for place in before if place[0] in remote or place[0] not in self._topics}
+        logs = self._target.offsets(sorted({*places, *self._own_places()}), "read_uncommitted")
+        written = {place: log.end - before.get(place, 0) for place, log in logs.items()}
         written = {place: count for place, count in written.items() if count > 0}
         if written:
             back = f"{self._flow.target.alias}->{self._flow.source.alias}"
@@ -372,7 +389,7 @@ class Cutover:
                 f"{places_line(written)}; {self._flow.source.alias} lacks these records, and nothing was changed",
                 f"copy them by a flow {back} and cut that one over",
             )
-        return f"no record was written to {counted(len(before), 'remote partition')} after the cut-over", ""
+        return f"no record was written to {counted(len(logs), 'partition')} of the target after the cut-over", ""
 
 
 @contextmanager

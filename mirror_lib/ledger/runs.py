@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
@@ -15,6 +13,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.records import HISTORY_SECONDS, SIGN_SECONDS, MirrorRun, Progress
 from mirror_lib.ledger.table_schema import Column, TableSchema
+from mirror_lib.run_lock import this_driver
 
 RUNS = TableSchema(
     name="runs",
@@ -64,12 +63,14 @@ def same_cluster(flow: str, side: str, now: str, last: Optional[MirrorRun]) -> N
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run of `flow` without an end: when it started and when it last gave a sign of life, in Unix seconds."""
+    """A run of `flow` without an end: when it started and when it last gave a sign of life, in Unix seconds, and the
+    host and process of its driver."""
 
     flow: str
     run_id: str
     started: float
     last_sign: float
+    driver: Optional[str]
 
 
 class RunTable:
@@ -80,16 +81,16 @@ class RunTable:
 
     def started(self, run: MirrorRun) -> None:
         """Write down that `run` begins."""
-        self._table.append([(*_facts(run, "started"), None, None, None, _driver(), None, None)], {})
+        self._table.append([(*_facts(run, "started"), None, None, None, this_driver(), None, None)], {})
 
     def ended(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
         """Write down how `run` ended: `outcome` is `ok` or one sentence, free of secrets."""
-        self._table.append([(*_facts(run, "ended"), outcome, records, bytes, _driver(), None, None)], {})
+        self._table.append([(*_facts(run, "ended"), outcome, records, bytes, this_driver(), None, None)], {})
 
     def alive(self, run: MirrorRun, at: Progress) -> None:
         """Record that `run` is running, and how far it is."""
         self._table.append(
-            [(*_facts(run, "alive"), None, at.records, at.bytes, _driver(), at.lag_records, at.lag_seconds)], {}
+            [(*_facts(run, "alive"), None, at.records, at.bytes, this_driver(), at.lag_records, at.lag_seconds)], {}
         )
 
     def drop_old_signs(self, flow: str) -> None:
@@ -127,9 +128,13 @@ class RunTable:
                 F.expr("min(unix_micros(at)) AS started"),
                 F.expr("max(unix_micros(at)) AS last_sign"),
                 F.max(F.col("kind") == "ended").alias("ended"),
+                F.max("driver").alias("driver"),
             )
             found = runs.where(~F.col("ended") & (F.col("last_sign") > since)).orderBy("started").collect()
-        return [OpenRun(row["flow"], row["run_id"], row["started"] / 1e6, row["last_sign"] / 1e6) for row in found]
+        return [
+            OpenRun(row["flow"], row["run_id"], row["started"] / 1e6, row["last_sign"] / 1e6, row["driver"])
+            for row in found
+        ]
 
     def latest(self, flow: str) -> Optional[MirrorRun]:
         """The run of `flow` that started last. `None` before the first."""
@@ -161,10 +166,6 @@ class RunTable:
 
 
 _FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
-
-
-def _driver() -> str:
-    return f"{socket.gethostname()} process {os.getpid()}"
 
 
 def _facts(run: MirrorRun, kind: str) -> tuple[object, ...]:

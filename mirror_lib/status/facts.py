@@ -76,7 +76,7 @@ KEPT_FOR_EVER = Retention()
 class RunStatus:
     """The run of a flow that started last. Times are Unix seconds. `outcome` is `None` while it runs, and for one that
     was killed; `driver` is its host and process, where the table names it. `records_per_second`: of the last interval
-    between two signs of life, or of the whole run."""
+    between two signs of life, or of the whole run. `killed`: its process was on this machine, and is no more."""
 
     run_id: str
     started: float
@@ -85,10 +85,11 @@ class RunStatus:
     outcome: Optional[str] = None
     driver: Optional[str] = None
     records_per_second: Optional[float] = None
+    killed: bool = False
 
     def running(self, now: float) -> bool:
-        """Whether it is under way: no end, and a sign of life in the last ten minutes."""
-        return self.ended is None and now - self.last_sign <= DEAD_SECONDS
+        """Whether it is under way: no end, not killed, and a sign of life in the last ten minutes."""
+        return self.ended is None and not self.killed and now - self.last_sign <= DEAD_SECONDS
 
     @property
     def failed(self) -> bool:
@@ -310,6 +311,9 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
         return [Problem("run failed", f"the last run ended with an error: {run.outcome}", go_on)]
     if flow.running:
         return _of_progress(flow, run, go_on)
+    if run.killed:
+        what = f"the last run, {run.driver}, was killed: it has no end, and this machine has no such process"
+        return [Problem("run died", what, go_on)]
     if run.ended is None:
         ago = duration(flow.at - run.last_sign)
         return [Problem("run died", f"the last run has no end, and its last sign of life is {ago} old", go_on)]

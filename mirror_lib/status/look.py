@@ -19,6 +19,7 @@ from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.offsets import first_records, timestamps_at
 from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges
+from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import (
     KEPT_FOR_EVER,
     FlowStatus,
@@ -123,11 +124,17 @@ def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
     verified.sort(key=lambda row: float(row["at"]))
     return _Tables(
         ledger,
-        run_status(runs),
+        _or_killed(run_status(runs)),
         incidents_since(incidents, now - INCIDENT_SECONDS),
         VerifyStatus(**verified[-1]) if verified else None,
         timed(reader.rows("group_offsets", _MOVE, flow.name)),
     )
+
+
+def _or_killed(run: Optional[RunStatus]) -> Optional[RunStatus]:
+    if run is None or run.ended is not None:
+        return run
+    return replace(run, killed=died_here(run.driver))
 
 
 def incidents_since(rows: Iterable[Mapping[str, Any]], since: float) -> Tuple[IncidentStatus, ...]:

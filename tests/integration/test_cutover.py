@@ -155,6 +155,22 @@ def test_records_written_to_the_target_after_the_cutover_forbid_the_way_back(
     assert committed(lab.source, group, topic) == 5
 
 
+def test_records_written_to_the_targets_own_topic_of_that_name_forbid_the_way_back_without_a_flow_back(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, group = lab.create("orders"), group_of(lab)
+    lab.write("orders", values(10))
+    read(lab.source, group, topic, 5)
+    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    lab.target.create_topic(topic, 1)
+    lab.write_to(lab.target, topic, values(3, "new"))
+    assert main(["cutover", "back", str(lab.config), "--execute"]) == 3
+    assert f"{topic}-0 (3 offsets)" in capsys.readouterr().err
+    lab.flows = ("source->target", "target->source")
+    assert main(["cutover", "back", str(lab.config), "--flow", "source->target", "--execute"]) == 0
+    assert committed(lab.source, group, topic) == 5
+
+
 @pytest.mark.parametrize(
     ("call", "when", "again"),
     [
@@ -177,7 +193,7 @@ def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_d
     with driver(["-m", "mirror_lib.cli", "cutover", "run", str(lab.config), *QUICK], point) as dying:
         assert dying.wait() == -9, dying.output
     before = len(steps(lab))
-    assert main(["cutover", "run", str(lab.config), *QUICK, "--take-over"]) == 0
+    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
     assert steps(lab)[before] == f"{again[0]} started" and steps(lab)[-1] == "check done"
     assert read(lab.target, group, lab.remote("orders"), 60) == values(100)[40:]
 
@@ -191,7 +207,7 @@ def test_record_that_came_after_the_silence_is_copied_by_the_next_call(lab: Flow
         assert dying.wait() == -9, dying.output
     lab.write("orders", [b"late"])
     before = len(steps(lab))
-    assert main(["cutover", "run", str(lab.config), *QUICK, "--take-over"]) == 0
+    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
     assert steps(lab)[before] == "silence started"
     assert read(lab.target, group, lab.remote("orders"), 1) == [b"late"]
 

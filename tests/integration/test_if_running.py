@@ -110,10 +110,15 @@ def test_a_killed_run_blocks_no_longer_than_its_last_sign_of_life_counts(
         until(lambda: copying(flow), 120)
         killed.end()
     flow.settings = {}
+    runs = DeltaTable.forPath(spark, str(flow.state / "runs"))
+    (here,) = {row["driver"] for row in runs.toDF().collect()}
+    runs.update(set={"driver": F.lit("elsewhere process 1")})
     (document,) = run_once(flow, capsys, "--if-running", "exit")
     assert document["already_running"] and document["flow"] == FLOW
-    runs = DeltaTable.forPath(spark, str(flow.state / "runs"))
     runs.update(set={"at": F.expr("at - interval 10 minutes")})
+    assert not any("already_running" in each for each in run_once(flow, capsys, "--if-running", "exit"))
+    # Of a process of this machine it is known at once.
+    runs.update(F.expr("driver = 'elsewhere process 1'"), {"at": F.current_timestamp(), "driver": F.lit(here)})
     assert not any("already_running" in each for each in run_once(flow, capsys, "--if-running", "exit"))
     flow.assert_exact(spark)
     # A run that ended blocks none.

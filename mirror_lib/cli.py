@@ -27,6 +27,7 @@ from mirror_lib.commands import (
     plan,
     position,
     report,
+    retention,
     run,
     state_check,
     state_rebuild,
@@ -132,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_groups(commands)
     cutover.add(commands)
     failover.add(commands)
+    retention.add(commands)
     _add_state(commands)
     for command in (position, convert, mm1, takeover):
         command.add(commands)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import FrozenSet, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import ClassVar, FrozenSet, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.intervals import RUN_BYTES, Runs
@@ -333,3 +333,17 @@ class CutoverStep:
     status: str
     detail: str = ""
     facts: str = ""
+
+
+@dataclass(frozen=True)
+class SourceRetention:
+    """A row of the table `source_retentions`, without its flow and time. `before` is `None` where the topic had no
+    `retention.ms` of its own."""
+
+    RAISE: ClassVar[str] = "raise"
+    RESTORE: ClassVar[str] = "restore"
+
+    topic: str
+    action: str
+    before: Optional[str]
+    raised: str

@@ -16,6 +16,7 @@ STUCK_SECONDS = 120.0
 # Brokers abort a transaction that lasts longer than `transaction.max.timeout.ms`, 15 minutes by default.
 HANGING_SECONDS = 900.0
 HANGING_REMEDY = "end its producer; kafka-transactions.sh abort ends a transaction that its producer left"
+RAISE_RETENTION = "mirror retention raise CONFIG --days N --execute keeps records on the source until they are copied"
 WELL_ENDED = ("ok", "stopped", "window closed")
 
 
@@ -340,7 +341,7 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     if deleted:
         total = counted(sum(each.deleted for each in deleted), "offset")
         what = f"the source deleted {total} before they were copied, the first of {_place(deleted[0])}"
-        found.append(Problem("deleted before copied", what, "see on.data.loss; raise retention.ms on the source"))
+        found.append(Problem("deleted before copied", what, f"see on.data.loss; {RAISE_RETENTION}"))
     found += retention_problems(flow.partitions)
     for open_one in flow.transactions:
         if flow.at - open_one.at >= HANGING_SECONDS:
@@ -369,7 +370,8 @@ def retention_problems(partitions: Sequence[PartitionStatus]) -> List[Problem]:
     found = []
     by_time = [(each.kept_seconds, each) for each in partitions if each.kept_seconds is not None]
     by_size = [(each.full_seconds, each) for each in partitions if each.full_seconds is not None]
-    for key, how, ranked in (("retention.ms", "", by_time), ("retention.bytes", " by size,", by_size)):
+    raise_bytes = "raise retention.bytes of these topics on the source, or copy faster"
+    for remedy, how, ranked in ((RAISE_RETENTION, "", by_time), (raise_bytes, " by size,", by_size)):
         soon = sorted((each for each in ranked if each[0] < WARN_SECONDS), key=lambda each: each[0])
         if soon:
             left = soon[0][0]
@@ -377,7 +379,7 @@ def retention_problems(partitions: Sequence[PartitionStatus]) -> List[Problem]:
             when = f"{about} {duration(left)}" if left > 0 else "at any moment"
             places = some([_place(each) for _, each in soon], 1)
             what = f"the source may delete records of {places}{how} {when}, before they are copied"
-            found.append(Problem("retention", what, f"raise {key} of these topics on the source, or copy faster"))
+            found.append(Problem("retention", what, remedy))
     return found
 
 

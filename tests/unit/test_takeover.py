@@ -550,11 +550,11 @@ def test_report_has_a_line_for_each_partition_and_the_same_as_json() -> None:
         PartitionTakeover(PartitionKey("s", "r", "orders", number), "east.orders", "kept", 25, verdict)
         for number, verdict in enumerate(verdicts)
     ]
-    why = verdicts[1].reason
+    why, there = verdicts[1].reason, "already in the ledger"
     assert takeover_lines(decided)[1:] == [
-        "orders          0    25     6        8          31  east.orders   39        31  take over",
-        "orders          1    25     -        -           -  east.orders    -         -  refused: " + why,
-        "orders          2    25     -        -           -  east.orders    -         -  already in the ledger",
+        "orders          0    25            6        8          31  east.orders       39        31  take over",
+        "orders          1    25            -        -           -  east.orders        -         -  refused: " + why,
+        "orders          2    25            -        -           -  east.orders        -         -  " + there,
         "3 partitions: 1 already in the ledger, 1 refused, 1 take over",
     ]
     first, second, _ = (takeover_json(each) for each in decided)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
 import socket
+import subprocess
 import time
+import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,6 +20,7 @@ from prometheus_client.openmetrics import parser
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
+from tests.lab.checkout import ROOT
 from tests.lab.crash import driver, run_mirror
 from tests.lab.one_flow import NOON, OneFlow, until
 from tests.lab.ports import free_ports
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RECORDS = 200
+PROMETHEUS = shutil.which("prometheus")
 parse: Any = parser.text_string_to_metric_families
 
 
@@ -91,6 +97,58 @@ def test_time_to_retention_is_exported_while_the_source_may_delete_what_is_not_c
         found = scraped(port)
     assert 35_000 < found["retention_left_seconds"] <= 36_000 and found["lag_records"] > 0
     assert found[f"topic_retention_left_seconds {flow.topic}"] == found["retention_left_seconds"]
+
+
+@contextlib.contextmanager
+def prometheus(directory: Path, mirror: int) -> Iterator[Callable[[str], Any]]:
+    """A Prometheus that scrapes the mirror each second, with the project's rules. Yields a question to its HTTP API."""
+    (port,) = free_ports(1)
+    scrape = {"job_name": "mirror", "static_configs": [{"targets": [f"127.0.0.1:{mirror}"]}]}
+    rules = str(ROOT / "conf" / "monitoring" / "alerts.yaml")
+    every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config = directory / "prometheus.json"  # JSON is YAML
+    config.write_text(json.dumps({"global": every, "rule_files": [rules], "scrape_configs": [scrape]}))
+    options = (f"--config.file={config}", f"--storage.tsdb.path={directory / 'tsdb'}")
+    with (directory / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(PROMETHEUS), *options, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log
+        )
+    try:
+
+        def ask(path: str) -> Any:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=30) as answer:
+                return json.load(answer)["data"]
+
+        yield ask
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not installed")
+def test_every_panel_of_the_dashboard_has_data_of_a_run_with_a_lag(flow: OneFlow, tmp_path: Path) -> None:
+    kept = round((time.time() - NOON / 1000 + 36_000) * 1000)
+    with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": flow.source.bootstrap})) as source:
+        source.alter_topic_configs({flow.topic: {"retention.ms": str(kept)}})
+    flow.settings["max.bytes.per.second"] = 1000
+    flow.trigger = "1 second"
+    panels = json.loads((ROOT / "conf" / "monitoring" / "dashboard.json").read_text(encoding="utf-8"))["panels"]
+    queries = {
+        target["expr"].replace("$flow", ".*").replace("$__rate_interval", "20s")
+        for panel in panels
+        for target in panel["targets"]
+    }
+    (port,) = free_ports(1)
+    config = configured(flow, f"metrics.port: {port}")
+    with prometheus(tmp_path, port) as ask, driver(["-m", "mirror_lib.cli", "run", str(config)]):
+        until(lambda: "retention_left_seconds" in scraped(port), 120, "the time to retention")
+
+        def empty() -> list[str]:
+            return [each for each in queries if not ask(f"query?{urllib.parse.urlencode({'query': each})}")["result"]]
+
+        until(lambda: not empty(), 60, "data of every panel")
+        health = {rule["name"]: rule["health"] for group in ask("rules")["groups"] for rule in group["rules"]}
+    assert health and set(health.values()) == {"ok"}, health
 
 
 def test_textfile_after_a_bounded_run_counts_what_was_written(flow: OneFlow, spark: SparkSession) -> None:

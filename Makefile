@@ -30,7 +30,7 @@ export SPARK VENV KEEP PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-latency bench-ledger bench-mm2 bench-scale bench-verify clean
+.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-kill bench-latency bench-ledger bench-mm2 bench-scale bench-verify clean
 .PHONY: faults soak compat compat-brokers compat-clusters compat-spark lock sbom audit
 
 help:
@@ -104,7 +104,7 @@ bench-groups: setup ## how long it takes to translate many groups, and how stale
 bench-verify: setup ## how fast a copy is verified, beside the copy itself: CASES=
 	@$(PY) -m tests.bench.verify
 
-bench-scale: setup ## what a driver costs with 10 000 partitions, and with a long backlog
+bench-scale: setup ## what a driver costs with 10,000 partitions, and with a long backlog
 	@$(PY) -m tests.bench.scale
 
 bench-ledger: setup ## what reading the ledger and committing to it cost, up to ten million rows
@@ -112,6 +112,9 @@ bench-ledger: setup ## what reading the ledger and committing to it cost, up to 
 
 bench-latency: setup ## from acknowledged on the source to read on the target, beside MirrorMaker 2: RATES=, SECONDS=
 	@$(PY) -m tests.bench.latency
+
+bench-kill: setup ## what three kills of the process leave on the target: this mirror, MirrorMaker 2, and MirrorMaker 2 with exactly-once
+	@CASES=process-killed ENGINES="mirror mm2 mm2-exactly-once" $(PY) -m pytest -q -s -m "" -p no:warnings tests/faults
 
 # Tools that no test needs, in an environment of their own.
 TOOLS := .venv-tools/bin/python

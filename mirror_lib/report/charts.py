@@ -104,7 +104,8 @@ def _period(runs: Sequence[RunRecord], name: str, begin: float, now: float) -> M
 
 def _bars(found: Sequence[Interval], metric: Metric, period: str, begin: float, now: float) -> Markup:
     if not found:
-        return _sentence(metric, period, f"No run in the last {period}.")
+        text = f"No records were counted in the last {period}. A run counts them every three minutes."
+        return _sentence(metric, period, text)
     if len(found) == 1:
         only = found[0]
         text = f"{metric.tooltip(only.value)} from {moment(only.start)} to {moment(only.end)} UTC, the only interval."

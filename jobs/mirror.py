@@ -1,4 +1,5 @@
-"""The main job for spark-submit: the arguments of `mirror run`, or `mm1` and those of it, in; its exit code out."""
+"""The main job for spark-submit: takes the arguments of `mirror run`, or `mm1` and its arguments, and ends with that
+exit code."""
 
 from __future__ import annotations
 

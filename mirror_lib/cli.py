@@ -47,7 +47,7 @@ log = logging.getLogger("mirror")
 LEVEL = "MIRROR_LOG"
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
-# What comes with a Spark or belongs beside it, and `pip install .` leaves out.
+# What comes with a Spark or belongs to one, and `pip install .` leaves out.
 SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas", "delta")
 PACKAGES_HINT = (
     "pip install '.[spark]'; for a Spark that is there already start by spark-submit.sh, and pip install "
@@ -60,7 +60,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     entries = logging.StreamHandler(sys.stderr)
     entries.setFormatter(EntryFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[entries], level=logging.WARNING)
-    # Every attempt to reach a broker is a line of the client's; what came of them is told in one sentence.
+    # Every attempt to reach a broker is a line of the client's; one sentence of ours reports the result.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_py4j)
     arguments = _parser().parse_args(json_words(sys.argv[1:] if argv is None else argv))
@@ -82,7 +82,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print_error("stopped by Ctrl-C")
         return EXIT_STOPPED
     except BrokenPipeError:
-        # Who was reading has seen enough, as in `| head`. Python would write what is left once more as it ends.
+        # The reader has closed the pipe, as `| head` does. Python would write the rest of the buffer once more as it
+        # ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
 
@@ -108,7 +109,7 @@ def _import_failure(package: str, error: ImportError) -> ConfigError:
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """Py4J tells of a Ctrl-C with a trace, by the logger of all; a sentence tells of it here."""
+    """Py4J logs a Ctrl-C with a trace, by the root logger; `main` prints a sentence instead."""
     return record.module != "java_gateway"
 
 

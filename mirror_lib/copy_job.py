@@ -60,7 +60,7 @@ UNTIL_TRIGGER = "1 seconds"
 # anything to read where there was nothing.
 TOPICS_SECONDS, LOOK_SECONDS = 2.0, 1.0
 
-# So long a store may be away. Then a flow ends, for somebody to look.
+# So long a store may be away. Then a flow ends, for an operator to act.
 PATIENCE_SECONDS = 600.0
 
 
@@ -70,7 +70,7 @@ class StorageTrust:
     driver's after a crash: it reads the ledger, fences, and re-reads the ends of the remote logs.
 
     `proven`: this process has seen rows of the flow, or written some. Until then a folder that cannot be used is
-    more likely to be a wrong one. `away_since`: when the first of the lives failed at it in a row, by the caller's
+    more likely to be a wrong one. `away_since`: when the first of the attempts failed at it in a row, by the caller's
     clock in seconds; None while all is well."""
 
     proven: bool = False
@@ -81,10 +81,11 @@ class StorageTrust:
         return replace(self, proven=self.proven or history)
 
     def after(self, began: float, ended: float, wrote: bool, failed: bool) -> StorageTrust:
-        """What is known behind a life that `wrote` to the ledger or did not, and `failed` at its state or did not."""
+        """What is known after an attempt that `wrote` to the ledger or did not, and `failed` at its state or did
+        not."""
         if not failed:
             return replace(self, proven=self.proven or wrote, away_since=None)
-        # Who writes, or lives for long, has not been without a store since the last failure.
+        # An attempt that writes, or lasts long, has not been without a store since the last failure.
         anew = self.away_since is None or wrote or ended - began > PATIENCE_SECONDS
         return replace(self, proven=self.proven or wrote, away_since=ended if anew else self.away_since)
 
@@ -177,7 +178,7 @@ class FlowRun(FlowLife):
 
     def _in_window(self) -> Optional[MirrorError]:
         """Looks at the clusters, copies, and returns why it ended if it is not done."""
-        # Connected first: who cannot log in is told so at once, and not while it waits for its turn.
+        # Connected first: a failed login is reported at once, and not after waiting for a turn.
         with clusters_of(self._flow) as (source, target):
             self._connected = True
             if not self._flow.commit_source_group:
@@ -201,7 +202,8 @@ class FlowRun(FlowLife):
         # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
         checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
         run = MirrorRun(journal.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
-        # Whoever finds a batch begun in a checkpoint must find the run that began it. Nobody looks into a new one.
+        # A run that finds a micro-batch begun in a checkpoint must find the run that began it. A new checkpoint has
+        # none.
         journal.run_begins(run, checkpoint != journal.run_id, self._progress)
         error = self._query(mirror, journal, checkpoint)
         self._storage = self._storage.seen(mirror.has_history())
@@ -210,7 +212,7 @@ class FlowRun(FlowLife):
         try:
             journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         finally:
-            # No later run goes on with it. But who took this one over may have begun with the same.
+            # No later run resumes it. But a run that fenced this one may have begun with the same.
             if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
                 drop_folder(self._spark, self._folder(checkpoint))
         journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
@@ -246,7 +248,7 @@ class FlowRun(FlowLife):
         return FlowMirror(context)
 
     def _warn_of_names(self, source: KafkaCluster) -> None:
-        """Tell what matches no topic now: a run that goes on has no end soon at which it could be told."""
+        """Report what matches no topic now: a continuous run has no end soon at which it could be reported."""
         before, self._matchless = self._matchless, _note(self._flow, source)
         if self._matchless not in ("", before):
             later = "" if self._flow.refresh_topics_interval is None else "; once there is one, it is copied"
@@ -254,7 +256,7 @@ class FlowRun(FlowLife):
 
     def _check_history(self, mirror: Union[FlowMirror, RowMirror]) -> None:
         """Raise `StateError` where rows of the flow were there before, in this process, and are not: copying would
-        begin anew."""
+        begin again."""
         if self._storage.proven and not mirror.has_history():
             hint = "is its file system mounted? For a ledger that is lost, start again"
             raise StateError(f"{self._name}: the rows that were under {self._config.state} are not there", hint)
@@ -333,7 +335,7 @@ class FlowRun(FlowLife):
             return start_rows_query(spark, flow, starts, most, folder, trigger, mirror.filtered, guarded)
 
         def outdated() -> bool:
-            if looks.due() and self._busy.acquire(blocking=False):  # not beside a micro-batch
+            if looks.due() and self._busy.acquire(blocking=False):  # not during a micro-batch
                 try:
                     over.extend([True] if mirror.outdated() else [])
                 finally:
@@ -433,9 +435,9 @@ def run_flows(
     stop: threading.Event,
     until: Optional[OffsetChoice] = None,
 ) -> List[FlowOutcome]:
-    """Run `flows` until each has ended: caught up, failed, or told to by `stop`.
+    """Run `flows` until each has ended: caught up, failed, or stopped by `stop`.
 
-    With `until`, for which the trigger must be `availableNow`, each goes on until its bounds are reached.
+    With `until`, for which the trigger must be `availableNow`, each runs until its bounds are reached.
     """
     continuous = config.trigger != AVAILABLE_NOW and until is None
     tailing = sum(flow.tails for flow in flows) if continuous else 0
@@ -462,7 +464,7 @@ def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:
     """What to do where partitions stopped at records that the flow's change fails on; `None` where none did."""
     if not any(part.fails for part in stopped):
         return None
-    return "name a dead.letter.topic for records that cannot be changed, or leave them out by on.error: skip"
+    return "name a dead.letter.topic for records that cannot be changed, or skip them by on.error: skip"
 
 
 def _unfinished(mirror: Union[FlowMirror, RowMirror]) -> Optional[str]:

@@ -95,7 +95,7 @@ def cause_of(error: BaseException) -> str:
     """What a library said, its first line; the error's class where it said nothing.
 
     A Java exception that came through Py4J says it in its innermost cause: the rest only says that a call failed. Where
-    a Python process of Spark's failed, what was raised there is told.
+    a Python process of Spark's failed, its error is returned.
     """
     said = _said(error)
     raised = [sentence for sentence in map(_raised, said) if sentence]

@@ -220,7 +220,7 @@ class FlowSeries:
                 yield Value(LAG_SECONDS, self._labels, self._last.behind_seconds)
             yield Value(STOPPED, self._labels, self._last.stopped)
             yield Value(COMMIT_WAIT, self._labels, self._last.commit_waits_seconds)
-            # Of what was copied since it was read nothing is left to keep.
+            # A topic that was copied since the read has nothing left to keep.
             left = {each.topic: retention[each.topic] for each in self._last.topics
                     if each.behind_records and each.topic in retention}  # fmt: skip
             if left:

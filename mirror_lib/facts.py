@@ -131,7 +131,7 @@ class ConsumerGroup:
 
     @property
     def has_members(self) -> bool:
-        """Whether somebody is in the group, or about to be: Kafka then refuses to commit for it from outside."""
+        """Whether the group has a member, or a member is joining: Kafka then refuses to commit for it from outside."""
         return bool(self.members) or self.state not in ("Empty", "Dead")
 
 
@@ -232,8 +232,8 @@ class GroupCluster(Protocol):
         """State and members by group. Absent groups are left out."""
 
     def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        """Every committed offset by group. A group without any, or absent, has an empty mapping; one of which nobody
-        told is left out."""
+        """Every committed offset by group. A group without any, or absent, has an empty mapping; a group whose
+        coordinator did not answer is left out."""
 
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Callable[[], bool] = lambda: True

@@ -54,7 +54,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror cutover run`: the steps, one after the other. Ends with the error of a step that must not go on."""
+    """`mirror cutover run`: the steps, one after the other. Ends with the error of a step that must not continue."""
     from mirror_lib.cutover.steps import FENCE, STEPS
 
     if not arguments.execute:

@@ -36,7 +36,7 @@ def groups_lag_command(arguments: argparse.Namespace, config: MirrorConfig) -> i
 
 
 class _Found(NamedTuple):
-    """The rows of a cluster, and a sentence on each group of which it is not known where it stands."""
+    """The rows of a cluster, and a sentence on each group whose offsets are unknown."""
 
     rows: Sequence[GroupLag]
     untold: Sequence[str]

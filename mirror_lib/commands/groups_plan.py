@@ -1,4 +1,4 @@
-"""`mirror groups plan`: where each group would go on; with `--execute` it does."""
+"""`mirror groups plan`: where each group would resume; with `--execute` its offsets are committed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add(groups: Commands) -> None:
 
 
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror groups plan`: show where each group would go on; with `--execute` move them. 1 if one was refused, did
+    """`mirror groups plan`: show where each group would resume; with `--execute` move them. 1 if one was refused, did
     not tell where it stands, or was to be moved and has a position that cannot be translated (yet)."""
     from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
     from mirror_lib.spark.session import running_session

@@ -38,7 +38,7 @@ def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig)
 
 def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSession) -> int:
     """Put back, or show, what run `arguments.run` moved; an exit code. ConfigError where there is no such run,
-    RefusedError where another cluster stands where it moved groups."""
+    RefusedError where the cluster is not the one whose groups it moved."""
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.group_offsets import GroupOffsetTable
     from mirror_lib.ledger.runs import RunTable

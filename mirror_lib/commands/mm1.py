@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
 
 
 def mm1_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror mm1`: copy until told to stop, show the lag with `--lag`, or write the YAML of `--convert`."""
+    """`mirror mm1`: copy until stopped, show the lag with `--lag`, or write the YAML of `--convert`."""
     if arguments.lag is not None:
         return max(_lag(arguments, config, flow) for flow in config.flows)
     if arguments.convert is None:

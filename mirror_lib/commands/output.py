@@ -149,7 +149,8 @@ def add_plain_lines(parser: argparse.ArgumentParser) -> None:
 
 
 def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
-    """Whether the command is to show a live table: standard error is a terminal that can, and nobody declined."""
+    """Whether the command is to show a live table: standard error is a terminal that can, and the user did not
+    decline."""
     declined = arguments.plain or arguments.json == STDOUT or environ.get(SCREEN, "").strip().lower() == "off"
     return not declined and environ.get("TERM", "dumb") != "dumb" and sys.stderr.isatty() and _has_rich()
 
@@ -240,7 +241,7 @@ def _say(kind: str, what: object) -> None:
 
 
 class EntryFormatter(logging.Formatter):
-    """Log entries, of which none can be forged by what somebody named."""
+    """Log entries, which the name of a topic, a group or a principal cannot forge."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The entry without its traceback."""

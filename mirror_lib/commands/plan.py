@@ -52,7 +52,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> FlowPreview:
-    """Read both clusters. What a library raises that nobody foresaw leaves as a MirrorError."""
+    """Read both clusters. An unexpected error of a library is raised as a MirrorError."""
     from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.plan.look import preview
     from mirror_lib.topics.old_brokers import settled
@@ -82,7 +82,7 @@ def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -
         reader = TableReader(config.state)
         partitions = partitions_of(found.flow, found.topics, source, reader, time.time())
     except (ConfigError, StateError) as error:
-        log.info("%s: retention is not compared with what is copied: %s", found.flow.name, error)
+        log.info("%s: retention is not compared with the copy: %s", found.flow.name, error)
         return ()
     sentences = [f"{each.what}; {each.remedy}" for each in retention_problems(partitions)]
     unknown = unsized(partitions)
@@ -97,7 +97,7 @@ class _Known(NamedTuple):
 
 
 def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, _Known]:
-    """What only the state tells of each flow, or Spark itself, which is started for the flows that need it.
+    """What only the state shows of each flow, or Spark itself, which is started for the flows that need it.
 
     Raises ConfigError where a change cannot be made, StateError where the state cannot be read.
     """

@@ -1,4 +1,4 @@
-"""`mirror run`: copies, and translates the groups of flows that ask for it, until caught up or told to stop."""
+"""`mirror run`: copies, and translates the groups of flows that ask for it, until caught up or stopped."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror run`: copy until caught up (`availableNow`) or until told to stop."""
+    """`mirror run`: copy until caught up (`availableNow`) or until stopped."""
     from mirror_lib.ledger.table_reader import local_refusal
 
     flows = chosen_flows(arguments, config)

@@ -118,7 +118,7 @@ def _producers_go(config: MirrorConfig, spark: SparkSession, chosen: Sequence[st
             goes = False
             print_error(
                 RefusedError(
-                    f"{flow.name}: the table runs does not show that its last run ended with nothing left over, so "
+                    f"{flow.name}: the table runs does not show that its last run ended with nothing to recover, so "
                     "only the table lane_producers shows what it wrote last",
                     "restore lane_producers from a backup, or give the flow empty remote topics",
                 )

@@ -1,4 +1,4 @@
-"""`mirror takeover`: go on where a stopped MirrorMaker ended; without `--execute` only show where that is."""
+"""`mirror takeover`: resume where a stopped MirrorMaker ended; without `--execute` only show where that is."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
 def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror takeover`: decide for each partition, and with `--execute` write the ledger. 3 if one was refused.
 
-    A flow that cannot be taken over as a whole is an error, and the others go on.
+    A flow that cannot be taken over as a whole is an error, and the other flows are processed.
     """
     from mirror_lib.spark.session import running_session
 

@@ -21,7 +21,7 @@ def add(commands: Commands) -> None:
 
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror translate`: one full pass (`availableNow`), or until told to stop."""
+    """`mirror translate`: one full cycle (`availableNow`), or until stopped."""
     from mirror_lib.groups.flow import pass_json, pass_line
     from mirror_lib.groups.job import run_translations
     from mirror_lib.spark.session import running_session

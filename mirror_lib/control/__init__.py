@@ -1,1 +1,1 @@
-"""What is kept beside the records: topic configs, ACLs of topics, heartbeats."""
+"""What is copied besides the records: topic configs, ACLs of topics, heartbeats."""

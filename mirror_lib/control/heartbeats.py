@@ -33,7 +33,7 @@ def beating_pairs(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Lis
 
 
 class HeartbeatWriter:
-    """Writes the heartbeats of one pair. Connects at the first one, and anew after an error; one thread at a time.
+    """Writes the heartbeats of one pair. Connects at the first one, and again after an error; one thread at a time.
 
     `check` gets the target at every connecting, and raises a MirrorError where no heartbeat is to be written there.
     `copies`: this process copies the pair's flow.

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ControlReport:
-    """Counts since the start of the run, and what stands in the way now, one sentence each."""
+    """Counts since the start of the run, and what blocks it now, one sentence each."""
 
     flow: str
     topic_configs: int = 0
@@ -58,7 +58,7 @@ def control_line(report: ControlReport) -> str:
 
 
 def control_json(report: ControlReport) -> Dict[str, object]:
-    """The report as a JSON document; `control` tells it from those of a pass."""
+    """The report as a JSON document; the key `control` distinguishes it from the document of a cycle."""
     document = asdict(report)
     return {"flow": document.pop("flow"), "control": {**document, "problems": list(report.problems)}}
 
@@ -80,8 +80,8 @@ class Duty:
     """One task alongside the copy, in a thread of its own: a turn at once, and then every `interval` seconds; `None` is
     once.
 
-    `told` gets what each turn did, errors as problems. `looked` is set when the first turn is over, or will not come.
-    """
+    `told` gets the result of each turn, errors as problems. `looked` is set when the first turn is over, or will not
+    come."""
 
     def __init__(
         self, name: str, interval: Optional[float], turn: Callable[[], Synced], told: Callable[[Synced], None]
@@ -96,7 +96,7 @@ class Duty:
         self._thread.start()
 
     def end(self) -> None:
-        """No further turn; the present one may go on for a while."""
+        """No further turn; the present one may take a while."""
         self._over.set()
 
     def wait(self, seconds: float) -> bool:
@@ -190,7 +190,7 @@ class ControlBeside:
     ) -> None:
         self._stop, self._watcher = stop, watcher
         each = [_FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher, flow.copied) for flow in flows]
-        # A pair that is not copied has no runs: of its target those of the flows that are copied tell.
+        # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
         told = LastClusters(runs, config.flows)
         pairs = map(only_heartbeats, beating_pairs(config, flows))
         each += [_FlowControl(config, pair, book, told, watcher, copies=False) for pair in pairs]
@@ -226,7 +226,7 @@ class ControlBeside:
 
 
 def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:
-    """The pair with nothing else switched on that is done beside a copy."""
+    """The pair with nothing else switched on that is done during a copy."""
     return replace(pair, sync_topic_configs_interval=None, sync_topic_acls_interval=None)
 
 
@@ -318,7 +318,7 @@ class _FlowControl:
 
 
 def _sentences(standing: Mapping[str, Tuple[str, ...]]) -> Tuple[str, ...]:
-    """Each once: a cluster that does not answer stands in the way of every duty."""
+    """Each once: a cluster that does not answer blocks every duty."""
     return tuple(dict.fromkeys(sentence for sentences in standing.values() for sentence in sentences))
 
 

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 # Who may read one of several topics may not read them all in one.
 NOT_ONE_TO_ONE = "no ACLs are copied: rename brings topics together, or gives one several remote topics"
-# A request to a cluster that is away takes nothing back of those before it, so each is told of by itself.
+# A request to a cluster that is away undoes no earlier request, so each is reported separately.
 BOOKED_AT_ONCE = 1000
 
 Changes = Mapping[str, Mapping[str, Optional[str]]]
@@ -126,7 +126,8 @@ def _created(
     created: List[AclBinding] = []
     refused: Dict[AclBinding, str] = {}
     for first in range(0, len(acls), BOOKED_AT_ONCE):
-        # Told after they are there and before they are gone: killed in between, an ACL stays that nobody will delete.
+        # Recorded after they are created and before they are deleted: after a kill in between, an ACL stays that no run
+        # deletes.
         done, why = _carried_out(target.create_topic_acls(acls[first : first + BOOKED_AT_ONCE]))
         if done:
             book.created(flow.name, done)
@@ -145,7 +146,7 @@ def _deleted(
     try:
         deleted, kept = _carried_out(target.delete_topic_acls(acls))
     except MirrorError:
-        # Nobody knows which of them are gone. Those that are not there are not missed in the book.
+        # It is unknown which of them are deleted. A row without an ACL does no harm.
         book.created(flow.name, acls)
         raise
     if kept:

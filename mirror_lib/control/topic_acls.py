@@ -28,7 +28,7 @@ class SkippedAcl:
 @dataclass(frozen=True)
 class AclChanges:
     """What to create and delete on the target, each in order; nothing of it is there already, or gone already. `failed`
-    are those of `skipped` that a class of the user's cannot translate."""
+    are the ones in `skipped` that a class of the user's cannot translate."""
 
     create: Tuple[AclBinding, ...]
     delete: Tuple[AclBinding, ...]
@@ -72,7 +72,8 @@ def _wanted(
     translator: _Translator,
     target_topics: Mapping[str, TopicDescription],
 ) -> Tuple[Mapping[AclBinding, None], Sequence[SkippedAcl], Sequence[SkippedAcl]]:
-    """The ACLs that belong on the target, those of the source without any, and which of them a class failed on."""
+    """The ACLs that belong on the target, the source's ACLs without a counterpart, and the ones that a class failed
+    on."""
     wanted: Dict[AclBinding, None] = {}
     skipped: List[SkippedAcl] = []
     failed: List[SkippedAcl] = []

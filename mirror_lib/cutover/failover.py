@@ -44,7 +44,7 @@ class GroupThere:
 class Failover:
     """What is known of a flow without its source. `seen_at`: the last sign of life or commit of the mirror; what was
     written to the source after that is not on the target. `lag`: offsets that were to be copied at that time, where the
-    run told."""
+    run recorded."""
 
     flow: str
     at: float

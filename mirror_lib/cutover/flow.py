@@ -1,7 +1,7 @@
 """Makes the cut-over of one flow, step by step. Each step is recorded before it is made, and can be made again.
 
-Order of effects: fence, silence, copy, verify, groups, check. After a kill the next call goes on with the first step
-that is not done. Where the source was written to meanwhile, it goes on with `silence`.
+Order of effects: fence, silence, copy, verify, groups, check. After a kill the next call resumes with the first step
+that is not done. Where the source was written to meanwhile, it resumes with `silence`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Cutover:
         self._before: Set[AclBinding] = set()
 
     def over(self) -> None:
-        """Make the steps that are not done yet. RefusedError where one finds that it must not go on."""
+        """Make the steps that are not done yet. RefusedError where one finds that it must not continue."""
         rows = self._table.steps(self._flow.name)
         found = last_cutover(rows, OVER)
         if found is None or is_complete(found, OVER) or rows[-1].direction == BACK:
@@ -187,7 +187,7 @@ class Cutover:
         return {place: log.end for place, log in found.items()}
 
     def _wanted_fence(self) -> List[AclBinding]:
-        """The ACLs that keep producers away and are not there, but for those of an interrupted step."""
+        """The ACLs that keep producers away and are not there, except the ones of an interrupted step."""
         before = self._source.topic_acls()
         if before is None:
             raise RefusedError(
@@ -334,7 +334,7 @@ class Cutover:
         return told, json.dumps({"run_id": translation.run_id})
 
     def _refuse_consumers(self, groups: Set[str], direction: str) -> None:
-        """A consumer that still reads commits further offsets, of which the other side would know nothing."""
+        """A consumer that still reads commits further offsets, which the other side would not get."""
         here = self._source if direction == TO_DOWNSTREAM else self._target
         active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
         if active and not self._options.leave_groups:

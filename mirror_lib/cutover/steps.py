@@ -33,7 +33,7 @@ Ends = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True)
 class Resumed:
-    """The cut-over to go on with: its id, and by step that is done its facts. `fence`: the facts of its step `fence`,
+    """The cut-over to resume: its id, and by step that is done its facts. `fence`: the facts of its step `fence`,
     whether that was done or only begun."""
 
     cutover_id: str

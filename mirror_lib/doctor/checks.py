@@ -50,7 +50,7 @@ def missing_operations(
     granted: Mapping[str, Optional[FrozenSet[str]]],
     level: str = BLOCKING,
 ) -> Iterator[Check]:
-    """One check for each operation of which topics or groups lack the permission, or one that all is granted.
+    """One check for each operation that topics or groups lack the permission for, or one that all is granted.
 
     `wanted` and `granted`: operations in Kafka's words by the name of the `resource` (`topic`, `group`).
     """

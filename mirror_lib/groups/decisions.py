@@ -136,7 +136,7 @@ def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[D
 
 def is_told(group: str, found: Survey) -> bool:
     """Whether all is known about the group on the other side. One that has offsets exists, so it must be described:
-    else it came to be just now, or its coordinator did not answer, and somebody may be working with it."""
+    else it came to be just now, or its coordinator did not answer, and consumers may be working with it."""
     return group in found.present and (not found.present[group] or group in found.groups)
 
 

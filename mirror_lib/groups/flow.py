@@ -65,7 +65,7 @@ class FlowTranslation:
     """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the last moves when it is made.
 
     `ledger_read` gives the ledger's triples, which were asked for before; the first look takes them.
-    Raises ClusterError and StateError, here and in every method; the next pass mends what was left half done. Raises
+    Raises ClusterError and StateError, here and in every method; the next cycle completes an interrupted one. Raises
     RefusedError where one of the clusters is not that of the flow's last run.
     """
 
@@ -156,7 +156,7 @@ class FlowTranslation:
         return self._maps
 
     def look(self, selection: Selection = Selection()) -> Survey:
-        """Where the groups stand now. Lists groups anew every `refresh.groups.interval.seconds`."""
+        """The present offsets of the groups. Lists groups again every `refresh.groups.interval.seconds`."""
         # The ledger first: what it says of the remote logs is then on them when they are looked at.
         self._ledger_maps()
         if self._placed is not None:
@@ -166,7 +166,7 @@ class FlowTranslation:
         return found if self._placed is None else self._placed.with_logs(found, self._there, selection.topic)
 
     def untold(self, found: Survey) -> List[str]:
-        """A sentence for each group of which it is not known where it stands, and each broker that may have more."""
+        """A sentence for each group whose offsets are unknown, and each broker that may have more."""
         alias = self._here.alias
         silent = f"its coordinator on {alias} does not answer with committed offsets"
         groups = [f"group {group}: {silent}" for group in found.untold]
@@ -181,8 +181,8 @@ class FlowTranslation:
             decisions = self._decide(found, rules)
         strangers = {_standing(each) for each in decisions if self._may_be_moved_by_others(each)}
         if strangers - self._strangers:
-            # Perhaps nobody works there: another run of this product, or a command, moved the group. Or another flow
-            # did, whose it is then.
+            # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or another
+            # flow did, whose it is then.
             self._mover.read_last()
             decisions = self._decide(found, rules)
         self._strangers = strangers
@@ -259,7 +259,8 @@ class FlowTranslation:
         return self._placed.pairs(found, select_topics(self.flow, source, self._flows)[0], source, target, topic)
 
     def _changed_topics(self) -> Set[str]:
-        """Topics on the side that is written to that are not those of the last look: their offsets mean nothing now."""
+        """Topics on the side that is written to that were re-created since the last check: their offsets mean nothing
+        now."""
         now = self._there.topics()
         return {name for name, was in self._topics.items() if name not in now or now[name].topic_id != was.topic_id}
 
@@ -274,7 +275,7 @@ class FlowTranslation:
 
 
 def _committed(found: Survey) -> Iterator[Committed]:
-    """What groups have committed on remote topics of which a partition of the source exists."""
+    """What groups have committed on remote topics that a partition of the source exists for."""
     for offsets in found.positions.values():
         for here, position in offsets.items():
             pair = found.pairs.get(here)
@@ -307,9 +308,9 @@ def _incident(decision: Decision) -> Incident:
 
 @dataclass(frozen=True)
 class PassReport:
-    """One pass: positions decided on, offsets committed and refused on the target, records told to MirrorMaker.
+    """One cycle: positions decided on, offsets committed and refused on the target, records written for MirrorMaker.
 
-    `untold`: a sentence for each group that could not be looked at.
+    `untold`: a sentence for each group that could not be read.
     """
 
     flow: str
@@ -355,7 +356,7 @@ def one_pass(
 
 
 def is_news(report: PassReport, told: Optional[PassReport]) -> bool:
-    """Whether `report` says something that `told`, the last one shown, did not: a pass a second is not to be read."""
+    """Whether `report` has news compared with `told`, the last one shown: nobody reads a line a second."""
     written = report.committed + report.refused + report.checkpoints + report.offset_syncs
     return told is None or written > 0 or report.verdicts != told.verdicts
 

@@ -81,7 +81,7 @@ class LedgerStream:
 
     def _rows(self, flow: str, options: Mapping[str, str]) -> DataFrame:
         rows = self._spark.readStream.format("delta").options(**options).load(self.path)
-        # A dead letter's row is of another topic than the copies.
+        # A dead-letter record's row is of another topic than the copies.
         own = self._table.complete(rows).where(f"remote_partition is null or {IS_RANGE}")
         return own.where(F.col("flow") == flow).select(*LEDGER_ROW)
 
@@ -173,7 +173,7 @@ class Timers:
         self.shortest = min(self._intervals.values(), default=IDLE_SECONDS)
 
     def take(self, name: str) -> bool:
-        """Whether `name` is due; if so its interval begins anew."""
+        """Whether `name` is due; if so its interval begins again."""
         interval, now = self._intervals.get(name), time.monotonic()
         # A trigger comes a little early or late: half a trigger is not worth a whole one of waiting.
         if interval is None or now - self._taken.get(name, -interval) < interval - self.shortest / 2:
@@ -183,7 +183,7 @@ class Timers:
 
 
 class TranslationRun(FlowLife):
-    """One flow of the job. `error` says, after the end, why it ended if it was not told to.
+    """One flow of the job. `error` says, after the end, why it ended if it was not stopped.
 
     With `copied`, a run that ends by itself only looks at the groups until that is set, and translates then. `looked`
     is set when it has looked once, or has ended.
@@ -208,7 +208,7 @@ class TranslationRun(FlowLife):
         self.error: Optional[MirrorError] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
-        # What may be mended on a cluster, in its topics or in the tables passes; a mistake of ours, a Spark that has
+        # What may be fixed on a cluster, in its topics or in the tables passes; a mistake of ours, a Spark that has
         # ended and a file that cannot be used do not.
         passing = (ClusterError, StateError, RefusedError, CustomClassError, BatchError)
         return () if self._config.trigger == AVAILABLE_NOW else passing
@@ -239,7 +239,8 @@ class TranslationRun(FlowLife):
 
     def _once(self, translation: FlowTranslation) -> None:
         if self._flow.sync_group_offsets_interval is not None:
-            # While the ledger is read. Nobody asks what became of it: the first move needs the table, and would say.
+            # While the ledger is read. Its outcome is not read: the first offset commit needs the table, and would
+            # fail.
             UnderWay(f"{self._flow.name} moves", GroupOffsetTable(self._spark, self._config.state).make)
         if self._copied is not None:
             remember(translation, self._flow)
@@ -295,7 +296,7 @@ class TranslationRun(FlowLife):
         try:
             failure = watched.until_end(query, STOP_SECONDS)
         finally:
-            # No later query goes on with it: what it knew is in the ledger.
+            # No later query resumes it: its progress is in the ledger.
             drop_folder(self._spark, checkpoint)
         if isinstance(failure, MirrorError):
             raise failure
@@ -324,7 +325,7 @@ class TranslationRun(FlowLife):
 def run_translations(
     config: MirrorConfig, flows: Sequence[ReplicationFlow], spark: SparkSession, watcher: Watcher, stop: threading.Event
 ) -> List[MirrorError]:
-    """Translate `flows` until each has ended: one full pass (`availableNow`), or told to. Returns why some failed."""
+    """Translate `flows` until each has ended: one full cycle (`availableNow`), or stopped. Returns why some failed."""
     runs = [TranslationRun(config, flow, spark, watcher, stop) for flow in flows]
     for run in runs:
         run.start()
@@ -333,7 +334,7 @@ def run_translations(
 
 
 class TranslationBeside:
-    """A context for the copy. `errors` tells after its end why translations failed."""
+    """A context for the copy. `errors` returns after its end why translations failed."""
 
     def __init__(
         self,
@@ -362,7 +363,7 @@ class TranslationBeside:
         return self
 
     def alone(self) -> Tuple[()]:
-        """Where nothing is copied: return when the translations have ended, or the run is told to; in a run that ends
+        """Where nothing is copied: return when the translations have ended, or the run is stopped; in a run that ends
         by itself at once."""
         while not self._at_the_end and not self._stop.wait(0.2):
             if self._runs and all([run.wait(0) for run in self._runs]):
@@ -372,7 +373,7 @@ class TranslationBeside:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        # Where the copy was to go on for ever it has failed, or was told to end: translation alone is another job.
+        # A continuous copy that ended has failed, or was stopped: translation alone is another job.
         if error is not None or not self._at_the_end:
             self._stop.set()
         self._copied.set()

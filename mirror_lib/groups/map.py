@@ -70,7 +70,7 @@ class FlowMaps:
         return {key: a_map for key, a_map in built.items() if isinstance(a_map, PartitionMap)}
 
     def _built(self, key: PartitionKey, known: Union[PartitionMap, str, None]) -> Union[PartitionMap, str]:
-        # The map holds what its rows say, so they are not kept beside it.
+        # The map holds what its rows say, so they are not kept as well.
         own, added = self._triples.pop(key, array("q")), self._added.pop(key, array("q"))
         where = f"{key.source_topic}-{key.partition}"
         try:
@@ -94,9 +94,9 @@ class FlowMaps:
 class Reads:
     """When rows ask for the ledger to be read again, as others were taken back since.
 
-    The first ones behind a read may be of before it, and nothing tells them from those that a heal wrote right behind
-    it. They ask too, but not once more behind the read that rows asked for: a flow that is busy would read for ever.
-    """
+    The first ones after a read may be older than it, and nothing distinguishes them from rows that a repair wrote right
+    after it. They ask too, but not once more behind the read that rows asked for: a flow that is busy would read for
+    ever."""
 
     def __init__(self) -> None:
         self._asked = self._answers = False

@@ -36,7 +36,8 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class PointSync:
-    """MirrorMaker's offset sync: the source's record at `upstream_offset` lies at `downstream_offset`."""
+    """MirrorMaker's offset sync: the source's record at `upstream_offset` is at `downstream_offset` of the remote
+    log."""
 
     topic: str
     partition: int

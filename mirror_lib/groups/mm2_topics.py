@@ -46,12 +46,12 @@ class CheckpointBook:
         return cls({_key(checkpoint): checkpoint for checkpoint in checkpoints})
 
     def emit(self, checkpoints: Iterable[Checkpoint]) -> Tuple[Tuple[Checkpoint, ...], CheckpointBook]:
-        """Those of `checkpoints` that say something new, and the book with them.
+        """The `checkpoints` with news, and the book with them.
 
         MirrorMaker emits the first one of a group and partition; then one whose upstream offset went back, since the
         group was reset, or whose downstream offset advanced: it guesses low, and a fall may be a worse guess. Here a
-        translation is exact, so one that falls tells that what was told before is no longer true: the remote topic was
-        created anew or lost its tail, and readers of the old checkpoint would pass records.
+        translation is exact, so one that falls means that the ones before are no longer true: the remote topic was
+        re-created or truncated, and readers of the old checkpoint would pass records.
         """
         last: Dict[_GroupPartition, Checkpoint] = dict(self.last)
         emitted: List[Checkpoint] = []
@@ -88,7 +88,7 @@ class OffsetSyncBook:
 
         The first and the last record of each run, so that MirrorMaker's translation (the sync itself, or one past the
         nearest before) never passes a record. Upstream offsets rise within a partition, because its store forgets all
-        syncs at one that falls. Only where the last sync is no longer true, since the remote topic was created anew or
+        syncs at one that falls. Only where the last sync is no longer true, since the remote topic was re-created or
         lost its tail, all are given again behind the newest: the fall makes it forget. The syncs are made as they are
         taken, for there may be two for every run of a ledger.
         """
@@ -164,7 +164,7 @@ class OffsetSyncWriter:
         self._book = OffsetSyncBook.of(self._topic.latest())
 
     def write(self, maps: Mapping[TopicPartition, PartitionMap]) -> int:
-        """Append what `maps`, by source partition, say beyond what was told; how many records these were."""
+        """Append what `maps`, by source partition, have beyond the last one written; how many records these were."""
         syncs, book = self._book.emit(maps)
         count = 0
         while True:

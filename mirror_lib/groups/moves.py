@@ -133,7 +133,7 @@ class GroupMover:
 
 
 def _settled(moves: Mapping[TopicPartition, GroupOffset], stands: Optional[Offsets], anew: Collection[str]) -> Made:
-    """Those of one group's moves that are not to be made from where it `stands` now: `None` where it is there."""
+    """The moves of one group that are not to be made from its present offset `stands`: `None` where it is there."""
     if stands is None:
         return dict.fromkeys(moves, UNTOLD)
     found = {where: stands[where].offset if where in stands else None for where in moves}
@@ -171,7 +171,7 @@ def _make(
         made.update(cluster.commit_offsets(group, offsets, worth_repeating))
     if deleted:
         made.update(cluster.delete_offsets(group, deleted, worth_repeating))
-    # What a broker refused stands where it stood, and its reason says more than silence.
+    # An offset that a broker refused is unchanged, and its reason says more than silence.
     told = {where: why for where, why in seen.items() if made[where] is not None and why != UNTOLD}
     return {**made, **told}
 
@@ -205,9 +205,8 @@ def plan_undo(
     """Decide for each group and partition that `moves`, one run's on one cluster in order, touched.
 
     It goes back to where it stood before the first of them, if it still stands where the last one put it, or found it:
-    a row is written before its move, which a crash or the broker may have stopped. Where somebody else moved it between
-    two of them, only what the run did after that is undone. A group that is not in `present` did not tell.
-    """
+    a row is written before its move, which a crash or the broker may have stopped. Where another client moved it
+    between two of them, only what the run did after that is undone. A group that is not in `present` did not tell."""
     first: Dict[MoveKey, GroupOffset] = {}
     last: Dict[MoveKey, GroupOffset] = {}
     for move in moves:

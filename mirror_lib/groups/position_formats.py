@@ -50,9 +50,9 @@ class TopicPosition:
 
 @dataclass(frozen=True)
 class PositionInput:
-    """What was given. `form` is how the answer is to be written; `lines` are those of a Spark offsets file, whole.
+    """What was given. `form` is how the answer is to be written; `lines` are the whole lines of a Spark offsets file.
 
-    `positions` are in the order given; those of Spark's forms name each partition once in each source.
+    `positions` are in the order given; Spark's forms name each partition once in each source.
     """
 
     form: str
@@ -335,7 +335,7 @@ def _written_spark_offsets_file(lines: Sequence[str], answers: Sequence[Translat
     _refuse_untranslated(answers)
     if any(answer.other is not None for answer in answers):
         raise RefusedError(
-            "in a file of offsets each position has one answer, and records of this flow are placed anew",
+            "in a file of offsets each position has one answer, and records of this flow are repartitioned",
             "give the offset JSON of each source by itself",
         )
     by_position = {(answer.topic, answer.partition, answer.offset): answer for answer in answers}

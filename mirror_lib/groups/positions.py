@@ -25,7 +25,7 @@ from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.topics.plan import select_topics
 
 READER = "reader"
-NO_OFFSET = untranslatable("where records are placed anew an end of one log stands for no place in another")
+NO_OFFSET = untranslatable("where records are repartitioned an end of one log stands for no place in another")
 NOTHING_COPIED = untranslatable("nothing of this partition is copied yet")
 
 
@@ -69,12 +69,12 @@ def translate_positions(
     positions: Sequence[TopicPosition],
     reverse: bool = False,
 ) -> List[TranslatedPosition]:
-    """Where whoever reads `positions` next on the source goes on on the remote topics; with `reverse` the other way.
+    """Where a reader whose next records on the source are at `positions` resumes on the remote topics; with `reverse`
+    the other way.
 
-    An answer for each position, in their order. Of topics whose records are placed anew all positions are taken for one
-    reader's, and behind the others there is an answer for each partition that it goes on at. Changes nothing. Raises
-    ClusterError, StateError, RefusedError.
-    """
+    An answer for each position, in their order. Of topics whose records are repartitioned all positions are taken for
+    one reader's, and after the others there is an answer for each partition that it resumes at. Changes nothing. Raises
+    ClusterError, StateError, RefusedError."""
     direction = TO_UPSTREAM if reverse else TO_DOWNSTREAM
     placed = RangeLook(spark, config.state, flow, direction) if flow.places_anew else None
     with clusters_of(flow) as (source, target):

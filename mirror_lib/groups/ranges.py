@@ -255,7 +255,7 @@ def place_there(
     span = feeds.downstream[remote]
     before = [at for at in sorted(read) if read[at] < feeds.copied(at).begin]
     if before and span.begin > log.log_start:
-        # What lies there may be copies of what it has not read.
+        # The records there may be copies of records that it has not read.
         return f"the group has not read all that lies before what this ledger knows of {_name(before[0])}"
     steps = feeds.steps_there(read, remote)
     stands = _lowest((each.unread(read[at]) for at, each in steps.items()), span.end)
@@ -265,7 +265,7 @@ def place_there(
 
 
 def decide_back(found: Survey, known: Known, feeds: Feeds) -> List[Decision]:
-    """A decision for each group and source partition of which records may lie where the group reads."""
+    """A decision for each group and each source partition whose records may be in the topics that the group reads."""
     decisions: List[Decision] = []
     for group, own in sorted(found.positions.items()):
         for source, read in _read(own, feeds.remotes):
@@ -292,7 +292,7 @@ def place_back(
     next offsets of remote partitions.
 
     In a remote topic a record of a source partition may lie on any partition, so the one that is furthest behind
-    decides. A remote topic of which the group reads nothing has none of its own: each has all records.
+    decides. A remote topic that the group does not read has none of its own: each has all records.
     """
     topics = {topic for topic, _ in read}
     remotes = [at for at in feeds.remotes[source] if at[0] in topics]
@@ -311,7 +311,7 @@ def place_back(
     stands = _lowest((each.unread(read[at]) for at, each in steps.items()), feeds.copied(source).end)
     furthest = _highest((each.read(read[at]) for at, each in steps.items()), stands)
     if any(offset > feeds.downstream[at].end for at, offset in read.items()):
-        # What lies there is not in the ledger yet, and may be any record that comes next.
+        # The records there are not in the ledger yet, and may be any that come next.
         furthest = max(furthest, log.end)
     return Place(GAP, stands, furthest, stands)
 
@@ -362,7 +362,7 @@ Pairs = Mapping[TopicPartition, Pair]
 
 class RangeLook:
     """One flow's in one direction, in one driver's life. `refresh` reads the ledger where it is not read; `add` has the
-    rows that it gained since, and with `forget` it is read anew."""
+    rows that it gained since, and with `forget` it is read again."""
 
     def __init__(self, spark: SparkSession, state: str, flow: ReplicationFlow, direction: str = TO_DOWNSTREAM) -> None:
         self._flow = flow
@@ -389,20 +389,20 @@ class RangeLook:
                 self._ranges.add(row)
 
     def forget(self) -> None:
-        """Read the ledger anew at the next look."""
+        """Read the ledger again at the next check."""
         self._ranges = None
 
     def pairs(
         self, kept: Pairs, selected: Iterable[str], source: Topics, target: Topics, topic: Optional[str] = None
     ) -> Pairs:
         """Those that positions are wanted of: of `kept` those that are, of `topic` where it is given, and all of its
-        own of the topics `selected`: records of other topics may lie where those of this one do."""
+        own of the topics `selected`: records of other topics may be in the same remote topics."""
         own = sorted(selected)
         self._topics = source, target, own
         read = [(each, n) for each in own for n in range(source[each].partitions)]
         if self._back:
             read = sorted(feeds_of(self._flow, self.refresh(), *self._topics).sources)
-        self._own = {at: Pair(at, at, PartitionKey("", "", *at), "its records are placed anew") for at in read}
+        self._own = {at: Pair(at, at, PartitionKey("", "", *at), "its records are repartitioned") for at in read}
         others = {at: pair for at, pair in kept.items() if pair.key.source_topic not in own}
         return {**of_topic(others, topic), **self._own}
 

@@ -27,7 +27,7 @@ Committed = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 
 
 class TranslatedCluster(Cluster, GroupCluster, Protocol):
-    """A cluster that tells of topics and of groups."""
+    """A cluster that can be asked about topics and groups."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def pairs_of(
 
 
 def of_topic(pairs: Mapping[TopicPartition, Pair], topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
-    """Those of `topic`, a name on either side; all where none is given."""
+    """The entries of `topic`, a name on either side; all where none is given."""
     return {here: pair for here, pair in pairs.items() if topic in (None, here[0], pair.there[0])}
 
 

@@ -41,7 +41,7 @@ class TranslationRules:
     """What the operator allows.
 
     `allow_rewind`: groups may be moved backwards. `simple_groups`: `exclude`, or `include` for groups without
-    membership that somebody else committed for.
+    membership that another client committed for.
     """
 
     allow_rewind: bool = False
@@ -58,9 +58,9 @@ class GroupPosition:
     (`None`: none) and the `group` itself (`None`: absent).
 
     `ours` is the offset that the last audit row names as written there, `ours_before` what it names as replaced. A
-    row precedes its commit, so after a crash, or a refusal, the group still stands at `ours_before`. `only_ours`: since
-    then nobody else moved the group, on either side, but forward here. `others`: another flow put it where it stands.
-    """
+    row precedes its commit, so after a crash, or a refusal, the group is still at `ours_before`. `only_ours`: since
+    then no other client moved the group, on either side, but forward here. `others`: another flow committed its present
+    offset."""
 
     position: CommittedOffset
     direction: str
@@ -94,8 +94,8 @@ class Translation:
 def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
     """Decide on one group and partition; no other partition has a say.
 
-    Of several verdicts the one that stands in the way first is given: `untranslatable` (nothing else can be known),
-    `held` (the mirror has to catch up first), `active on target` (somebody works there), `would move backwards`, and
+    Of several verdicts the first that blocks is given: `untranslatable` (nothing else can be known),
+    `held` (the mirror has to catch up first), `active on target` (consumers work there), `would move backwards`, and
     then where the offset came from: `moved back`, `before first copied record`, `clamped`, `exact`. Written is only
     under these last four, and not where the group already there: the same facts after a write give no write.
     """
@@ -106,7 +106,7 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
     to_other = at.map.to_downstream if at.direction == TO_DOWNSTREAM else at.map.to_upstream
     place = to_other(at.position.offset)
     if place.kind == BEFORE and at.map.older:
-        # To go on at the first run would pass records that another tool copied and nobody read.
+        # To resume at the first range would pass records that another tool copied and the group did not read.
         return Translation(untranslatable(OLDER))
     if place.kind == BEFORE and at.direction == TO_DOWNSTREAM:
         # A re-created ledger may lack the first records of the remote log, and the group may not have read them.
@@ -129,7 +129,7 @@ def _within(place: Place, log: OffsetRange, metadata: str) -> Translation:
     """The translation inside the other log, as if the group had no offset there.
 
     Below the log's start its start: what lay before is lost. Above its end (its tail was lost, or is not visible yet)
-    the end: what comes there next was not read.
+    the end: the next record there was not read.
     """
     offset = min(max(place.offset, log.log_start), log.end)
     reread = max(place.earliest - offset, 0)
@@ -161,7 +161,8 @@ def _over(placed: Translation, present: int, place: Place, at: GroupPosition, ru
     if rules.allow_rewind:
         return again
     if present > place.latest and at.only_ours and at.direction == TO_DOWNSTREAM:
-        # The group did not go back, its records did: what a log lost is copied anew, and may lie at lower offsets.
+        # The group did not go back, its records did: records that a log lost are copied again, and may be at lower
+        # offsets.
         return replace(again, verdict=MENDED)
     return replace(again, verdict=BACKWARDS, commit=False)
 
@@ -172,10 +173,10 @@ def _unwritten(placed: Translation, present: Optional[CommittedOffset], verdict:
 
 
 def _is_active(at: GroupPosition, rules: TranslationRules) -> bool:
-    """Whether somebody may be working with the group on the other side, or another flow moves it.
+    """Whether consumers may be working with the group on the other side, or another flow moves it.
 
-    A simple group shows no members, dead or alive. One that stands where only we put it has nobody else committing.
-    """
+    A simple group shows no members, dead or alive. At an offset that only this mirror committed no other client
+    commits."""
     if at.group is None:
         return False
     if at.group.has_members or at.others:

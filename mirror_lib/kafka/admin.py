@@ -60,7 +60,7 @@ AGREED_SECONDS, ASKED_AGAIN_SECONDS = 10.0, 0.1
 TOPIC = 2  # Kafka's number for this kind of resource
 OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
 PROBE_TOPIC = "mirror-probe"
-# The first version of MetadataRequest that tells operations (KIP-430).
+# The first version of MetadataRequest that has operations (KIP-430).
 NAMES_OPERATIONS = 8
 
 
@@ -115,7 +115,7 @@ class ClusterTopics(ClusterOffsets):
         return found
 
     def _present(self, names: Sequence[str]) -> Set[str]:
-        """Those of `names` that are topics."""
+        """The `names` that are topics."""
         return {each.name for each in self._describe_topics(names) if each.error_code == OK} if names else set()
 
     def topic_config_keys(self) -> FrozenSet[str]:
@@ -431,7 +431,7 @@ class ClusterAcls(ClusterConnection):
 
 
 def _outcome(result: Any) -> Optional[str]:
-    """What became of one order. Raises what another try, or nobody with these rights, gets past."""
+    """The outcome of one order. Raises what another attempt, or no principal with these ACLs, gets past."""
     if result.error_code == OK:
         return None
     error = for_code(result.error_code)

@@ -1,4 +1,4 @@
-"""Connects kafka-python's admin client to one cluster, with raw requests beside it and one retry loop.
+"""Connects kafka-python's admin client to one cluster, with raw requests and one retry loop.
 
 Retriable errors are retried here, up to one deadline; every other error becomes a `ClusterError` in plain words.
 """
@@ -27,7 +27,7 @@ from mirror_lib.kafka.wire import admin_connections, manager_of, stop
 
 log = logging.getLogger(__name__)
 # At DEBUG these log the client's configuration and the bytes it sends, passwords included; and they log each attempt to
-# reach a broker as an error, though what came of all attempts is told by one of ours.
+# reach a broker as an error, though a line of ours reports the result of all attempts.
 for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
@@ -38,7 +38,7 @@ ANSWER_SECONDS = 60.0
 LONGEST_BACKOFF_MS = 1000
 # 10,000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
 LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
-# Who waits longer than this for a cluster is told what for.
+# A wait for a cluster that lasts longer than this is reported with its reason.
 NOTICE_SECONDS = 4.0
 LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 # The version of InitProducerId in which a holder names its epoch (KIP-360).
@@ -83,7 +83,7 @@ class ClusterConnection:
 
     def guards_epochs(self) -> bool:
         """Whether the brokers give a new producer epoch to its holder alone, as they do since Kafka 2.5: a driver that
-        was overtaken is then told so."""
+        was overtaken then gets that error."""
         return self._knows(InitProducerIdRequest, NAMES_ITS_EPOCH)
 
     def _knows(self, request: Any, version: int) -> bool:

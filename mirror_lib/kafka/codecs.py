@@ -28,7 +28,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 << 10
 # Version 1, independent blocks of at most 64 KB, no checksums; 0x82 is this header's checksum. Java's reader refuses
-# linked blocks, which most libraries write unless told otherwise.
+# linked blocks, which most libraries write by default.
 _LZ4_HEADER = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK = 64 << 10
 _LZ4_STORED = 0x80000000
@@ -205,7 +205,7 @@ _DECOMPRESS: Dict[int, Callable[[Buffer, int], bytes]] = {
 
 
 def _joinable() -> FrozenSet[int]:
-    """Codecs of which this cramjam unpacks several frames in a row.
+    """Codecs whose frames this cramjam unpacks several in a row.
 
     Version 2.11, the last for Python 3.8, stops after the first frame of LZ4.
     """

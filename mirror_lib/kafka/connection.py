@@ -225,7 +225,7 @@ class LogClient:
             self._topic_ids.pop(topic.name, None)
             if printed_id(topic.topic_id):
                 self._topic_ids[topic.name] = topic.topic_id
-            if topic.error_code:  # gone, perhaps: nobody is to be asked by a name that may soon mean another topic
+            if topic.error_code:  # gone, perhaps: no broker is asked by a name that may soon mean another topic
                 self._leaders = {each: node for each, node in self._leaders.items() if each[0] != topic.name}
             for partition in topic.partitions:
                 key = (topic.name, partition.partition_index)

@@ -28,8 +28,9 @@ OPERATION_NOT_ATTEMPTED = 55
 TRY_AGAIN = (CONCURRENT_TRANSACTIONS, NOT_COORDINATOR)
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 INVALID_TRANSACTION_TIMEOUT = 50
-# A coordinator gives out another producer id when an epoch has reached 32766, and markers under that id fence nobody
-# who has the old one. So nobody may append with the last epochs: who gets one asks on until the id is a new one.
+# A coordinator gives out another producer id when an epoch has reached 32766, and markers under that id fence no
+# process that has the old one. So no process may append with the last epochs: one that gets such an epoch asks until
+# the id is a new one.
 LAST_EPOCH = 32_766 - 8
 # Long enough for the three calls of a fence; a fence cut short blocks read_committed readers for at most this long.
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -45,18 +46,17 @@ def fence(
     """Fence `partitions` (remote topic to partition numbers) and return the lane's new producer.
 
     `held` is the producer of a caller that has the lane already: it may fence more of it, but not take it back from
-    whoever took it over since. None takes the lane over, whoever has it. Costs one offset (the abort marker) in each
-    partition. Raises `FencedError` when somebody else has the lane or fences it at this moment, `ClusterError` when
-    the coordinator does not answer until `deadline` (monotonic seconds).
-    """
+    a process that fenced it since. `None` fences the lane, whichever process has it. Costs one offset (the abort
+    marker) in each partition. Raises `FencedError` when another process has the lane or fences it at this moment,
+    `ClusterError` when the coordinator does not answer until `deadline` (monotonic seconds)."""
     producer = init_producer(client, transactional_id, deadline, held)
     if not partitions:
         return producer
     _add_partitions(client, transactional_id, producer, partitions, deadline)
     _abort(client, transactional_id, producer, deadline)
     # Answers CONCURRENT_TRANSACTIONS until the markers are in the logs: only then is the fence up. It names the epoch
-    # of those markers, so that of two that fence at once the later one is told: a new epoch without markers of its
-    # own would let both write.
+    # of those markers, so that of two that fence at once the later one gets an error: a new epoch without markers of
+    # its own would let both write.
     return lasting(client, transactional_id, init_producer(client, transactional_id, deadline, producer), deadline)
 
 
@@ -72,8 +72,8 @@ def init_producer(
 ) -> Producer:
     """A new epoch of the transactional id's producer; aborts what an earlier holder left open.
 
-    With `held` only if nobody else asked for one since, else `FencedError` (KIP-360; brokers before 2.5 ignore it).
-    """
+    With `held` only if no other process asked for one since, else `FencedError` (KIP-360; brokers before 2.5 ignore
+    it)."""
     answer = _ask(client, transactional_id, init_request(transactional_id, held), deadline)
     refuse(answer.error_code, transactional_id)
     return Producer(answer.producer_id, answer.producer_epoch)
@@ -216,7 +216,7 @@ class HeldLane:
 
 class AnswerLost(Disconnected):
     """A lane is refused after a request of its own got no answer. A coordinator that has given out an epoch and died
-    knows only that one: whether it was this lane's, or somebody else's who took the lane over, nobody can tell."""
+    knows only that one: whether it was this lane's, or another process's that fenced the lane, is unknown."""
 
 
 def refresh(client: LogClient, lanes: Sequence[HeldLane], deadline: float) -> Dict[str, Producer]:
@@ -224,7 +224,7 @@ def refresh(client: LogClient, lanes: Sequence[HeldLane], deadline: float) -> Di
 
     A fence that begins with the epoch that the lane has, so it uses up one epoch and not two. The epoch must be a new
     one afterwards: a broker that had forgotten the old one takes no sequence but 0 behind the marker, one that had not
-    only the next. Raises `FencedError` when somebody else took a lane over, `AnswerLost` when that may be so,
+    only the next. Raises `FencedError` when another process fenced a lane, `AnswerLost` when that may be so,
     `ClusterError` when the coordinator refuses or does not answer until `deadline` (monotonic seconds); some of the
     markers may then be written.
     """
@@ -263,7 +263,7 @@ def _renewed(ask: _SideBySide, lanes: Sequence[HeldLane]) -> Dict[str, Producer]
 class _SideBySide:
     """One call for each of many transactional ids, sent at once, again for those that shall be tried again.
 
-    `unanswered` are those of which a request got no answer: the coordinator may have done what it says.
+    `unanswered` are the lanes whose request got no answer: the coordinator may have done what it says.
     """
 
     def __init__(self, client: LogClient, deadline: float) -> None:

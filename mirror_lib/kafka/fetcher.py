@@ -56,8 +56,8 @@ class Asked(NamedTuple):
 
 
 class FetchSession:
-    """A fetch session with one broker (KIP-227), which remembers what is asked for: a request names only what changed,
-    and an answer only what is new.
+    """A fetch session with one broker (KIP-227), which remembers the partitions asked for: a request names only
+    changes, and an answer only what is new.
 
     Not thread-safe; one request at a time. What `ask` wants without the session does not disturb it.
     """
@@ -79,8 +79,8 @@ class FetchSession:
         return Asked(self._id, self._epoch, changed, tuple(each for each in before if each not in wanted))
 
     def answered(self, asked: Asked, error_code: int, session_id: int) -> bool:
-        """Take the head of the answer to `asked`. False where the broker has forgotten the session, and told nothing
-        else: the next `ask` says everything again."""
+        """Take the head of the answer to `asked`. False where the broker has forgotten the session, and returned
+        nothing else: the next `ask` says everything again."""
         if asked.epoch == NO_EPOCH:
             return True
         if error_code in FORGOTTEN or session_id == NO_SESSION:
@@ -115,7 +115,8 @@ class FetchTurns:
         self._turns: Dict[TopicPartition, int] = {}
 
     def next(self, node: int, wanted: Collection[TopicPartition], brief: bool) -> Turn:
-        """The question to `node`, of which `wanted` want data. `brief`: others of it may want some in a moment."""
+        """The request to `node`, whose partitions in `wanted` want data. `brief`: others of it may want some in a
+        moment."""
         lonely = self._alone.intersection(wanted)
         stored = {each for each in lonely if self._stored(each)}
         if stored and (len(stored) == len(wanted) or node not in self._owe_the_rest):
@@ -355,7 +356,7 @@ class Fetched:
 
 
 def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = {}) -> Dict[TopicPartition, Fetched]:
-    """The answer by partition. `ids` are those of the question."""
+    """The answer by partition. `ids` are the topic ids of the request."""
     names = {topic_id: name for name, topic_id in ids.items()}
     found: Dict[TopicPartition, Fetched] = {}
     for topic in answer.responses:
@@ -411,7 +412,7 @@ class Grant:
 
 
 class FetchGate(Protocol):
-    """Says how much may be fetched, and is told what came."""
+    """Says how much may be fetched, and gets the size of each answer."""
 
     def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
         """What may be asked of one of `brokers` brokers."""
@@ -420,7 +421,7 @@ class FetchGate(Protocol):
         """An answer to what was granted brought so many bytes."""
 
     def forget_asked(self) -> None:
-        """No answer will come any more to what was asked."""
+        """No answer will come any more to the request."""
 
 
 class _Question(NamedTuple):
@@ -531,7 +532,7 @@ class Fetcher:
                 raise Disconnected(f"{self._client.alias}: fetch failed: {error_name(code)}")
             if redirects(future.value):
                 self._by_id = False
-                del self._sessions[node]  # what was told in it is dropped here
+                del self._sessions[node]  # its answers are dropped here
             elif known and not says_nothing(future.value):
                 yield from self._told(positions, found, granted)
 
@@ -556,7 +557,7 @@ class Fetcher:
         self, positions: Mapping[TopicPartition, int], found: Mapping[TopicPartition, Fetched]
     ) -> Mapping[TopicPartition, Fetched]:
         """`found`, and of partitions that have more than was asked from what was said last: an answer within a session
-        leaves out those of which nothing is new, also where there was no room for their data."""
+        leaves out partitions without news, also where there was no room for their data."""
         self._last.update({each: replace(one, data=b"", aborted=()) for each, one in found.items()})
         left_out = [each for each, at in positions.items() if each not in found and each in self._last]
         return {**found, **{each: self._last[each] for each in left_out if positions[each] < self._last[each].end}}

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 POLL_MS = 300
 AGAIN_SECONDS = 2.0
 COMMIT_SECONDS = 30.0
-# A job must end within 30 s of SIGTERM, most of which its last pass may take.
+# A job must end within 30 s of SIGTERM, and its last cycle may take most of that.
 CLOSING_SECONDS = 4.0
 # How long a process may be silent before another one takes over: less than a consumer's 45 s, as a copy waits for it.
 SESSION_MS = 10_000
@@ -128,12 +128,12 @@ class GroupMember:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        """Commit what is left and leave the group, so that the next process need not wait."""
+        """Commit the last offsets and leave the group, so that the next process need not wait."""
         self._closing.set()
         self._thread.join(2 * CLOSING_SECONDS)
 
     def has_turn(self) -> bool:
-        """Whether this process is the one that copies. Whoever cannot be in the group any more is not."""
+        """Whether this process is the one that copies. A process that has left the group is not."""
         return self._copies_since > 0 and self._error is None
 
     def refusal(self) -> Optional[MirrorError]:
@@ -171,7 +171,7 @@ class GroupMember:
             self._offered.update(offsets)
 
     def withdraw(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """What was offered so is not to be committed any more: nobody copies these partitions now."""
+        """Offsets offered so are not to be committed any more: this process no longer copies these partitions."""
         with self._changed:
             for each, at in offsets.items():
                 if self._offered.get(each) == at:
@@ -228,7 +228,7 @@ class GroupMember:
                     self._commit(consumer)
             self._commit(consumer)
         finally:
-            # Leaves the group; a turn that was not ended by the group stays until somebody else is given it.
+            # Leaves the group; a turn that was not ended by the group stays until another process is given it.
             consumer.close(autocommit=False, timeout_ms=int(1000 * CLOSING_SECONDS))
 
     def _consumer(self) -> Any:
@@ -292,7 +292,7 @@ class GroupMember:
             raise
         except KafkaError as error:
             log.warning("%s: group %s: offsets not committed: %s", self._config.alias, self._group, error)
-            # The other partitions of the request may be committed. What is in the way may take a while to be withdrawn.
+            # The other partitions of the request may be committed. A blocking ACL may take a while to be withdrawn.
             self._commit_at = time.monotonic() + AGAIN_SECONDS
             return
         self._forbidden = frozenset()

@@ -47,7 +47,7 @@ Codes = Mapping[TopicPartition, int]
 
 OK, UNKNOWN_TOPIC, UNSUPPORTED, NOT_FOUND = 0, 3, 35, 69
 NONE_COMMITTED = -1
-# The first version of DescribeGroupsRequest that tells operations (KIP-430).
+# The first version of DescribeGroupsRequest that has operations (KIP-430).
 NAMES_OPERATIONS = 3
 CONSUMER_PROTOCOL, NO_PROTOCOL = "consumer", ""
 CONSUMER_TYPES = ("", "classic", "consumer")  # brokers before 3.7 name no type
@@ -88,7 +88,7 @@ def may_pass(outcome: Any) -> bool:
 
 
 def standing_in_the_way(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaError]:
-    """The error because of which the answers that came are not enough; `None` where they are.
+    """The error that makes the answers incomplete; `None` where they are.
 
     A client that is refused at all, a cluster that is silent altogether, and, while `patient`, whatever may pass.
     """
@@ -333,7 +333,7 @@ MANY_OFFSETS, LAST_WITH_TOPIC_NAMES = 8, 9
 # Who commits with these is no member of the group.
 NO_GENERATION, NO_MEMBER = -1, ""
 DESCRIBE = "Describe on the group to this principal"
-# A coordinator writes all of a request as one batch, of at most 1 MB where nobody set max.message.bytes. A position
+# A coordinator writes all of a request as one batch, of at most 1 MB where max.message.bytes is not set. A position
 # takes there, besides its names and its metadata, less than the second of these.
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
@@ -468,12 +468,12 @@ class ClusterGroups(GroupCoordinators):
         return {**dict.fromkeys(failed), **found}
 
     def undescribed_groups(self) -> Sequence[str]:
-        """The groups of which nobody told at the last `describe_groups` whether there are such, sorted."""
+        """The groups whose coordinator did not answer at the last `describe_groups`, sorted."""
         return sorted(self._undescribed)
 
     def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        """Every committed offset by group. A group without any, or absent, has an empty mapping; one of which nobody
-        told is left out.
+        """Every committed offset by group. A group without any, or absent, has an empty mapping; a group whose
+        coordinator did not answer is left out.
 
         Not what a transaction committed that is still open, nor offsets of topics this principal may not describe.
         """

@@ -87,7 +87,7 @@ def _certificates(gateway: Any, certificates: Any) -> str:
 
 def _encoded(gateway: Any, kind: str, item: Any) -> bytes:
     """`getEncoded()` as the public type `kind` has it: the item's own class is one of the JVM's insides, which Java 17
-    lets nobody call."""
+    does not let Python call."""
     java = gateway.jvm.java
     method = java.lang.Class.forName(kind).getMethod("getEncoded", gateway.new_array(java.lang.Class, 0))
     return bytes(method.invoke(item, gateway.new_array(java.lang.Object, 0)))

@@ -90,7 +90,7 @@ class SecurityContext:
 
 
 class _Handle:
-    """A pointer of the library's, given back by the function `release` when nobody holds it any more."""
+    """A pointer of the library's, given back by the function `release` when it is no longer referenced."""
 
     def __init__(self, release: str, *more: None) -> None:
         self.value = c_void_p()

@@ -80,7 +80,7 @@ def _mechanisms(connection: socket.socket) -> Optional[List[str]]:
     if answer is None or len(answer) < 6 or struct.unpack_from(">h", answer)[0] != UNSUPPORTED_SASL_MECHANISM:
         return None
     (count,), at, found = struct.unpack_from(">i", answer, 2), 6, []
-    # Whoever answers says how many there are and how long they are.
+    # The peer says how many there are and how long they are.
     for _ in range(min(count, MOST_MECHANISMS)):
         (size,) = struct.unpack_from(">h", answer, at)
         if size <= 0 or at + 2 + size > len(answer):
@@ -110,7 +110,7 @@ def _received(connection: socket.socket, count: int) -> bytes:
 
 
 def _wrapped(connection: socket.socket, host: str) -> ssl.SSLSocket:
-    """In TLS, whoever answers: nothing is told over it but the questions above."""
+    """In TLS, whichever peer answers: only the questions above are sent over it."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -51,9 +51,8 @@ def agreed_leaders(told: Iterable[Sequence[Any]]) -> Dict[TopicPartition, int]:
     """Node ids of leaders from Kafka's MetadataResponseTopic, a list of each broker: the one of the greatest epoch.
 
     A broker that was cut off from the others takes itself for the leader that it was, until it hears of the new one.
-    Left out where nobody leads, where brokers speak of different topics of one name, and where they disagree without
-    telling an epoch, as brokers before 2.1 do.
-    """
+    Left out where there is no leader, where brokers speak of different topics of one name, and where they disagree
+    without telling an epoch, as brokers before 2.1 do."""
     words: Dict[TopicPartition, List[Tuple[int, int, Any]]] = {}
     for topics in told:
         for topic in topics:
@@ -118,7 +117,7 @@ class ClusterOffsets(ClusterConnection):
         }
 
     def sure_offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
-        """`offsets` of those partitions of which all brokers together tell the leader; of none where one is silent.
+        """`offsets` of the partitions whose leader all brokers together name; of none where a broker does not answer.
 
         To be asked before anything is made of a log that seems to have lost its end: see `agreed_leaders`.
         """
@@ -361,7 +360,7 @@ class _Search:
 
 
 def _first_time(answer: Fetched, position: int) -> Tuple[Optional[int], int]:
-    """The time (or NO_TIME) of the first record from `position` on, and where to go on if there is none."""
+    """The time (or NO_TIME) of the first record from `position` on, and where to continue if there is none."""
     for raw, header, is_data in entries(answer):
         for record in read_records(raw) if is_data else ():
             if record.offset >= position:

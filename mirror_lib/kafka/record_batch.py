@@ -222,7 +222,7 @@ def _header(partition_leader_epoch: int, after_crc: bytes, payload: bytes) -> by
 
 
 def next_sequence(base_sequence: int, record_count: int) -> int:
-    """Base sequence of the batch after one of `record_count` records; past 2^31 - 1 Kafka goes on at 0.
+    """Base sequence of the batch after one of `record_count` records; past 2^31 - 1 Kafka continues at 0.
 
     -1 (no sequence) stays -1.
     """

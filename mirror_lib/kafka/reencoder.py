@@ -137,7 +137,7 @@ def _field(content: Optional[bytes]) -> bytes:
 
 __all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records", "same_records"]
 
-# What a record may have beside its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
+# What a record may have besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
 RECORD_OVERHEAD = 21
 # A piece compresses worse than the whole; aiming lower saves a second split.
 _SPLIT_MARGIN = 0.9
@@ -207,7 +207,7 @@ def build_batches(
 ) -> List[Built]:
     """`records` (offsets ascending) in batches of at most `max_bytes` bytes each, header included, after compression.
 
-    Offsets inside a batch run from 0 without a gap, timestamps are CreateTime, the sequence goes on from batch to
+    Offsets inside a batch run from 0 without a gap, timestamps are CreateTime, the sequence continues from batch to
     batch. RecordTooLarge for a record that does not fit alone.
     """
     built: List[Built] = []

@@ -361,7 +361,7 @@ def _named(store: Store) -> str:
 @contextmanager
 def _path_to(text: str) -> Iterator[str]:
     """A path that OpenSSL, which takes keys from files only, can read `text` from. It is in memory where the system has
-    such files; else one that nobody else may read, gone after the block."""
+    such files; else one that no other user may read, gone after the block."""
     if hasattr(os, "memfd_create"):
         number = os.memfd_create("mirror")
         try:

@@ -53,18 +53,19 @@ _NOTHING_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSL
 BEGINNING_BYTES = 64 * 1024
 # New memory has to be cleared, so some is kept for the next answer, as much as the largest one took.
 ARENA_STEP_BYTES = 1024 * 1024
-# An answer may claim any size, also one of somebody who is no broker: it is given so many times what came before it.
+# An answer may claim any size, also one of a peer that is no broker: it may have so many times the bytes received
+# before it.
 GROWTH = 4
 _SIZE = struct.Struct(">i")
 _LEAST_BYTES = 4  # the correlation id
 
 Answers = List[Tuple[int, Any]]
-# Behind the time that a new connection has: whoever notices itself says more.
+# After the time that a new connection has: an error noticed earlier says more.
 LATE_SECONDS = 0.5
 
 
 class BrokerLoop(NetworkSelector):  # type: ignore[misc]  # kafka-python has no types
-    """The library's event loop, in which a reader may stay registered; it registers anew for each read."""
+    """The library's event loop, in which a reader may stay registered; it registers again for each read."""
 
     def stay(self) -> None:
         """The task that runs waits for what it is registered for."""
@@ -212,7 +213,7 @@ class Frame:
         return self._view[start:] if nbytes is None else bytes(self._view[start : self._at])
 
     def seek(self, at: int) -> None:
-        """Go on from there."""
+        """Continue from there."""
         self._at = at
 
     def tell(self) -> int:
@@ -258,7 +259,7 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         return [self._process_response(Frame(frame))]
 
     def _begin(self, end: int) -> Answers:
-        """Whole answers in the first `end` bytes; what is left of them begins the next one."""
+        """Whole answers in the first `end` bytes; the rest begins the next one."""
         answers: Answers = []
         left = self._beginning[:end]
         while len(left) >= _SIZE.size:
@@ -279,7 +280,7 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
 
     def _place(self, size: int, most: int) -> memoryview:
         """Where an answer of `size`, or the first `most` bytes of it, is received: where the last one was, if that is
-        large enough and nobody looks at it any more."""
+        large enough and no reader refers to it any more."""
         if len(self._arena) < size or not _is_free(self._arena):
             self._arena = bytearray(-(-min(size, most) // ARENA_STEP_BYTES) * ARENA_STEP_BYTES)
         return memoryview(self._arena)[:size]
@@ -425,7 +426,7 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         return any(each.hears() for each in found)
 
     def refuse(self, reason: str) -> None:
-        """No broker and this client get to talk, for a reason that was found out beside it. From any thread."""
+        """End all connections for a reason that was found elsewhere. From any thread."""
         self._mismatch = reason
 
     def maybe_raise_auth_failure(self, node_id: Any) -> None:
@@ -493,7 +494,7 @@ class FetchRequestOfViews(FetchRequest, init=False):  # type: ignore[misc, call-
 
 
 class _Header:
-    """A request's header, which tells how the answer is read."""
+    """A request's header, which determines how the answer is read."""
 
     def __init__(self, header: Any, version: int) -> None:
         self._header = header
@@ -547,7 +548,7 @@ class ScramMechanism(SaslMechanismScram):  # type: ignore[misc]  # kafka-python 
         if count < LEAST_SCRAM_ITERATIONS:
             raise LoginRefused(
                 f"the broker asks for {count} iterations of SCRAM, and fewer than {LEAST_SCRAM_ITERATIONS} would let "
-                "it find out the password. Nothing was read or written; set the user's credentials anew on the "
+                "it find out the password. Nothing was read or written; set the user's credentials again on the "
                 "cluster, and find out who answers at this address"
             )
         return super().receive(auth_bytes)  # type: ignore[no-any-return]  # kafka-python has no types

@@ -34,7 +34,7 @@ SHARE = 0.5
 _KEY = (*(column.name for column in COPIED_PARTITION), "remote_partition")
 _UNTILS = ("upstream_until", "downstream_until")
 _CARRIED = ("run_id", "query_id", "batch_id")
-# Of the ranges of a flow that places records anew, those of so many of the last commits stay as they are. Older ones
+# Of a flow that repartitions records, the ranges of so many of the last commits stay as they are. Older ones
 # become one where they are of a time that is at most such a share of their age: a group that is far behind reads that
 # much more again.
 RANGES_KEPT = 512
@@ -43,7 +43,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _ORDER = ("upstream_offset", "downstream_offset", "record_count")
 # `shift` is the distance between the two logs, `reached` and `reached_downstream` how far the rows before this one go.
-# A row that makes no sense (null, a negative count) has no shift, so it is a run of its own, which whoever reads the
+# A row that makes no sense (null, a negative count) has no shift, so it is a range of its own, which a reader of the
 # result is to see and refuse. Of what was written later only rows that lie further on may take a row's place: who asks
 # which of two rows is the last word must not hear another answer, so stamps go up in what is joined.
 _CONTINUES = """coalesce(
@@ -263,7 +263,7 @@ def text_literal(value: str) -> str:
 
 # Each commit is a file, and each file costs every reader some milliseconds.
 COMMITS_TO_A_LOOK = 100
-# With so many the first commit of a life has them merged, however short it is.
+# With so many the first commit of a run has them merged, however short it is.
 OVERDUE_FILES = 500
 SECONDS_TO_A_CLEANING = 24 * 3600.0
 # How soon a stop is heard.
@@ -271,9 +271,9 @@ LOOK_SECONDS = 0.2
 
 
 def files_to_merge(commits: int) -> Optional[int]:
-    """How many files are to be merged after that commit of a life, the first being 1; `None`: no look is taken. Pure.
+    """How many files are to be merged after that commit of a run, the first being 1; `None`: no check is made. Pure.
 
-    Many lives are short. What they begin they have to wait for, so at first they begin only what must be done.
+    Many runs are short. They have to wait for what they begin, so at first they begin only what must be done.
     """
     if commits % COMMITS_TO_A_LOOK != 1:
         return None

@@ -17,7 +17,7 @@ LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)")
-# By operation, which count of `commitInfo.operationMetrics` is the least number of which action.
+# By operation, which count of `commitInfo.operationMetrics` is the least number of an action.
 _COUNTS: Mapping[str, Sequence[Tuple[str, str]]] = {
     "WRITE": (("numFiles", "add"),),
     "MERGE": (("numTargetFilesAdded", "add"), ("numTargetFilesRemoved", "remove")),
@@ -248,7 +248,7 @@ def without_metadata(log: LogFiles, commits: Sequence[Commit]) -> Optional[Fault
 
 
 def live_files(base: Sequence[DataFile], commits: Sequence[Commit]) -> Dict[str, int]:
-    """The files that the newest version has, with their bytes. `base` are those of the checkpoint."""
+    """The files that the newest version has, with their bytes. `base` are the files of the checkpoint."""
     found = {each.name: each.size for each in base}
     for commit in commits:
         for name in commit.removed:

@@ -15,7 +15,7 @@ MARK = ".from-"
 
 
 class SuffixPolicy(DefaultReplicationPolicy):
-    """`orders` of primary is called `orders.from-primary`, so that a copy is listed beside its topic.
+    """`orders` of primary is called `orders.from-primary`, so that a copy is listed next to its topic.
 
     The rest comes from the class that it extends: cycles, heartbeats and internal topics follow from these three.
     """
@@ -37,7 +37,8 @@ class SuffixPolicy(DefaultReplicationPolicy):
 
 
 class TeamTopics:
-    """Topics are called `team.something`; those of the teams in `teams` are copied, unless `topics.exclude` says no."""
+    """Topics are called `team.something`; topics of the teams in `teams` are copied, unless `topics.exclude` says
+    no."""
 
     def __init__(self, flow: ReplicationFlow, properties: Mapping[str, str]) -> None:
         self._teams = [team.strip() for team in properties.get("teams", "").split(",")]
@@ -50,7 +51,7 @@ class TeamTopics:
 
 
 class TeamGroups:
-    """Consumer groups are called `team-something`; offsets of those of the teams in `teams` are translated."""
+    """Consumer groups are called `team-something`; offsets of the teams in `teams` are translated."""
 
     def __init__(self, flow: ReplicationFlow, properties: Mapping[str, str]) -> None:
         self._teams = [team.strip() for team in properties.get("teams", "").split(",")]

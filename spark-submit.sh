@@ -4,7 +4,7 @@
 # The Spark is that of MIRROR_VENV, of SPARK_HOME, or of the spark-submit on the PATH. --archives FILE#env gives the
 # executors ./env/bin/python. With --deploy-mode cluster, files named after the job are shipped and found by name.
 #   MIRROR_JARS_DIR  a folder of jars to use instead of downloading them (closed networks)
-#   MIRROR_VENV      the Python environment to use (default: .venv beside this file, if it is there; empty: none)
+#   MIRROR_VENV      the Python environment to use (default: .venv next to this file, if it is there; empty: none)
 #   MIRROR_UI=1      start Spark's web page
 #   MIRROR_CLASSES   an archive of Java classes for a quick start (default: .cache/spark-VERSION-classes.jsa beside this
 #                    file, if it is there). --keep-classes makes it of what the job loads, which then ends a bit later
@@ -137,7 +137,7 @@ else
     class_path=
 fi
 
-# --- mirror_lib, zipped where nobody else writes ---
+# --- mirror_lib, zipped where no other user writes ---
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/mirror-submit-XXXXXX") || fail "no temporary folder can be made: is the disk full?"
 trap 'rm -rf "$scratch"' EXIT
 "$python" - "$home" "$scratch/mirror_lib.zip" <<'PYTHON' || fail "mirror_lib cannot be packed into $scratch: is the disk full?"
@@ -272,7 +272,7 @@ forward() {
     if [[ $deploy_mode == cluster && $runs_on == yarn ]]; then
         drivers=$(application)
         [[ -n $drivers ]] && "$SPARK_HOME/bin/spark-class" org.apache.hadoop.yarn.client.cli.ApplicationCLI application -kill "$drivers" >&2 && return
-        [[ -z $drivers ]] || printf 'spark-submit.sh: YARN did not end %s, which goes on: yarn application -kill %s\n' "$drivers" "$drivers" >&2
+        [[ -z $drivers ]] || printf 'spark-submit.sh: YARN did not end %s, which still runs: yarn application -kill %s\n' "$drivers" "$drivers" >&2
         kill -TERM "$started" 2>/dev/null || true
         return
     fi
@@ -280,7 +280,7 @@ forward() {
     if ((signals > 1)); then
         kill -KILL $(processes all) 2>/dev/null || true
     else
-        # Only the driver: a JVM that is told to stop takes the running tasks down with it.
+        # Only the driver: a JVM that gets SIGTERM takes the running tasks down with it.
         kill -TERM ${drivers:-"$started"} 2>/dev/null || true
     fi
 }
@@ -314,7 +314,7 @@ if [[ -n ${echo_of_client:-} ]]; then
     ((signals == 0)) || code=143
 fi
 if [[ -n $keep_classes ]]; then
-    mv -f "$classes.part" "$classes" || fail "Java kept no classes: is there room for 200 MB beside $classes?"
+    mv -f "$classes.part" "$classes" || fail "Java kept no classes: is there room for 200 MB next to $classes?"
     printf 'spark-submit.sh: classes kept in %s\n' "$classes" >&2
 fi
 exit "$code"

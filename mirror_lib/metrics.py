@@ -61,7 +61,7 @@ class FlowMetrics:
         )
     )
     recovered: int = field(metadata=_told("records that an interrupted attempt had written", COUNTED))
-    stopped: int = field(metadata=_told("partitions that cannot go on", CURRENT))
+    stopped: int = field(metadata=_told("partitions that are stopped", CURRENT))
     waiting: str = field(metadata=_told("what the flow waits for, or what it is doing"))
     source_throttled_seconds: float = field(default=0.0, metadata=_told("throttled by the source's quotas"))
     target_throttled_seconds: float = field(default=0.0, metadata=_told("throttled by the target's quotas"))
@@ -91,8 +91,8 @@ def gauges(kind: str) -> Tuple[str, ...]:
 
 def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]) -> Optional[float]:
     """The age in seconds of the last record copied of the partition that is farthest back among those with more to
-    copy, `None` where nothing tells it. Both by source partition: `left` are upstream offsets still to go through,
-    `times` those of the last records copied (ms)."""
+    copy, `None` where it is unknown. Both by source partition: `left` are upstream offsets still to go through,
+    `times` the timestamps of the last records copied (ms)."""
     behind = [times[each] for each, count in left.items() if count and times.get(each, -1) > 0]
     return max(0.0, time.time() - min(behind) / 1000) if behind else None
 
@@ -101,7 +101,7 @@ def by_topic(
     left: Mapping[TopicPartition, int], copied: Optional[Iterable[Tuple[str, int, int]]]
 ) -> Tuple[TopicMetrics, ...]:
     """The topics of a pass by name. `left`: upstream offsets still to go through of each source partition. `copied`:
-    records and bytes of source topics, each as often as it was copied from; `None` where nobody counts them so."""
+    records and bytes of source topics, each as often as it was copied from; `None` where they are not counted so."""
     to_go: Dict[str, Dict[int, int]] = {}
     for (topic, partition), count in left.items():
         to_go.setdefault(topic, {})[partition] = count

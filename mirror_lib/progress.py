@@ -56,7 +56,7 @@ class Condition:
 class FlowProgress:
     """A flow as of its last cycle: `metrics`. Times are of the caller's clock, in seconds.
 
-    `samples` are those of the last `WINDOW_SECONDS`, with the last one before. `greatest_lag` is the greatest since
+    `samples` are of the last `WINDOW_SECONDS`, with the last one before. `greatest_lag` is the greatest since
     `lag_since`, when the flow was last caught up. `held` is the last rate limit that held it back, at `held_at`.
     """
 

@@ -27,7 +27,7 @@ DRAW_SECONDS = 1.0
 _MARK = b"\x00so far\x00"
 # How long to wait for the terminal, which may be halted (Ctrl-S).
 _DRAIN_SECONDS = 2.0
-# What Java writes at each start and tells an operator nothing.
+# Lines that Java writes at each start and that mean nothing to an operator.
 _NOISE = ("WARNING: Using incubator modules:",)
 STOPPING = "stopping: the cycles that run are finished first"
 LOOKS = {PLAIN: "", HEADING: "bold", FAINT: "cyan", ALARM: "bold red"}

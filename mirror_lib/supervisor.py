@@ -28,8 +28,8 @@ REFUSED_SECONDS = 60.0
 class FlowLife(ABC):
     """A flow in a thread of its own. `_live` is one life of it, `_over` is called with what became of the last.
 
-    After an error of the kinds in `_passing()` it lives again, until `stop` is set; not where a login is refused before
-    it was `_connected` for the first time.
+    After an error of the kinds in `_passing()` it starts again, until `stop` is set; not where a login is refused
+    before it was `_connected` for the first time.
     """
 
     def __init__(self, name: str, stop: threading.Event) -> None:
@@ -71,12 +71,13 @@ class FlowLife(ABC):
         refused = isinstance(error, LoginError) and not self._connected
         passes = isinstance(error, self._passing()) and not refused
         if self._passing() and not passes and not self._stop.is_set():
-            # Others may go on for ever, and what is told at their end is told too late.
+            # Others may run without end, and a report at their end comes too late.
             log.error("%s; %s has ended", error, self._name)
         return passes
 
     def _was_ended(self, error: Optional[MirrorError], waited: bool) -> bool:
-        """Whether what was told to end has not failed: it waited for a cluster, or its turn, or Java was told too."""
+        """Whether a flow that was stopped has not failed: it waited for a cluster, or its turn, or Java was stopped
+        too."""
         return isinstance(error, SparkEndedError) or (waited and isinstance(error, (ClusterError, FencedError)))
 
     def _life(self) -> Optional[MirrorError]:
@@ -90,7 +91,7 @@ class FlowLife(ABC):
 
 
 def unforeseen(name: str, error: Exception) -> MirrorError:
-    """What nobody thought of, as an error of the flow `name`. Only what Spark raised may pass: a mistake does not mend
+    """An unexpected exception, as an error of the flow `name`. Only what Spark raised may pass: a mistake does not fix
     itself."""
     gone = spark_ended(name)
     if gone is not None:
@@ -134,7 +135,7 @@ class WatchedQuery:
     ) -> Optional[BaseException]:
         """Return when `query` has ended: why it failed, if so. It is stopped when `stop` is set or `done` says so.
 
-        A call that is under way may take `grace_seconds` then. Raises what nobody thought of in a call.
+        A call that is under way may take `grace_seconds` then. Raises an unexpected exception of a call.
         """
         while asked_again(lambda: query.isActive) and not self._stop.wait(0.2) and not done():
             pass
@@ -154,7 +155,7 @@ class WatchedQuery:
 
 
 def _goes_with_an_end(error: BaseException) -> bool:
-    """Whether what was told to end has not failed by it: a cluster is away, or Java was told as well."""
+    """Whether a flow that was stopped has not failed by it: a cluster is away, or Java was stopped as well."""
     return isinstance(error, (ClusterError, FencedError, SparkEndedError)) or is_sparks(error)
 
 

@@ -1,6 +1,6 @@
 """Formats text for people: counts, sizes and durations with units, aligned columns, and what others named made visible.
 
-Whoever may name a topic, a group or a principal chooses characters that terminals obey. `visible` is what every line,
+The name of a topic, a group or a principal may have characters that terminals obey. `visible` is what every line,
 log entry and JSON document goes through.
 """
 
@@ -20,8 +20,8 @@ _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
 def visible(text: str, keep: str = "\n\t") -> str:
-    """`text` with each character that a terminal would obey or not show as its escape, such as `\\x1b`; those of `keep`
-    stay."""
+    """`text` with each character that a terminal would obey or not show as its escape, such as `\\x1b`; the ones of
+    `keep` stay."""
     return _escaped(text, lambda char: char if char in keep else char.encode("unicode_escape").decode("ascii"))
 
 
@@ -67,7 +67,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def some(names: Sequence[str], most: int = 10) -> str:
-    """The first `most` names, and how many there are besides."""
+    """The first `most` names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

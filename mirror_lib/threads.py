@@ -29,7 +29,7 @@ class UnderWay(Generic[Result]):
         return self._results[0]
 
     def over(self) -> bool:
-        """Whether it has ended, so that nobody would wait for its result."""
+        """Whether it has ended, so that no caller would wait for its result."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:

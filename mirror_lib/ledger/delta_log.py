@@ -127,7 +127,7 @@ class DataFile:
 class Commit:
     """A commit as it was read.
 
-    `lost` says of which action lines are missing by the commit's own count: `None` where no count is there, empty where
+    `lost` says which action's lines are missing by the commit's own count: `None` where no count is there, empty where
     none is missing. `counts_exactly`: that count needs no checksum to be believed. `protocol` is the least reader and
     writer version, if the commit has one.
     """

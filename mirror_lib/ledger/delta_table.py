@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 # The option of Delta's writer that puts a text into the commit. Delta's own transactions (`txnVersion`) would do as a
 # name too, but to look one up Delta goes through the table's whole state: measured, five times the time of an append.
 COMMIT_NAME = "userMetadata"
-# The operator's opt-in, by table: Delta's log keeps about this number of commits instead of those of two days.
+# The operator's opt-in, by table: Delta's log keeps about this number of commits instead of two days of them.
 KEPT_COMMITS = "mirror.keptCommits"
 TABLE_PROPERTIES = {
     # Delta's default is every 10 commits. With one a second, each tenth would wait for a checkpoint.
@@ -62,11 +62,11 @@ TABLE_PROPERTIES = {
 CLASSIC_CHECKPOINTS = {"delta.checkpointPolicy": "classic"}
 # Names and types of all columns in, and the value of the stamp among them, a bigint (Unix µs).
 Rows = Callable[[Sequence[Tuple[str, str]], int], DataFrame]
-# How often a change is tried that others get in the way of.
+# How often a change is tried that other commits conflict with.
 CHANGES = 5
 # By a table's path. While one flow of a driver creates it, Delta already calls the folder a table and finds none in it.
 _CREATION: Dict[str, threading.Lock] = {}
-# By a table's path: held by a change that was refused once, and which an append would get in the way of again.
+# By a table's path: held by a change that was refused once, and that an append would conflict with again.
 _ALONE: Dict[str, threading.Lock] = {}
 
 # No Java code is made for a query. The first look at a table's log is mostly that, for a few hundred lines; what is
@@ -120,7 +120,7 @@ def _now() -> int:
 
 
 def _refused_for_another(error: Exception) -> bool:
-    """Whether Delta refused a change because of somebody else's at the same moment."""
+    """Whether Delta refused a change because of another commit at the same moment."""
     # By its words: Delta's Python package has no class for it in every version. Java's own package of that name is in
     # every trace.
     return "concurrent" in " ".join((type(error).__name__, *messages_of(error))).lower()
@@ -266,7 +266,7 @@ class StateTable:
             return DeltaTable.forPath(self._spark, self.path)
 
     def change(self, make: Callable[[], object]) -> None:
-        """Change rows in place, and where Delta refuses it, try again while nobody else in this process appends.
+        """Change rows in place, and where Delta refuses it, try again while no other thread of this process appends.
 
         Delta refuses what others have changed meanwhile, and also where they appended. What `make` raises otherwise, or
         at last, is a StateError.
@@ -277,7 +277,7 @@ class StateTable:
                 pass  # a change that was refused once goes first
             if self._made(make):
                 return
-            # Held until the end: an append that was let in between would get in the way of the next attempt as well.
+            # Held until the end: an append that was let in between would conflict with the next attempt as well.
             with self._alone:
                 if not any(self._made(make) for _ in range(CHANGES - 2)):
                     make()
@@ -342,7 +342,7 @@ class StateTable:
     def _append(self, made: Callable[[], DataFrame], options: Mapping[str, str]) -> None:
         name = options.get(COMMIT_NAME)
         with self.explained("write to"):
-            # What was never tried cannot be there: nobody else uses the names of this driver's life.
+            # What was never tried cannot be there: no other process uses the names of this run.
             if name is not None and name == self._last_name and self._has_commit(name):
                 return
             self._last_name = name
@@ -354,7 +354,7 @@ class StateTable:
                 stamped.write.format("delta").mode("append").options(**options).save(self.path)
 
     def add_absent(self, rows: Sequence[Tuple[object, ...]], keys: Sequence[str]) -> None:
-        """Add those of `rows` whose values under `keys` no row of the table has, in one commit.
+        """Add the `rows` whose values under `keys` no row of the table has, in one commit.
 
         Of two that add rows in this way at the same time Delta refuses one, which then looks again. StateError.
         """

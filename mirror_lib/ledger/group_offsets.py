@@ -37,7 +37,7 @@ GROUP_OFFSETS = TableSchema(
         Column("from_topic", "string", "topic on the other cluster that the offset was translated from"),
         Column("from_offset", "bigint", "the group's offset there"),
         Column("verdict", "string", "how good the translation is, e.g. exact"),
-        Column("action", "string", "commit, or rollback where it puts back what was there"),
+        Column("action", "string", "commit, or rollback where it puts back the previous offset"),
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
@@ -97,7 +97,7 @@ class GroupOffsetTable:
 
     def latest_to(self, flow: str, stands: Mapping[MoveKey, int]) -> Mapping[MoveKey, GroupOffset]:
         """The last move of each of these that is not one away from the offset at which it `stands`: where those that
-        are were not made, the one that put it there, or somebody else did."""
+        are were not made, the one that put it there, or another client did."""
         asked = [(*key, offset) for key, offset in sorted(stands.items())]
         away = F.col("previous_offset").eqNullSafe(F.col("stands")) & ~F.col("new_offset").eqNullSafe(F.col("stands"))
         of_flow = F.col("flow") == flow

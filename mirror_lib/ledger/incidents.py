@@ -40,7 +40,7 @@ INCIDENTS = TableSchema(
 
 
 _RANGE = (("topic", "string"), ("partition", "int"), ("first", "bigint"), ("end", "bigint"))
-# So many ranges of a partition are told of one by one.
+# So many ranges of a partition are listed one by one.
 RANGES_TOLD = 20
 
 
@@ -81,7 +81,7 @@ class IncidentTable:
             own = rows.where(F.col("flow") == flow)
             recreated = own.where(F.col("kind") == TOPIC_RECREATED).groupBy("topic").agg(F.max("at").alias("since"))
             skipped = own.where(F.col("kind") == OFFSETS_SKIPPED).join(recreated, "topic", "left")
-            # A range may be told twice, after a crash.
+            # A range may be recorded twice, after a crash.
             once = skipped.where("since is null or at > since")
             once = once.select("topic", "partition", "from_offset", "until_offset").distinct()
             found = once.groupBy("topic", "partition").agg(

@@ -15,7 +15,7 @@ LANE_PRODUCERS = TableSchema(
     comment="one row for each producer id that a lane appends under; only of flows with shared.remote.topics",
     columns=(
         Column("flow", "string", "A->B"),
-        Column("lane", "int", "the lane, 0 to 63; 64 to 127 of topics whose records go by their keys beside others"),
+        Column("lane", "int", "the lane, 0 to 63; 64 to 127 of topics whose records go by their keys alongside others"),
         Column("producer_id", "bigint", "the producer id in the lane's record batches on B"),
         Column("run_id", "string", "the driver's life that was given the id, see the table runs"),
         Column("at", "timestamp", "when the row was written, by the driver's clock"),

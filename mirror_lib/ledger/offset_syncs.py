@@ -51,13 +51,13 @@ OFFSET_SYNCS = TableSchema(
         Column(
             "remote_partition",
             "int",
-            "partition on B of a dead letter or a range, -1 for none; null elsewhere, where it is that of the source",
+            "partition on B of a dead-letter record or a range, -1 for none; else null: as on the source",
             since=2,
         ),
         Column(
             "upstream_until",
             "bigint",
-            "of a range of a flow that places records anew: its end on A, exclusive; null elsewhere",
+            "of a range of a flow that repartitions records: its end on A, exclusive; null elsewhere",
             since=2,
         ),
         Column(
@@ -68,11 +68,11 @@ OFFSET_SYNCS = TableSchema(
         ),
     ),
     stamp="committed_at",
-    lost="The next run without this ledger finds out what was copied: it reads the remote topics from their start.",
+    lost="The next run without this ledger finds the copied records: it reads the remote topics from their start.",
 )
 # More of them come from a Python worker, which takes a tenth of a second to begin.
 ROWS_IN_A_PLAN = 5_000
-# Rows of flows that place records anew.
+# Rows of flows that repartition records.
 IS_RANGE = "upstream_until is not null"
 _IS_EXACT = "remote_partition is null"
 _PAIR = ("source_topic", "source_topic_id", "remote_topic", "remote_topic_id")
@@ -103,11 +103,11 @@ class OffsetSyncTable:
         query_id: str,
         batch_id: int,
     ) -> None:
-        """Add `rows` and those of `runs` in one commit, or do nothing if the last append had this number and is
+        """Add `rows` and the rows of `runs` in one commit, or do nothing if the last append had this number and is
         already in.
 
         `run_id` is fresh for every driver's life, `append_number` counts 0, 1, 2… in it. They, and not Spark's query
-        and batch id, are the commit's name: a replayed batch is planned anew from the ledger and may have copied
+        and batch id, are the commit's name: a replayed batch is planned again from the ledger and may have copied
         other ranges, so the same query and batch id may carry other rows, which would then be dropped in silence.
         """
         name = {COMMIT_NAME: f"{flow} {run_id} {append_number}"}
@@ -138,10 +138,10 @@ class OffsetSyncTable:
         return {row.key: standing[row.key] for row in rows}
 
     def positions(self, flow: str, topics: Optional[Sequence[str]] = None) -> Mapping[PartitionKey, Position]:
-        """Where each partition goes on: the ends of the row that ends last downstream. Empty before the first append.
+        """Where each partition resumes: the ends of the row that ends last downstream. Empty before the first append.
 
         `topics` are the source topics asked for, `None` is all. Of rows that end at one downstream offset the latest
-        commit counts, since a source that was truncated goes on from a lower offset; of those of one commit the one
+        commit counts, since a truncated source resumes from a lower offset; of the rows of one commit the one
         that ends last upstream.
         """
         rows = self._of_flow(flow)
@@ -160,7 +160,7 @@ class OffsetSyncTable:
         return {partition_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}
 
     def letters_at(self, flow: str, remote_topic: str, remote_topic_id: str) -> Mapping[LetterPlace, int]:
-        """Behind which offset of a dead letter topic the ledger knows no letter any more, by where they came from."""
+        """After which offset of a dead letter topic the ledger has no dead-letter record any more, by their origins."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
             return {}
@@ -193,9 +193,9 @@ class OffsetSyncTable:
             return _by_partition(flow, rows.where(_IS_EXACT), parts_of(self._table.count()))
 
     def range_positions(self, flow: str) -> RangePositions:
-        """Where a flow that places records anew stands. Nothing before its first row.
+        """The position of a flow that repartitions records. Nothing before its first row.
 
-        Of a topic that was created anew the id counts that was written last.
+        Of a re-created topic the id counts that was written last.
         """
         rows = self._ranges(flow)
         if rows is None:
@@ -231,7 +231,7 @@ class OffsetSyncTable:
         return _positions(found, "partition")
 
     def ranges(self, flow: str) -> Iterator[LedgerRow]:
-        """The range rows of a flow that places records anew, one by one: they may repeat or overlap."""
+        """The range rows of a flow that repartitions records, one by one: they may repeat or overlap."""
         rows = self._ranges(flow)
         if rows is None:
             return
@@ -255,7 +255,7 @@ class OffsetSyncTable:
         return None if found is None else Position(found["upstream_offset"], found["downstream_offset"])
 
     def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
-        """The first upstream offset whose record lies at or beyond `downstream_offset`, or would lie there next.
+        """The first upstream offset whose record is at or after `downstream_offset`, or would be written there next.
 
         For a remote log that lost its tail: copying again from there on loses nothing and doubles nothing. `None`
         if the ledger knows nothing of `key`.
@@ -272,7 +272,7 @@ class OffsetSyncTable:
         return None if offset is None else int(offset)
 
     def void_from(self, flow: str, key: PartitionKey, downstream_offset: int) -> None:
-        """Forget what lies at or beyond `downstream_offset`, in one commit: runs are cut there, later rows deleted.
+        """Delete the rows of `downstream_offset` and later, in one commit: runs are cut there, later rows deleted.
 
         For records that the remote log no longer holds. Call it before they are copied again.
         """
@@ -307,7 +307,7 @@ def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKe
 
 
 def _of(flow: str, rows: DataFrame) -> DataFrame:
-    """The rows of the flow's own copies: dead letters and ranges have a remote partition of their own."""
+    """The rows of the flow's own copies: dead-letter records and ranges have a remote partition of their own."""
     return rows.where(F.col("flow") == flow).where(_IS_EXACT)
 
 

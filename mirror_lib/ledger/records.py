@@ -92,7 +92,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class PartitionKey:
-    """One partition of a flow by identity: a topic deleted and created anew has another id, so another key.
+    """One partition of a flow by identity: a topic deleted and re-created has another id, so another key.
 
     Topic ids are Kafka's printed form, `""` where the brokers know none.
     """
@@ -126,7 +126,7 @@ class LedgerRow:
     """An offset sync with the names and ids of both topics: what one lane reports and the ledger stores.
 
     `remote_partition` is `None` where it is the source's, as that of all exact runs is. A row with the two `until`s is
-    a range of a flow that places records anew: of the records from `upstream_offset` to before `upstream_until`,
+    a range of a flow that repartitions records: of the records from `upstream_offset` to before `upstream_until`,
     `record_count` lie somewhere between `downstream_offset` and before `downstream_until`."""
 
     source_topic: str
@@ -148,7 +148,7 @@ class LedgerRow:
 
     @property
     def is_range(self) -> bool:
-        """Whether it is a range of a flow that places records anew."""
+        """Whether it is a range of a flow that repartitions records."""
         return self.upstream_until is not None
 
 
@@ -214,7 +214,7 @@ class LedgerRuns:
 
 @dataclass(frozen=True)
 class TakenOver:
-    """A partition that another tool copied and this product goes on with, at `goes_on_at`.
+    """A partition that another tool copied and this product resumes, at `goes_on_at`.
 
     `taken_from` names where its position was kept, `kept_offset` is the next upstream offset by it (`None`: not kept).
     `tail` records lay behind it on the remote log, `doubled` once more than they should; `older`: the remote log holds

@@ -46,7 +46,7 @@ _SIDES = ("source", "target")
 
 
 def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
-    """Raise `RefusedError` where the ids of source and target are not those of the `last` run."""
+    """Raise `RefusedError` where the ids of source and target differ from the `last` run's."""
     for side, now in zip(_SIDES, clusters):
         same_cluster(flow, side, now, last)
 
@@ -141,7 +141,7 @@ class RunTable:
         return self.latest_with_end(flow)[0]
 
     def same_clusters(self, flow: str, clusters: Tuple[str, str]) -> None:
-        """Raise `RefusedError` where the ids of source and target are not those of the last run of `flow`."""
+        """Raise `RefusedError` where the ids of source and target differ from the last run's of `flow`."""
         same_clusters(flow, clusters, self.latest(flow))
 
     def same_cluster(self, flow: str, alias: str, cluster_id: str) -> None:
@@ -149,7 +149,7 @@ class RunTable:
         same_cluster(flow, "source" if flow.startswith(f"{alias}->") else "target", cluster_id, self.latest(flow))
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
-        """`latest`, and whether that run wrote down that it ended, and with nothing left over."""
+        """`latest`, and whether that run recorded that it ended, and with nothing to recover."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
             return None, False

@@ -41,7 +41,7 @@ def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[in
 
 
 def joined(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> pa.Table:
-    """`rows` with those of each key together and in upstream order; what lies on one line and touches is one row.
+    """`rows`, the ones of each key together and in upstream order; ranges that touch and have one shift are one row.
 
     Of some of a key's rows, too: such tables behind each other are as good for `runs_by_key` as the rows themselves.
     ValueError where a number is missing.
@@ -161,7 +161,7 @@ def parts_of(rows: int) -> int:
 def runs_in_parts(numbers: DataFrame, parts: int) -> Mapping[int, Numbers]:
     """What `runs_by_key` says of `numbers` (columns KEY and NUMBERS), read in about `parts`.
 
-    With more than one part the rows must be those of one version of the table, however often they are asked for.
+    With more than one part the rows must be of one version of the table, however often they are asked for.
     """
     if parts == 1:
         return runs_by_key(bigint_columns(numbers))
@@ -193,5 +193,5 @@ def _planned(numbers: DataFrame, parts: int) -> Iterator[Tuple[Column, Sequence[
 def _stretches(bounds: Sequence[int]) -> List[Column]:
     upstream = F.col(UPSTREAM)
     between = [(upstream >= start) & (upstream < end) for start, end in zip(bounds, bounds[1:])]
-    # A row that lacks its offset is to be met by whoever refuses it.
+    # A row that lacks its offset is to be met by the check that refuses it.
     return [upstream.isNull() | (upstream < bounds[0]), *between, upstream >= bounds[-1]]

@@ -54,7 +54,7 @@ class TableState:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a run can go on with it, or makes it."""
+        """Whether a run can use it, or makes it."""
         return self.status in (FINE, MISSING)
 
     @property

@@ -127,7 +127,7 @@ def _text(spark: SparkSession, path: str) -> FileText:
         # Java calls a file that it may not open "not found" as well.
         if "ChecksumException" not in said:
             raise
-    # What is there without the checksum says what became of it.
+    # The file without its checksum shows the cause.
     return FileText(read_file(spark, path, checked=False), said, broken=True)
 
 
@@ -174,7 +174,7 @@ def drop_folder(spark: SparkSession, path: str) -> None:
             log.warning("could not delete the folder %s: %s. It holds no data; delete it", path, cause_of(error))
 
 
-# Of one file. Those of several parts have other names, and do not count.
+# Of one file. Checkpoints of several parts have other names, and do not count.
 CHECKPOINT = ".checkpoint.parquet"
 SUFFIXES = (".json", ".crc", CHECKPOINT)
 
@@ -196,7 +196,7 @@ class CommitLog:
 
     def delete(self, versions: range) -> None:
         """Delete these commits, their checkpoints included."""
-        # The oldest first: killed anywhere, what is left is a log without gaps that begins later.
+        # The oldest first: after a kill anywhere, the log has no gaps and begins later.
         for version in versions:
             for suffix in SUFFIXES:
                 self._files.delete(self._paths.Path(self._folder, f"{version:020d}{suffix}"), False)

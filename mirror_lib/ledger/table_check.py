@@ -116,7 +116,7 @@ def _parsed(version: int, read: FileText) -> Tuple[Optional[Commit], Optional[Fa
         return None, Fault(commit_file(version), UNREADABLE, f"it cannot be read: {read.error}")
     commit, fault = parsed_commit(version, read.text)
     if fault is None and read.broken:
-        return None, Fault(commit_file(version), UNREADABLE, f"its bytes are not those of its checksum: {read.error}")
+        return None, Fault(commit_file(version), UNREADABLE, f"its bytes do not match its checksum: {read.error}")
     return commit, fault
 
 

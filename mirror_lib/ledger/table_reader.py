@@ -121,7 +121,7 @@ def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int
     table = table.filter(plain)
     table = table.append_column("downstream", pc.add(table["downstream_offset"], table["record_count"]))
     table = table.append_column("upstream", pc.add(table["upstream_offset"], table["record_count"]))
-    # A ledger of millions of rows is reduced here; what is left are a few rows of each partition.
+    # A ledger of millions of rows is reduced here to a few rows of each partition.
     last = table.group_by(keys).aggregate([("downstream", "max")])
     ends = table.select([*keys, "downstream", "upstream", "committed_at"])
     kept = ends.join(last, [*keys, "downstream"], [*keys, "downstream_max"], join_type="inner")

@@ -29,7 +29,7 @@ class Column:
     since: int = 1
 
     def metadata(self) -> Mapping[str, object]:
-        """What the table keeps of it beside name and type."""
+        """The metadata of the column besides name and type."""
         return {"comment": self.comment, SINCE: self.since}
 
 
@@ -57,7 +57,7 @@ class TableSchema:
 
 
 def lacking(schema: TableSchema, found: Mapping[str, int], path: str) -> List[Column]:
-    """The columns that a table of an older release lacks, of which its rows have no value.
+    """The columns that a table of an older release lacks, and its rows have no value for.
 
     `found` are the table's columns with the version that added each. Raises `RefusedError` for a table of a newer
     release, and for one whose columns no release wrote.

@@ -1,4 +1,4 @@
-"""The table of take-overs: at which offsets each partition was taken over from another tool. Rows are only added."""
+"""The table of take-overs: at which offsets each partition resumes after another tool. Rows are only added."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mirror_lib.ledger.table_schema import COPIED_PARTITION, PARTITION_KEY, Colu
 
 TAKEOVERS = TableSchema(
     name="takeovers",
-    comment="one row for each partition that was taken over from another tool",
+    comment="one row for each partition that resumes after another tool",
     columns=(
         *COPIED_PARTITION,
         Column("taken_from", "string", "where the position was kept: a topic on B, or a group on A"),
         Column("kept_offset", "bigint", "the next upstream offset by that position; -1 where none was kept"),
-        Column("upstream_offset", "bigint", "where the mirror goes on"),
-        Column("downstream_offset", "bigint", "the end of the remote log, where it goes on writing"),
+        Column("upstream_offset", "bigint", "where the mirror resumes"),
+        Column("downstream_offset", "bigint", "the end of the remote log, where it continues to write"),
         Column("tail_records", "bigint", "records that lay on the remote log behind the kept position"),
         Column("doubled_records", "bigint", "records that lay there once more"),
         Column("older_records", "boolean", "whether the remote log holds records before those that were compared"),
@@ -30,7 +30,7 @@ TAKEOVERS = TableSchema(
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
-    lost="Groups of topics that were taken over may be translated as if the mirror had copied all of the remote topic.",
+    lost="Groups of topics with a take-over may be translated as if the mirror had copied all of the remote topic.",
 )
 
 

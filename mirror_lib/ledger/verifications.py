@@ -16,7 +16,7 @@ VERIFICATIONS = TableSchema(
         Column("verdict", "string", "equal, differs or not compared: the worst of the topics"),
         Column("topics", "int", "topics that were compared"),
         Column("records", "bigint", "pairs of records that were compared"),
-        Column("differing", "int", "topics of which the copy differs"),
+        Column("differing", "int", "topics whose copy differs"),
         Column("first_difference", "string", "one sentence on the first difference; null without one"),
         Column("scope", "string", "whole, or which part was compared"),
         Column("at", "timestamp", "when the comparison ended, by the clock of the machine that compared"),

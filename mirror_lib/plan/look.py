@@ -79,7 +79,7 @@ Committed = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """What is known about groups. The committed offsets and groups are those of the groups that the filter takes.
+    """What is known about groups. The committed offsets and groups are only of groups that the filter takes.
 
     `selected` has the remote name of each topic that is copied.
     """
@@ -124,7 +124,7 @@ def _group_plan(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPl
         return GroupPlan(group, LEFT_ALONE, f"active on {flow.target.alias}: it has members there", partitions)
     present = facts.there_committed.get(group, {})
     stands_there = any((facts.selected[topic], number) in present for topic, number in partitions)
-    # Who put it there only the state tells, and for that Spark would have to be started.
+    # Only the state shows which client committed it, and reading that would need Spark.
     is_told = there.simple and stands_there and flow.groups_simple == "exclude"
     return GroupPlan(group, TRANSLATED, _CONDITION.format(flow.target.alias) if is_told else "", partitions)
 
@@ -160,7 +160,7 @@ class InternalTopicPlan:
 def plan_internal_topics(
     flow: ReplicationFlow, source_topics: Topics, target_topics: Topics, pairs: Sequence[ReplicationFlow] = ()
 ) -> Tuple[InternalTopicPlan, ...]:
-    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs`, which its run writes besides.
+    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs`, which its run also writes.
 
     May raise CustomClassError.
     """
@@ -209,7 +209,7 @@ _SWITCHES = {
 def _internal_topic_plan(
     kind: str, names: Tuple[str, ...], where: Tuple[ClusterConfig, Topics], writers: Optional[str]
 ) -> InternalTopicPlan:
-    """`names` are the topic's own and those of other versions; without `writers` it is switched off."""
+    """`names` are the topic's own and the ones of other versions; without `writers` it is switched off."""
     cluster, topics = where
     others = tuple(name for name in names[1:] if name in topics)
     if writers is None:
@@ -227,7 +227,7 @@ Configs = Mapping[str, Tuple[ConfigDecision, ...]]
 
 
 class PreviewedCluster(Cluster, GroupCluster, AclCluster, Protocol):
-    """A cluster that tells of topics, groups and ACLs."""
+    """A cluster that can be asked about topics, groups and ACLs."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ def _groups(
 
 
 def existing_groups(cluster: GroupCluster, groups: Sequence[str]) -> Sequence[str]:
-    """Those of `groups` that `cluster` has.
+    """The `groups` that `cluster` has.
 
     To ask for a group that it does not have could make a cluster create `__consumer_offsets`.
     """

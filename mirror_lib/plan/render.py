@@ -111,7 +111,8 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     shown = [each for each in plan.copied if show_all or each.create or each.grow_to]
     head = ("", "TOPIC", "REMOTE TOPIC", "PARTITIONS", "HOW")
     rows = [_topic_row(preview, each) for each in shown]
-    yield from _table(head, [*rows, *(_new("dead letters", new) for new in _present(plan.dead_letters))], show_all)
+    letters = [_new("dead letters", new) for new in _present(plan.dead_letters)]
+    yield from _table(head, [*rows, *letters], show_all)
     notes = [(f"matches no topic of {preview.flow.source.alias}", f"`{pattern}`") for pattern in matchless(preview)]
     notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
     yield from _by_reason("NOTE", notes, show_all)

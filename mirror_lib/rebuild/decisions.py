@@ -1,8 +1,8 @@
 """Decides for a flow and for each remote partition whether a run without a ledger makes an exact copy. Pure.
 
 Such a run compares whole record batches with the source, from the first record of both logs on. Flows that change
-records read the headers `mirror.origin` of the remote log instead. Where neither shows what was copied, the rebuild is
-refused, with a way out.
+records read the headers `mirror.origin` of the remote log instead. Where neither shows the copied records, the rebuild
+is refused, with a way out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirror_lib.kafka.record_batch import Record
 from mirror_lib.replication.reconcile import equal
 from mirror_lib.rows.origin import ORIGIN_HEADER, origin_of
 
-# How a run without a ledger finds out what was copied to a remote partition.
+# How a run without a ledger finds the records copied to a remote partition.
 COMPARED, ORIGINS, GROUP, COPIED = "compared", "origins", "group", "copied"
 
 
@@ -133,7 +133,7 @@ def _expired(flow: ReplicationFlow, remote: TopicPartition, logs: Logs) -> Optio
     if not start or (start < logs.remote.end and not mixed):
         return None
     reason = (
-        f"{_name(remote)}: retention removed its records up to offset {start}, and those of them that the source still "
+        f"{_name(remote)}: retention removed its records up to offset {start}, and the ones that the source still "
         "holds may be copied again"
     )
     return Refusal("expired on the target", reason, _empty(flow, remote))

@@ -38,7 +38,7 @@ Offsets = Mapping[TopicPartition, OffsetRange]
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the tables beside the ledger have of a flow."""
+    """What the tables besides the ledger have of a flow."""
 
     taken_over: bool
     producers: bool

@@ -68,7 +68,7 @@ class TopicWatch:
         self.limits: Mapping[str, int] = {}
 
     def refresh(self) -> Mapping[PartitionKey, CopiedPartition]:
-        """The partitions to copy. Plans anew when a topic appeared, grew, vanished or changed its id, and every
+        """The partitions to copy. Plans again when a topic appeared, grew, vanished or changed its id, and every
         `refresh.topics.interval.seconds` for what a listing does not show; never again where refreshing is off."""
         interval, now = self._flow.refresh_topics_interval, time.monotonic()
         if self._looked_at is not None and interval is None:
@@ -82,8 +82,9 @@ class TopicWatch:
         return self.partitions
 
     def look_again(self, topics: Collection[str]) -> None:
-        """Learn anew what the remote topics of these source topics take. A larger limit of the source is set before
-        that, where topic configs are kept in step: their next turn may come too late. Raises `ClusterError`."""
+        """Read again which batch sizes the remote topics of these source topics take. A larger limit of the source is
+        set before that, where topic configs are kept in step: their next turn may come too late. Raises
+        `ClusterError`."""
         chosen = {each.source.name: each.remote_topic for each in self.plan.copied if each.source.name in topics}
         raised = {} if self._flow.sync_topic_configs_interval is None else self._raised(chosen)
         patient_until = time.monotonic() + CHANGED_SECONDS
@@ -118,7 +119,7 @@ class TopicWatch:
         return {remote: _limit(configs.get(remote, {})) for remote in remotes}
 
     def present(self) -> Mapping[PartitionKey, CopiedPartition]:
-        """The partitions to copy, as far as can be told: where a cluster does not answer now, those of before."""
+        """The partitions to copy, as far as is known: where a cluster does not answer now, the ones of before."""
         try:
             return self.refresh()
         except ClusterError as error:
@@ -149,7 +150,7 @@ def _limit(configs: TopicConfigs) -> int:
 
 
 def recheck_size_limits(flow: str, topics: TopicWatch, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
-    """Look at the topics of which something was refused. `topics.partitions` may have other limits afterwards."""
+    """Check the topics whose batches were refused. `topics.partitions` may have other limits afterwards."""
     refused = {part.topic for report in reports for part in report.partitions if part.rejected_from is not None}
     before = topics.partitions
     if not refused:

@@ -55,7 +55,7 @@ class FetchSource:
         self._gate = gate
         self._copies = copies
         self._by_source: Mapping[TopicPartition, PartitionCopy] = {copy.source: copy for copy in copies}
-        # Its questions may go on from pass to pass.
+        # Its requests may continue from cycle to cycle.
         self._fetcher = Fetcher(source, ISOLATION[plan.isolation_level], gate)
         self._stop_at = math.inf
         self._shall_end: Callable[[], bool] = lambda: False
@@ -123,7 +123,7 @@ class LaneCopier:
 
     def run(self) -> TaskReport:
         """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away, unless the
-        task tails: then the driver looks what there is to do."""
+        task tails: then the driver finds out what to copy."""
         started = time.monotonic()
         fenced = False
         try:
@@ -192,7 +192,8 @@ class LaneCopier:
         self._refence()
 
     def _tell(self, copies: List[PartitionCopy], began: float) -> None:
-        if copies or self._gate.holds():  # who waits for a bound says so, or nobody would know why nothing comes
+        # Without copies too: an operator is to see that a rate limit holds the task back.
+        if copies or self._gate.holds():
             self._teller.tell(self._report(copies, False, began))
             self._recovery.told()
             for copy in copies:
@@ -206,9 +207,9 @@ class LaneCopier:
             (self._target, {copy.remote for copy in self._copies}),
         ):
             client.connect(deadline)
-            # Half of what is left, as there is more to be done than to wait for elections.
+            # Half of the rest, as there is more to be done than to wait for elections.
             client.refresh_leaders_of(partitions, (time.monotonic() + deadline) / 2)
-        # A topic that was deleted and created anew answers to the old name, and what it holds is something else.
+        # A topic that was deleted and re-created answers to the old name, and its records are different.
         for copy in self._copies:
             task = copy.task
             other_source = self._source.is_another(task.topic, task.source_topic_id)
@@ -223,7 +224,7 @@ class LaneCopier:
         return self._plan.has_new_ids(producers) or any(copy.lost for copy in self._copies)
 
     def _own(self, copy: PartitionCopy) -> Optional[FrozenSet[int]]:
-        """Where others write to the remote topic too: the producer ids of its lane, those of dead lives as well."""
+        """Where others write to the remote topic too: the producer ids of its lane, also of dead processes."""
         if not copy.task.shared:
             return None
         return self._plan.ids_of(copy.task.lane) | {self._lanes.producers[copy.lane].producer_id}
@@ -238,10 +239,10 @@ class LaneCopier:
         try:
             self._lanes.refence()
         except AnswerLost as error:
-            # The lanes are taken over anew: by this task only where its driver still counts on it.
+            # The lanes are fenced again: by this task only where its driver still counts on it.
             if self._teller.connected:
                 raise
-            raise ClusterError(f"{self._plan.flow}: {error}", "the lane is taken over anew") from error
+            raise ClusterError(f"{self._plan.flow}: {error}", "the lane is fenced again") from error
 
     def _report(self, copies: Sequence[PartitionCopy], fenced: bool, started: float) -> TaskReport:
         lanes = self._lanes

@@ -38,7 +38,7 @@ class CopyHours:
         return self._over
 
     def is_set(self) -> bool:
-        """Whether what copies is to end: the run was told to stop, or a window has closed."""
+        """Whether what copies is to end: the run was stopped, or a window has closed."""
         return self._stop.is_set() or self.over()
 
     def when(self) -> str:
@@ -48,7 +48,7 @@ class CopyHours:
         return "never" if until is None else f"{datetime.fromtimestamp(until, zone.zone):%a %d %b %H:%M} ({zone.name})"
 
     def wait(self) -> bool:
-        """Return when a window is open, True, or when the run is told to stop, False. Says so when it has to wait."""
+        """Return when a window is open, True, or when the run is stopped, False. Says so when it has to wait."""
         told: Optional[str] = None
         while not self._stop.is_set():
             state = self._flow.opening(self._clock())

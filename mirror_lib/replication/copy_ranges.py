@@ -35,15 +35,15 @@ BEHIND_REMOTE_LOG = -1
 
 
 class SourceCluster(Cluster, GroupCluster, Protocol):
-    """A source that tells of topics and of groups."""
+    """A source that can be asked about topics and groups."""
 
 
 @dataclass(frozen=True)
 class Start:
     """Where a partition begins; `says` names who said so. `upstream_offset` -1 is the end of the source's log.
 
-    `downstream_offset` is where its first record belongs: `None` is the start of the remote log, where what lies there
-    is compared with the source before anything is written; -1 is its end, behind what somebody else has written.
+    `downstream_offset` is where its first record belongs: `None` is the start of the remote log, where the present log
+    is compared with the source before anything is written; -1 is its end, after what another writer has written.
     `recreated`: this mirror copied to a remote topic of that name which is gone, so all is to be copied again.
     """
 
@@ -54,8 +54,8 @@ class Start:
 
 
 def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, CommittedOffset]:
-    """What a group has committed; nothing where it never did. Raises `ClusterError` where nobody tells: who took that
-    for nothing would begin elsewhere, for good."""
+    """What a group has committed; nothing where it never did. Raises `ClusterError` where it is unknown: a copy that
+    took that for nothing would begin elsewhere, for good."""
     answers = cluster.committed_offsets([group])
     if group not in answers:
         raise ClusterError(
@@ -87,7 +87,7 @@ class Starts:
     def untold(
         self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
     ) -> AbstractSet[TopicPartition]:
-        """Those of `partitions` that begin at a time of which their leaders did not tell where it is: they wait."""
+        """The `partitions` that begin at a time whose offset their leaders did not return: they wait."""
         choice = self._flow.start_position
         by_time = choice is not None and choice.timestamp is not None
         return {each.source for each in partitions} - starts.keys() if by_time else frozenset()
@@ -122,7 +122,7 @@ class Starts:
 
 
 class Note(NamedTuple):
-    """What stands beside an offset that this product committed: where its copy goes on."""
+    """The metadata of an offset that this product committed: where its copy resumes."""
 
     remote_topic: str
     remote_topic_id: str
@@ -130,13 +130,13 @@ class Note(NamedTuple):
 
 
 def note_of(note: Note) -> str:
-    """What is committed beside an offset."""
+    """The metadata that is committed with an offset."""
     topic = f"{note.remote_topic}, id {note.remote_topic_id}"
     return f"mirror: goes on at offset {note.downstream_offset} of remote topic {topic}"
 
 
 def noted(remote_topic: str, remote_topic_id: str, at: Position) -> CommittedOffset:
-    """What is committed for a partition that goes on at `at`."""
+    """What is committed for a partition that resumes at `at`."""
     return CommittedOffset(at.upstream_offset, note_of(Note(remote_topic, remote_topic_id, at.downstream_offset)))
 
 
@@ -147,8 +147,8 @@ def read_note(metadata: str) -> Optional[Note]:
 
 
 class SourceEndOffsets:
-    """Where the source's logs end, as they were last told: at first by the `ranges` of a batch. A partition on which
-    nothing was reported since is as far behind as it was."""
+    """Where the source's logs end, as they were last reported: at first by the `ranges` of a batch. A partition on
+    which nothing was reported since is as far behind as it was."""
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._ranges = {each.source: each for each in ranges if each.refused is None}
@@ -180,7 +180,7 @@ class Range:
 
     `anchor`: the start is a fact of its own, to be written to the ledger before anything is copied from it.
     `log_start`: where the source's log began; if that is behind the start, the lane finds out what is lost.
-    `bound`: upstream offset from which on nothing is copied, even where a record batch goes on beyond it.
+    `bound`: upstream offset from which on nothing is copied, even where a record batch continues beyond it.
     `void_from`: downstream offset from which on the ledger's facts are no longer true; see `healed`.
     """
 
@@ -251,7 +251,7 @@ def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, sou
 def _goes_on(
     flow: ReplicationFlow, key: PartitionKey, known: Position, source: OffsetRange, target: OffsetRange
 ) -> Range:
-    """Go on from a position that an earlier life left, which may have written more than it could report.
+    """Resume from a position of an earlier process, which may have written more than it could report.
 
     Of offsets that left the source's log, the lane finds out what is lost when it has fenced and looked at the remote
     log. Where the source's log was cut off, what lies behind the position is copied from what is gone there.

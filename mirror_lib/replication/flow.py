@@ -105,8 +105,8 @@ class LaneIds:
 class FlowContext:
     """What both engines need to run a flow in one driver process.
 
-    `watcher` is called with metrics after each cycle, and `totals` counts what is copied. `stop` ends a batch after the
-    cycle that runs. Nothing after `until` is copied. Progress is committed to `group` of the source.
+    `watcher` is called with metrics after each cycle, and `totals` counts the copied records. `stop` ends a batch after
+    the cycle that runs. Nothing after `until` is copied. Progress is committed to `group` of the source.
     """
 
     config: MirrorConfig
@@ -153,7 +153,7 @@ class FlowMirror:
         self._tail_now: Optional[Tuple[ReportServer, int]] = None
 
     def has_history(self) -> bool:
-        """True if the ledger told of this flow."""
+        """True if the ledger has rows of this flow."""
         return self._positions.known > 0
 
     def reached(self) -> bool:
@@ -165,7 +165,7 @@ class FlowMirror:
         return self._reached or self._positions.bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:
-        """The partitions that cannot go on, as of the last batch."""
+        """The partitions that are stopped, as of the last batch."""
         return list(self._state.stopped.parts.values())
 
     def not_copied(self) -> Sequence[str]:
@@ -187,7 +187,7 @@ class FlowMirror:
 
     def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
         """Copy until every partition has reached the end that its source had when this was called. With `tail` then
-        go on with what comes, for about as long as it says.
+        continue with new records, for about as long as it says.
 
         Raises `FencedError` when another driver took over, `ClusterError` when a cluster stays away.
         """
@@ -265,7 +265,7 @@ class FlowMirror:
         """One stage that copies what comes, until the clock, a stop, other topics or something unusual ends it: fewer
         slots than it began with, since an executor has gone or is about to go.
 
-        Its tasks report while they go on, so the ledger is little behind the remote logs. A crash may leave it further
+        Its tasks report while they run, so the ledger lags little behind the remote logs. A crash may leave it further
         back: reconciling covers any distance.
         """
         began, todo = time.time(), tailed(ranges, self._state.stopped.parts, self._positions.ahead)
@@ -323,7 +323,7 @@ class FlowMirror:
     def _hear(
         self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock, tasks: int
     ) -> bool:
-        """Write down what tasks that go on have told; False where they are too few, for the driver to catch up."""
+        """Record the reports of running tasks; False where they are too few, for the driver to catch up."""
         self._ids.learn(reports)
         self._rates.learn(reports)
         commit = self._state.apply(reports, partitions)
@@ -350,7 +350,7 @@ class FlowMirror:
         return recheck_size_limits(self.flow.name, self._topics, reports)
 
     def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, beside: bool = False) -> None:
-        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
+        # Incidents first: a crash in between records one twice, and never moves past records in silence.
         self._journal.note(commit.incidents, batch)
         beside = beside and commit.plain and not self._progress.waits_for_ledger()
         self._journal.append(commit.rows, batch, commit.runs, beside=beside)

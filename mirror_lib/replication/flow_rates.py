@@ -13,7 +13,7 @@ from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
 from mirror_lib.replication.quotas import FLOW, Load, RateShare, TaskRates, TokenBucket, joined, parts_of_rate, weights
 from mirror_lib.text import size
 
-# Held back for this part of the time, a flow is at its bound.
+# Held back for this part of the time, a flow is rate-limited.
 AT_BOUND = 0.2
 # Shares are looked at after so long, and are bad where a task was held back most of the time and the bound not used.
 LOOK_SECONDS = 30.0
@@ -101,7 +101,7 @@ class FlowRates:
                 self._accounts[number].spend_over_time(count, now)
 
     def badly_shared(self) -> bool:
-        """Whether tasks that go on for long had better end, so that the next ones get other shares."""
+        """Whether long tasks had better end, so that the next ones get other shares."""
         now = self._clock()
         seconds = now - self._looked_at
         if seconds < LOOK_SECONDS:

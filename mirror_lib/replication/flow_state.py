@@ -37,7 +37,8 @@ UNLISTED = "one of its clusters answers with no offsets of it; has it lost its l
 
 
 def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[PartitionKey, PartitionReport]:
-    """Partitions that are refused, and those whose offsets nobody told: not copied, so not to be called caught up."""
+    """Partitions that are refused, and the ones whose offsets are unknown: not copied, so not to be called caught
+    up."""
     decided = {each.key for each in ranges}
     stopped = {key: of_unlisted(copied) for key, copied in partitions.items() if key not in decided}
     stopped.update(
@@ -47,12 +48,12 @@ def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[Partition
 
 
 def of_unlisted(copied: CopiedPartition) -> PartitionReport:
-    """The report of a partition whose offsets nobody told."""
+    """The report of a partition whose offsets are unknown."""
     return _report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}")
 
 
 def refusal_of(copied: CopiedPartition, reason: str) -> PartitionReport:
-    """The report of a partition that is not to go on before somebody has looked."""
+    """The report of a partition that stays stopped until an operator has acted."""
     return _report(copied, reason, refused=True)
 
 
@@ -78,15 +79,15 @@ class StoppedPartitions:
         self.parts: Dict[PartitionKey, PartitionReport] = {}
 
     def begin(self, partitions: Partitions, ranges: Sequence[Range]) -> None:
-        """All are tried again. But refused is refused until somebody looked and started again: trying on would fence
-        its lane in every batch."""
+        """All are tried again. But a refused partition stays refused until an operator starts again: more attempts
+        would fence its lane in every batch."""
         refused = {key: part for key, part in self.parts.items() if part.refused and key in partitions}
         self.parts = {**not_begun(partitions, ranges), **refused}
         for part in self.parts.values():
             log.error("%s: %s", self._flow, part.stopped)
 
     def stop(self, key: PartitionKey, part: PartitionReport) -> None:
-        """It does not go on in this batch."""
+        """It is not copied further in this batch."""
         self.parts[key] = part
         log.error("%s: %s", self._flow, part.stopped)
 
@@ -109,7 +110,7 @@ class Commit:
     """What reports come to: what is to be recorded, and what `FlowState` knows once it is.
 
     `moves` are the positions that changed, which the ledger has once it has `runs` and `rows`; `parts` the reports of
-    its partitions by their keys, `stops` those that do not go on, `looked` the partitions of which a lane knows what
+    its partitions by their keys, `stops` the stopped ones, `looked` the partitions whose lane knows what
     lies on the remote log. `ended` are the reports of partitions whose tasks have ended.
     """
 
@@ -154,13 +155,13 @@ class FlowState:
         return self._shares.bytes_of(task)
 
     def isolate_until(self, key: PartitionKey) -> int:
-        """The upstream offset before which records of a partition go one by one; -1 for none."""
+        """The upstream offset before which records of a partition are written one by one; -1 for none."""
         return self._rejections.isolate_until(key)
 
     def apply(
         self, reports: Sequence[TaskReport], partitions: Partitions, last: Sequence[TaskReport] = (), began: float = 0.0
     ) -> Commit:
-        """What reports come to, of which the last of a partition counts. `last` are those of tasks that have ended;
+        """What reports come to; the last one of a partition counts. `last` are of tasks that have ended;
         what they hand over is for a pass behind the one that `began` then. Pure: `take` remembers it."""
         return commit_of(reports, partitions, self.positions.at, self._rejections, self._lanes, last, began)
 
@@ -175,7 +176,7 @@ class FlowState:
             self.stopped.stop(key, part)
 
     def let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
-        """A task that died may live on somewhere: its lanes are taken over anew, as after a failed attempt."""
+        """A task that died may still run somewhere: its lanes are fenced again, as after a failed attempt."""
         lanes, sources = unsure(plans, reports)
         self._lanes = {lane: state for lane, state in self._lanes.items() if lane not in lanes}
         self.positions.doubt(key for key, each in partitions.items() if each.source in sources)
@@ -185,7 +186,7 @@ def judged_by_topics(
     reports: Sequence[TaskReport], partitions: Partitions, present: Partitions
 ) -> List[TaskReport]:
     """The reports of `partitions`, where those that are not `present` any more have not stopped: their topic is gone,
-    and whoever copies a new one of that name looks at its remote log anew."""
+    and a copy of a new one of that name reads its remote log again."""
     gone = {each.source for key, each in partitions.items() if key not in present}
 
     def judged(part: PartitionReport) -> PartitionReport:
@@ -198,7 +199,7 @@ def judged_by_topics(
 
 
 def unsure(plans: Sequence[TaskPlan], reports: Sequence[TaskReport]) -> Tuple[Set[int], Set[TopicPartition]]:
-    """The lanes, and the partitions of the source, of which a task that died may still write something."""
+    """The lanes, and the partitions of the source, that a task that died may still write."""
     tasks = [task for plan in plans for task in plan.tasks]
     parts = [part for report in reports for part in report.partitions]
     lanes = {task.lane for task in tasks} - {lane_of(*part.remote) for part in parts}
@@ -297,7 +298,7 @@ def snapshot_of(
 
 
 def _ledger_runs(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRuns]:
-    # What a task told and was not answered, its last report tells again.
+    # A report without an answer is repeated in the task's last report.
     syncs = dict.fromkeys(syncs for report in reports for syncs in report.syncs)
     return [by_source[(each.topic, each.partition)].ledger_runs(each.flat) for each in syncs]
 
@@ -305,6 +306,6 @@ def _ledger_runs(reports: Sequence[TaskReport], by_source: BySource) -> List[Led
 def _position_rows(
     moves: Mapping[PartitionKey, Position], runs: Sequence[LedgerRuns], partitions: Partitions
 ) -> List[LedgerRow]:
-    """Positions that no end of runs tells: after a gap at the end of a range, or after an abort marker."""
+    """Positions that no end of a range shows: after a gap at the end of a range, or after an abort marker."""
     ends: Set[Tuple[PartitionKey, Position]] = {(each.key, each.end) for each in runs}
     return [position_row(partitions[key], at) for key, at in moves.items() if (key, at) not in ends]

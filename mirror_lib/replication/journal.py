@@ -77,7 +77,7 @@ class BatchRef:
 
 class Journal:
     """One flow's rows in one driver's life. Each append is one commit, and repeating it adds nothing. What is appended
-    `beside` is in the ledger before anything else is written; whoever is next to ask for something is told of its
+    `beside` is in the ledger before anything else is written; the next caller gets its
     failure.
 
     The ledger is read in a thread of its own, from now on: the first look at a Delta table in a process takes seconds.
@@ -116,7 +116,7 @@ class Journal:
             self._writes_since = None
 
     def last_run(self) -> Tuple[Optional[MirrorRun], bool]:
-        """The flow's run before this one, if there is one, and whether it ended with nothing left over."""
+        """The flow's run before this one, if there is one, and whether it ended with nothing to recover."""
         return self._runs.latest_with_end(self._flow)
 
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
@@ -144,7 +144,7 @@ class Journal:
         return self._positions.result()
 
     def range_positions(self) -> RangePositions:
-        """The same of a flow that places records anew."""
+        """The same of a flow that repartitions records."""
         return self._ranges.result()
 
     def letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[LetterPlace, int]:
@@ -154,8 +154,8 @@ class Journal:
     def append(
         self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns] = (), *, beside: bool = False
     ) -> None:
-        """Add rows, and those of `runs`, to the ledger in one commit; nothing for none. `beside`: while the caller goes
-        on. A process that is killed then leaves the ledger one commit behind the remote logs."""
+        """Add rows, and the rows of `runs`, to the ledger in one commit; nothing for none. `beside`: while the caller
+        goes on. A process that is killed then leaves the ledger one commit behind the remote logs."""
         if not rows and not runs:
             if self._beside is not None and self._beside.over():
                 self.written()
@@ -220,7 +220,7 @@ class Journal:
         self._ledger.void_from(self._flow, key, downstream_offset)
 
     def written(self) -> None:
-        """Return when all is written down that was to be: that the run begins, and what is appended beside. Raises
+        """Return when everything is recorded: that the run begins, and the rows appended in the background. Raises
         `StateError` where that failed."""
         if self._begun is not None:
             self._begun.result()

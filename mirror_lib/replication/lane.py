@@ -1,4 +1,4 @@
-"""The kernel of both engines: `Lanes` are those of one Spark task, which it opens, appends to and fences again.
+"""The kernel of both engines: `Lanes` belong to one Spark task, which it opens, appends to and fences again.
 
 A lane is a named set of remote partitions that are written under one transactional id. Order of effects: stop where a
 remote log lost its tail, fence, recover, append, fence again behind old records. After a crash at any point whoever
@@ -54,7 +54,7 @@ class Source(Protocol):
 class Lanes(Generic[Part]):
     """Of one attempt at one task, over the connections of `target`.
 
-    `producers` are those of lanes that go on without a fence, `held` the latest that the driver knows of each lane; an
+    `producers` are of lanes that continue without a fence, `held` the latest that the driver knows of each lane; an
     attempt behind another one is given neither, since a dead one used some of the sequences. `recover` finds out
     what lies on the remote logs of partitions whose lanes are fenced. Records must be younger than `epoch_kept_seconds`
     for the target to remember who wrote them.
@@ -71,7 +71,8 @@ class Lanes(Generic[Part]):
         self.partitions: List[Part] = []
         # By lane, as each engine names its own.
         self.producers: Dict[Any, Producer] = dict(producers)
-        # Kept when connections break: who has a lane by his driver's word must not take it back from somebody else.
+        # Kept when connections break: a task that has a lane by its driver's word must not take it back from another
+        # process.
         self.held: Dict[Any, Producer] = dict(held)
         self._target = target
         self._recover = recover
@@ -89,10 +90,10 @@ class Lanes(Generic[Part]):
     def open(
         self, partitions: Sequence[Part], deadline: float, ends: Optional[Mapping[TopicPartition, int]] = None
     ) -> None:
-        """Give `partitions` a producer and a place to go on from. They are all of their lanes that the task has.
+        """Give `partitions` a producer and a place to resume from. They are all the task's partitions of their lanes.
 
-        `ends` are those of their remote logs where the caller knows them. Raises `Disconnected`, `ClusterError`, and
-        `FencedError` where somebody else has a lane.
+        `ends` are the ends of their remote logs where the caller knows them. Raises `Disconnected`, `ClusterError`, and
+        `FencedError` where another process has a lane.
         """
         for each in partitions:
             of_remote = self._by_remote.setdefault(each.remote, [])
@@ -143,7 +144,7 @@ class Lanes(Generic[Part]):
         """Append what `source` brings until it has ended. It may open lanes meanwhile. Raises what `source` raises, and
         `Disconnected`, `FencedError`."""
         while True:
-            # First of all: what came while somebody waited for another answer would not end the wait below.
+            # First of all: an answer that came during another wait would not end the wait below.
             wait_ms = source.poll()
             for ack in self._appender.acknowledgements():
                 # Of several lanes in a remote partition one alone has something under way.
@@ -156,8 +157,8 @@ class Lanes(Generic[Part]):
     def refence(self) -> List[Part]:
         """Fence again where the last records are so old that the target would soon forget the lane's epoch.
 
-        Returns the partitions of these lanes, which are started anew. Nothing may be in flight. A crash in here leaves
-        markers, which the next life steps over. Raises `AnswerLost` where nobody knows whose the lane is, and what
+        Returns the partitions of these lanes, which are started again. Nothing may be in flight. A crash in here leaves
+        markers, which the next process skips. Raises `AnswerLost` where it is unknown whose the lane is, and what
         `open` raises.
         """
         before = (time.time() - self._epoch_kept_seconds) * 1000
@@ -173,7 +174,7 @@ class Lanes(Generic[Part]):
         try:
             producers = refresh(self._target, held, time.monotonic() + REFENCE_SECONDS)
         except AnswerLost:
-            for lane in lanes:  # taken over anew, as by the next life
+            for lane in lanes:  # fenced again, as by the next process
                 del self.held[lane], self.producers[lane]
             raise
         for lane, those in lanes.items():
@@ -195,7 +196,7 @@ class Lanes(Generic[Part]):
                 raise Disconnected(f"{self._target.alias}: {name_of(each.remote)} does not tell the end of its log")
             if end == each.downstream + 1:
                 each.downstream = end
-            else:  # a marker that was written twice, or somebody else's records
+            else:  # a marker that was written twice, or another writer's records
                 self._recover([each])
 
     def stop_at_lost_tails(self, partitions: Collection[Part]) -> None:
@@ -220,7 +221,7 @@ class Lanes(Generic[Part]):
 
 
 def _by_lane(partitions: Iterable[Part]) -> Dict[Hashable, List[Part]]:
-    """Those of each lane, in the order given."""
+    """The partitions of each lane, in the order given."""
     lanes: Dict[Hashable, List[Part]] = {}
     for each in partitions:
         lanes.setdefault(each.lane, []).append(each)

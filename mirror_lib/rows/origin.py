@@ -51,7 +51,7 @@ def origin_cluster(name: str, alias: str) -> str:
 
 
 def same_topic(one: str, other: str) -> bool:
-    """Whether two ids may be those of one topic, each as a broker tells it or as an origin has it."""
+    """Whether two ids may be of one topic, each as a broker returns it or as an origin has it."""
     return not (one and other) or one[:ID_LENGTH] == other[:ID_LENGTH]
 
 

@@ -1,4 +1,4 @@
-"""One remote partition that a task writes rows to: what lies there, what is appended, how it is reported.
+"""One remote partition that a task writes rows to: its present records, what is appended, how it is reported.
 
 The remote log after the ledger's position is read for its origins, and only rows with offsets greater than the highest
 origin of their source partition are appended. So a row that any attempt has written is not written again, and none is
@@ -39,12 +39,12 @@ Ranges = Mapping[TopicPartition, Tuple[int, int]]
 
 @dataclass(frozen=True)
 class LaneTask:
-    """What a task is told of a remote partition.
+    """What a task gets of a remote partition.
 
     `source`: where all its rows come from; `None` where several source partitions may feed it. `transactional_id` is
     `None` under at-least-once. What the remote log holds from `downstream_offset` on is not in the ledger. `producer`
     is the last one that the driver knows of; with a `sequence` it is gone on with, else the lane is fenced. `shared`:
-    others write to the partition too. Records before the upstream offset `isolate_until` go one by one.
+    others write to the partition too. Records before the upstream offset `isolate_until` are written one by one.
     """
 
     remote: TopicPartition
@@ -94,7 +94,7 @@ class Written(NamedTuple):
 def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sources: Ranges) -> Written:
     """The origins that are on a remote log from the lane's position on. Pure.
 
-    Raises `RefusedError` at a record that this flow did not write, where nobody else may write.
+    Raises `RefusedError` at a record that this flow did not write, where no other writer is allowed.
     """
     highest: Dict[TopicPartition, int] = {}
     runs = Runs()
@@ -154,10 +154,10 @@ class RowPartition(RemotePartition[Outgoing]):
         self._room = task.max_message_bytes - HEADER_SIZE
 
     def goes_on(self, end: int) -> bool:
-        """See `RemotePartition`. Raises `Disconnected` where its log ends elsewhere than it should: whoever comes next
+        """See `RemotePartition`. Raises `Disconnected` where its log ends elsewhere than it should: the next attempt
         looks."""
         if self._handed_over and end != self.downstream and self.stopped is None and not self.task.shared:
-            # A zombie's or somebody else's records.
+            # A zombie's or another writer's records.
             raise Disconnected(f"{name_of(self.remote)} ends at {end}, not at {self.downstream} as was acknowledged")
         return self._handed_over
 
@@ -325,11 +325,11 @@ class RowPartition(RemotePartition[Outgoing]):
         super().stop(reason, from_offset, until_offset)
 
     def doubt(self) -> None:
-        """Nobody knows what its fence came to: the next task has to look."""
+        """The result of its fence is unknown: the next task has to check."""
         self._known = False
 
     def lane_report(self, broken: bool, producer: Optional[Producer]) -> LaneReport:
-        """Where it stands. `broken`: nobody knows what became of what was in flight. `producer`: the lane's latest."""
+        """Its position. `broken`: the fate of the records in flight is unknown. `producer`: the lane's latest."""
         whole = not broken and self.stopped is None
         part = self.report(whole and self._known and not self._ahead)
         return LaneReport(

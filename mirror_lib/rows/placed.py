@@ -35,7 +35,7 @@ def beginnings(
     starts: Mapping[TopicPartition, Start],
     latest: bool,
 ) -> Dict[TopicPartition, int]:
-    """The upstream offset at which each partition of `logs` goes on. `stands` are those of the ledger.
+    """The upstream offset at which each partition of `logs` resumes. `stands` are the positions of the ledger.
 
     One that was never copied begins where `starts` says, else at its log's start, or with `latest` at its end. Raises
     `RefusedError` where the source lost what is to come next, or its topic is another one by now.
@@ -68,13 +68,13 @@ def _first(start: Optional[Start], log: OffsetRange, latest: bool) -> int:
 
 
 def refuse_new_remote_topics(known: RangePositions, partitions: Sequence[CopiedPartition]) -> None:
-    """Raise RefusedError for a remote topic that would lack what was copied of its source before."""
+    """Raise RefusedError for a remote topic that would lack earlier copied records of its source."""
     begun = {topic for topic, _ in known.sources}
     before = {(pair.topic, pair.remote_topic) for pair in known.pairs}
     for each in partitions:
         if each.topic in begun and (each.topic, each.remote_topic) not in before:
             raise RefusedError(
-                f"{each.remote_topic} is a new remote topic of {each.topic}, and would lack what was copied before",
+                f"{each.remote_topic} is a new remote topic of {each.topic}, and would lack the records copied before",
                 "copy it by a file of its own, with another `name` and `state`, which begins at the start",
             )
 
@@ -124,7 +124,8 @@ class PlacedMirror(RowMirror):
         return self._bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:
-        """Those of which the source told nothing at the last look. What else stops a partition ends the flow."""
+        """The partitions that the source did not report at the last check. What else stops a partition ends the
+        flow."""
         unlisted = {each.source: each for each in self._partitions.values() if each.source in self._untold}
         return [of_unlisted(each) for each in unlisted.values()]
 
@@ -258,7 +259,7 @@ class PlacedMirror(RowMirror):
                 place = ((topic, number), lane.remote)
                 self._brought[place] = self._brought.get(place, 0) + count
         if any(lane.ahead for lane in lanes):
-            # An earlier attempt went further. Until this one has come so far, nobody else is to begin behind it.
+            # An earlier attempt went further. Until this one has come so far, no other task is to begin after it.
             self._before = before, remotes
         else:
             rows = [*self._range_rows(before, remotes), *self._letter_rows(lanes, ranges)]

@@ -33,10 +33,10 @@ Batches = Iterable[pa.RecordBatch]
 
 def append_rows(rows: DataFrame, plan: RowsPlan) -> List[RowsReport]:
     """Append `rows`, in columns of `CHANGED_DDL`, with a task for each of their partitions, in which all rows of a
-    remote partition are together, those of each source partition in order. Raises `ClusterError`, in the words of what
-    failed, if the rows cannot be computed or appended.
+    remote partition are together, the rows of each source partition in order. Raises `ClusterError`, in the words of
+    what failed, if the rows cannot be computed or appended.
 
-    Nobody else may run anything in the session of `rows` meanwhile.
+    No other thread may run anything in the session of `rows` meanwhile.
     """
     settings = rows.sparkSession.conf
     settings.set(ROWS_KEY, str(MOST_ROWS if pyspark.__version__ >= "4" else MOST_ROWS_BEFORE_4))

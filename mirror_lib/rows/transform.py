@@ -173,7 +173,7 @@ class _Given:
 
 
 def _by_name(items: Sequence[SelectItem], columns: Sequence[str], given: _Given) -> Dict[str, SelectItem]:
-    """The last item of each name; `*` are all columns, of which only a record's own parts are kept."""
+    """The last item of each name; `*` are all columns, but only a record's own parts are kept."""
     chosen: Dict[str, SelectItem] = {}
     for item in items:
         if item.name == "*":
@@ -228,7 +228,7 @@ def _called(rows: DataFrame, name: str, place: str) -> DataFrame:
     try:
         made = function(rows)
     except Exception as error:
-        # Whatever the user's code raises is told with its line, not as a trace.
+        # An error of the user's code is reported with its line, not as a trace.
         raise config_error(f"transform: {name} failed: {said(error)}", place) from error
     if not isinstance(made, DataFrame):
         raise config_error(f"transform: {name} returned {type(made).__name__}; it must return a DataFrame", place)
@@ -250,7 +250,7 @@ KAFKA_ROWS_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     f"headers {HEADERS_TYPE}"
 )
-# The header with the reason of a dead letter.
+# The header with the reason of a dead-letter record.
 ERROR_HEADER = "mirror.error"
 
 _NAMES = "map<string, array<struct<topic: string, partitions: int>>>"
@@ -282,7 +282,7 @@ def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: b
     """
     kept = rows if FAILURE in rows.columns else filtered(rows, change, again)
     parts = outputs(kept, change, again)
-    # Columns as they came cannot fail; those of a `transform` may, once Spark has put both together.
+    # Columns as they came cannot fail; the columns of a `transform` may, once Spark has put both together.
     new = [part for part in parts if change.transform is not None or not part.as_it_came]
     return _addressed(_made(kept, change, parts, new), change, remote, [part.name for part in new])
 
@@ -455,7 +455,7 @@ def remote_names(copied: Collection[Tuple[str, str]], partitions: Mapping[str, i
 
 def check_change(spark: SparkSession, flow: ReplicationFlow) -> Tuple[bool, str]:
     """`(True, "")` where the flow makes the same of the same records each time, for all that Spark knows of its
-    expressions, else `(False, reason)`: what was copied cannot be made again then, to compare it.
+    expressions, else `(False, reason)`: the copied records cannot be made again then, to compare them.
 
     Raises ConfigError, with the line, where its change cannot be made as it is written.
     """
@@ -485,8 +485,8 @@ def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]
 def expected(
     rows: DataFrame, change: RecordChange, remote: RemoteNames, provenance: Provenance, there: bool
 ) -> DataFrame:
-    """`topic, partition, offset, key, value, headers, timestamp` as Kafka's source has them; dead letters left out.
-    `provenance` is what their origins say.
+    """`topic, partition, offset, key, value, headers, timestamp` as Kafka's source has them; dead-letter records
+    excluded. `provenance` is what their origins say.
 
     Topic and partition are the source's, or with `there` the remote ones; `source_topic`, `source_partition` and the
     offset are always the source's.

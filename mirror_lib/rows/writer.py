@@ -28,7 +28,7 @@ CONNECT_SECONDS = 30.0
 
 class SourceTopics:
     """Which topics that a micro-batch is of are others by now. One task's, which asks the cluster `alias`. `ids` are by
-    topic, empty where brokers have none; nobody is asked then.
+    topic, empty where brokers have none; no broker is asked then.
 
     Spark's Kafka source reads by name. An id only ever changes to a later topic's: where it is the planned one after
     rows have come, they came from that topic.
@@ -82,12 +82,12 @@ LaneKey = Tuple[TopicPartition, Optional[TopicPartition]]
 
 @dataclass(frozen=True)
 class RowsPlan:
-    """What every task of a stage is told.
+    """What every task of a stage gets.
 
     `read` is the micro-batch, and `ranges` what of it is to be written; its other rows are left out. `lanes` are all
     that rows may need. Rows without a remote partition go to `only_remote` of their source partition, those without a
     topic are of `only_topic`. Without `provenance` records get no origin, and what is done again is written again.
-    `skips`: a row that failed and has no place is left out. `source_ids` are those of the source's topics, as far as
+    `skips`: a row that failed and has no place is skipped. `source_ids` are the ids of the source's topics, as far as
     they have any.
     """
 
@@ -109,7 +109,7 @@ class RowsPlan:
 
 @dataclass(frozen=True)
 class RowsReport:
-    """What became of a task. `broken`: it ended early, and nobody knows what became of what was in flight. `fenced`:
+    """The result of a task. `broken`: it ended early, and the fate of its records in flight is unknown. `fenced`:
     another driver took a lane over. `retried`: it was not the first attempt, so that producers of before it are void.
     `failed`: the first rows that became no record and have no lane to tell it."""
 
@@ -163,7 +163,7 @@ class RowSource:
             # The rows may be of another topic that was given the name meanwhile.
             self._topics.ask()
             self._coming.extend(partition_rows(_widened(batch, self._plan.only_topic), self._plan.provenance))
-        # What came before these rows goes on being appended while the answer is under way.
+        # Earlier rows are still appended while the answer is under way.
         if self._topics.waits():
             return WAIT_MS
         self.other = min(self._topics.others(), default=None)
@@ -214,7 +214,7 @@ class RowSource:
 
     def _lane(self, key: LaneKey) -> RowPartition:
         if key not in self.lanes:
-            # Known before it is fenced: whatever breaks then, its driver is told which producer it came to.
+            # Known before it is fenced: after any error then, its driver knows the last producer.
             self.lanes[key] = lane = RowPartition(self._plan.lanes[key], self._plan.ranges, self._plan.skips)
             self._by_remote.setdefault(lane.remote, []).append(lane)
             self._start(lane)

@@ -39,7 +39,7 @@ def is_sparks(error: BaseException) -> bool:
 
 def asked_again(ask: Callable[[], Answer]) -> Answer:
     """The answer to a question to Java, asked once more where this thread's connection to it broke: that is not the end
-    of what was asked about."""
+    of the call."""
     try:
         return ask()
     except Py4JJavaError:

@@ -47,7 +47,7 @@ class FlowGauges:
         source.register(context, java.org.apache.spark.api.python.PythonUtils.toScalaMap(registered))
 
     def show(self, snapshot: FlowMetrics) -> None:
-        """Add what was copied, and set what is current."""
+        """Add the copied records, and set what is current."""
         gauges = self._gauges[snapshot.flow]
         for name in _COUNTED:
             gauges[name].add(int(getattr(snapshot, name)))

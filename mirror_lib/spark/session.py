@@ -103,7 +103,7 @@ def _standard_output_kept() -> Iterator[None]:
     try:
         kept = os.dup(1)
         os.dup2(2, 1)
-    except OSError:  # one of them is closed: nobody reads what the JVM prints
+    except OSError:  # one of them is closed: no one reads the JVM's output
         yield
         return
     try:
@@ -194,14 +194,14 @@ def active(session: SparkSession) -> Iterator[None]:
 
 
 def silence_traces() -> None:
-    """What fails in Spark is told in one sentence by who asked it, not by a trace as well."""
+    """An error of Spark is reported in one sentence by its caller, not by a trace as well."""
     for name in TELL_AGAIN:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
 def running_session(name: str) -> Iterator[SparkSession]:
-    """A session for one command. One that was there before, such as a notebook's or Databricks', goes on afterwards."""
+    """A session for one command. One that was there before, such as a notebook's or Databricks', stays afterwards."""
     from pyspark.sql import SparkSession
 
     refuse_remote(os.environ)
@@ -235,7 +235,7 @@ def _stop(session: SparkSession) -> None:
         session.sparkContext.setLogLevel("OFF")
         session.stop()
     except (Py4JError, OSError):
-        # Whoever asked Java for anything has been told that it is gone.
+        # Every caller of Java has had an error that it is gone.
         log.debug("Java had ended before", exc_info=True)
 
 

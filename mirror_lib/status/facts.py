@@ -384,7 +384,7 @@ def retention_problems(partitions: Sequence[PartitionStatus]) -> List[Problem]:
 
 
 def unsized(partitions: Sequence[PartitionStatus]) -> str:
-    """A sentence where retention by size cannot be compared with what is left to copy; empty for no such topic."""
+    """A sentence where retention by size cannot be compared with the lag; empty for no such topic."""
     topics = sorted({each.topic for each in partitions if each.size_limit is not None and each.kept_bytes is None})
     if not topics:
         return ""

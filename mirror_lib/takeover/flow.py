@@ -131,7 +131,7 @@ class FlowTakeover:
         offsets = {(each.key.source_topic, each.key.partition): _goes_on(each) for each in going}
         for (topic, number), reason in self._source.commit_offsets(group, offsets).items():
             if reason is not None:
-                told = f"{self.flow.name}: group {group} cannot be told where {topic}-{number} goes on: {reason}"
+                told = f"{self.flow.name}: group {group} cannot be moved to the end of {topic}-{number}: {reason}"
                 raise RefusedError(told, "a process with another ledger would copy its tail again")
 
     def _left(self) -> Left:
@@ -213,7 +213,7 @@ class FlowTakeover:
         before: Mapping[str, Ranges],
         left: Left,
     ) -> Dict[PartitionKey, Verdict]:
-        """The second look: whoever still writes moves an end or a position."""
+        """The second check: a tool that still writes moves an end or a position."""
         kept = changed(left, self._left())
         if kept:
             raise RefusedError(

@@ -35,7 +35,7 @@ KeyValue = Tuple[Optional[bytes], Optional[bytes]]
 class KeptPosition:
     """How far a partition was copied: `next_offset` is the first upstream offset that is not known to be copied.
 
-    `earlier` are the next offsets that were kept before, as far as they are still told.
+    `earlier` are the next offsets that were kept before, as far as the topic still has them.
     """
 
     next_offset: int
@@ -47,7 +47,7 @@ def connect_positions(
 ) -> Mapping[TopicPartition, KeptPosition]:
     """Positions of the source `cluster` (an alias), from all records of a Connect offsets topic.
 
-    The records of a key are in the order they were written. Only those of `connector` count where it is given.
+    The records of a key are in the order they were written. Only the records of `connector` count where it is given.
     Raises `RefusedError` where several connectors speak of one partition, or an offset cannot be read.
     """
     told: Dict[TopicPartition, Dict[str, List[Optional[int]]]] = {}
@@ -104,7 +104,7 @@ def group_positions(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicParti
 
 @dataclass(frozen=True)
 class SyncHistory:
-    """A partition's offset syncs in the order in which they were told."""
+    """A partition's offset syncs in the order in which they were written."""
 
     syncs: Tuple[Position, ...] = ()
 
@@ -201,7 +201,7 @@ def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, tar
         )
     working = [each for each in found.members if _runs(origin, each)] if found is not None else []
     if working or (found is not None and found.has_members and not found.members):
-        hosts = ", ".join(sorted({member.host for member in working})) or "somebody who is about to join"
+        hosts = ", ".join(sorted({member.host for member in working})) or "a member that is about to join"
         raise RefusedError(
             f"{flow.name}: the other tool still runs: group {name} on {cluster.alias} has members ({hosts})",
             "stop it; after a kill wait until the brokers have noticed, which takes its session timeout",

@@ -79,7 +79,7 @@ class Verdict:
 
 
 def decide(known: Known, logs: PartitionLogs) -> Verdict:
-    """Where to go on, if both logs prove it. Nothing is guessed: whatever cannot be shown is refused with a reason."""
+    """Where to resume, if both logs prove it. Nothing is guessed: what cannot be shown is refused with a reason."""
     early = _without_reading(known)
     if early is not None:
         return early
@@ -166,7 +166,7 @@ def told_anchors(known: Known) -> List[Position]:
 
     Only those that both logs still hold, and not behind the kept position: what lies before a walk is believed to be
     copied because it was kept. Where none is as near as `compare` asks for, the nearest one before; none where that is
-    far away, since MirrorMaker up to 3.4.0 told one only where the distance of both logs changed.
+    far away, since MirrorMaker up to 3.4.0 wrote one only where the distance of both logs changed.
     """
     kept, source, remote = known.position, known.source, known.remote
     if kept is None:
@@ -198,7 +198,7 @@ def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
         try:
             return _farthest(known, logs, _one_of(guesses, logs, restarts, ""))
         except CopiedBefore as error:
-            earlier = error  # farther back that life can be told too
+            earlier = error  # farther back that process shows too
         except Unproven as error:
             failure = error
     not_found = "no record of the remote log was found in the source before the kept position"
@@ -272,7 +272,8 @@ def _behind(runs: Sequence[Run], upstream_offset: int) -> int:
 
 
 def moved(verdict: Verdict, before: int, after: int) -> Verdict:
-    """The verdict where the remote log's end went from `before` to `after` meanwhile: somebody still writes to it."""
+    """The verdict where the remote log's end went from `before` to `after` meanwhile: another tool still writes to
+    it."""
     if verdict.action != TAKE_OVER or before == after:
         return verdict
     return replace(

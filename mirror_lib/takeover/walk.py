@@ -38,7 +38,7 @@ class Unproven(RefusedError):
 class Restarts:
     """Where a writer may have begun again.
 
-    `told`: upstream offsets by the downstream offset at which it said so. `anywhere`: positions that it kept, from
+    `told`: upstream offsets by the downstream offset of the offset sync. `anywhere`: positions that it kept, from
     which it may have begun without a word.
     """
 
@@ -46,7 +46,7 @@ class Restarts:
     anywhere: FrozenSet[int] = frozenset()
 
     def at(self, downstream_offset: int) -> Sequence[int]:
-        """The upstream offsets to try, those first that the writer told of."""
+        """The upstream offsets to try, the ones of the writer's offset syncs first."""
         told = self.told.get(downstream_offset, frozenset())
         return [*sorted(told), *sorted(self.anywhere - told)]
 
@@ -65,7 +65,7 @@ class Proven:
 
 def walk(open_source: OpenSource, remote: Records, anchor: Position, restarts: Restarts) -> Proven:
     """Match every record of `remote` with its source record. `remote` begins at the anchor, whose two offsets are
-    believed to be those of one record.
+    believed to be of one record.
 
     `open_source` gives the source's records from an upstream offset on. Raises `Unproven` at the first record that is
     neither the source's next one nor the first one of a restart, and where nothing is there to compare.
@@ -159,8 +159,8 @@ def _refuse_another(
 def _refuse_hole(
     open_source: OpenSource, lives: Sequence[Runs], original: Record, copy: Record, missing: int
 ) -> None:
-    """Raise `Unproven` where the source has more records between all earlier lives and `original`, where another one
-    begins, than are `missing` on the remote log before `copy`: it lost them, and the writer went on behind them."""
+    """Raise `Unproven` where the source has more records between all earlier processes and `original`, where another
+    one begins, than are `missing` on the remote log before `copy`: it lost them, and the writer went on behind them."""
     ends = [life.upstream_end for life in lives if life]
     if not ends or max(ends) >= original.offset:
         return
@@ -177,7 +177,7 @@ def _refuse_hole(
 
 
 def _why_not(original: Optional[Record], copy: Record) -> str:
-    """A reason to refuse. Connect writes headers anew as text where nothing else is configured (KIP-145)."""
+    """A reason to refuse. Connect rewrites headers as text where nothing else is configured (KIP-145)."""
     reason = "is not the source's next one"
     if original is None or original.body == copy.body:
         return reason
@@ -221,7 +221,7 @@ def _count(runs: Sequence[Run]) -> int:
 class KafkaPartitionLogs:
     """`PartitionLogs` of `source` and `remote`. A leader that moves, or a broker that is away, raises `Disconnected`.
 
-    `first_of` tells the remote log's first offset of a timestamp (ms) or later, -1 for none.
+    `first_of` returns the remote log's first offset of a timestamp (ms) or later, -1 for none.
     """
 
     def __init__(

@@ -160,7 +160,7 @@ def first_match(patterns: Sequence[str], name: str) -> Optional[str]:
 
 LONGEST_NAME = 249
 
-# One or two letters of a name.
+# One or two characters of a name.
 ALIKE = 0.75
 TOLD = 5
 
@@ -223,7 +223,7 @@ def name_fault(name: str) -> Optional[str]:
     if len(name) > LONGEST_NAME:
         return f"remote name longer than {LONGEST_NAME} characters"
     if name in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
-        return f"remote name `{name}` is not a legal topic name: only letters, digits, `.`, `_` and `-` are"
+        return f"remote name `{name}` is not a legal topic name: only ASCII letters, digits, `.`, `_` and `-` are"
     return None
 
 

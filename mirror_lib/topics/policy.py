@@ -273,7 +273,7 @@ def policy_for(flow: ReplicationFlow) -> ReplicationPolicy:
 def checkpoints_topics(flow: ReplicationFlow) -> Tuple[str, ...]:
     """Where checkpoints of the flow's source may lie on its target: as `flow` names them, then as other versions did.
 
-    Before 3.1 MM2 put a `.` there always, and since then the separator unless told otherwise (KIP-949).
+    Before 3.1 MM2 put a `.` there always, and since then the separator by default (KIP-949).
     """
     alias = flow.source.alias
     return _spellings(flow, policy_for(flow).checkpoints_topic(alias), lambda each: each.checkpoints_topic(alias))

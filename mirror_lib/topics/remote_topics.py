@@ -86,7 +86,7 @@ def read_facts(
 def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
     """Create and grow remote topics; the plan comes back with nothing left to do and every remote topic's id.
 
-    A topic that the target refuses is skipped with its reason, and the others go on. Repeating does no harm.
+    A topic that the target refuses is skipped with its reason, and the others are copied. Repeating does no harm.
     """
     if plan.dead_letters is None and not any(each.create or each.grow_to for each in plan.copied):
         return plan
@@ -95,7 +95,7 @@ def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
     failures.update(_failed(target.create_topics([*new.values(), *([plan.dead_letters] if plan.dead_letters else [])])))
     going = [each for each in plan.copied if each.remote_topic not in failures]
     topics = _visible(target, dict.fromkeys((each.remote_topic for each in going), 1))
-    # Also a topic that somebody else created in the meantime, perhaps a broker by itself, with too few partitions.
+    # Also a topic that another client created in the meantime, perhaps a broker by itself, with too few partitions.
     growing: Dict[str, int] = {}
     for each in going:
         if _size(topics, each) < each.remote_partitions and each.keyed_over is None:
@@ -119,7 +119,7 @@ def _size(topics: Mapping[str, TopicDescription], topic: CopiedTopic) -> int:
 
 
 def _visible(target: Cluster, sizes: Mapping[str, int]) -> Mapping[str, TopicDescription]:
-    """The target's topics, once those of `sizes` are that large: each broker learns of them in its own time."""
+    """The target's topics, once the topics of `sizes` are that large: each broker learns of them in its own time."""
     patient_until = time.monotonic() + VISIBLE_SECONDS
     while True:
         topics = target.topics()
@@ -152,7 +152,7 @@ def _carried_out(
             verb = "create" if each.create else "grow"
             explained = f"cannot {verb} {each.remote_topic} on {alias}: {reason}"
             skipped.append(SkippedTopic(each.source.name, explained, wanted=True))
-    # A dead letter topic that is refused is asked for again at the next look, and told of by who needs it.
+    # A dead letter topic that is refused is requested again at the next check, and reported by the flow that needs it.
     left = plan.dead_letters if plan.dead_letters and plan.dead_letters.name in failures else None
     whole, told = whole_or_not(copied, skipped)
     return TopicPlan(whole, tuple(sorted(told, key=lambda topic: topic.name)), left)

@@ -3,7 +3,7 @@
 Two batches that say the same of their records in the header, and that hold the same bytes behind it, hold the same
 records: nothing has to be decoded for it. It reads the logs as the copying code does, several times as fast as Spark's
 Kafka source, and says `equal` or nothing. Whatever it does not settle is for Spark's own consumer: batches that the
-flow put together anew, compacted logs, what differs.
+flow rebuilt, compacted logs, differences.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Settled:
 
 
 def comparable(copied: CopiedRange) -> bool:
-    """Whether the logs of a range can be compared by batches: nothing was cleaned away, and nobody else writes."""
+    """Whether the logs of a range can be compared by batches: nothing was cleaned away, and no other writer exists."""
     return bool(copied.runs.records) and not (copied.compacted or copied.shared or copied.contradiction)
 
 
@@ -175,7 +175,7 @@ def _tasks(pieces: Sequence[Piece], size: int) -> List[Tuple[Tuple[int, Piece], 
 
 
 def settled(found: Sequence[Optional[Equal]], records: int) -> Settled:
-    """What the pieces of a partition, in order, come to. A batch may go on behind the piece that it begins in."""
+    """What the pieces of a partition, in order, come to. A batch may end after the piece that it begins in."""
     left: List[Tuple[int, int]] = []
     position = tail = 0
     for each in found:
@@ -215,7 +215,7 @@ def _rows(found: Mapping[int, Equal]) -> pa.RecordBatch:
 def compare_pieces(
     pieces: Sequence[Tuple[int, Piece]], source: ClusterConfig, target: ClusterConfig, isolation: int
 ) -> Mapping[int, Equal]:
-    """Those of the numbered `pieces` that are equal, by number. A cluster that cannot be read leaves its pieces out:
+    """The numbered `pieces` that are equal, by number. A cluster that cannot be read leaves its pieces out:
     Spark's consumer is asked then, and says why."""
     found: Dict[int, Equal] = {}
     try:

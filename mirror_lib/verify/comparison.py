@@ -85,7 +85,7 @@ def _places(
 
 
 def _source_slice(slot: int, copied: CopiedRange) -> Slice:
-    # Behind the ledger's end only where the remote log, too, goes on there.
+    # After the ledger's end only where the remote log, too, has more records.
     goes_on = copied.remote.log_end > copied.remote.end
     until = copied.source.log_end if goes_on else copied.source.read_until
     return Slice(slot, copied.topic, copied.partition, copied.source.read_from, until)
@@ -140,7 +140,7 @@ PIECE = 65_536
 
 # A record may be missing from a compacted log only if a later one of its key is there, or if the key's last word was a
 # tombstone, which compaction takes too; records without a key are taken at once. Where the flow changes records, the
-# later one may have been dropped, or have another key now: nothing tells then why the source has lost a record.
+# later one may have been dropped, or have another key now: nothing shows then why the source has lost a record.
 _SOURCE_EXCUSED = """source_compacted and case when remote_digest is null then remote_compacted when changed then true
     else key_digest is null or last_upstream.offset > upstream or coalesce(last_downstream.tombstone, false) end"""
 _REMOTE_EXCUSED = """remote_compacted and case when source_digest is null then source_compacted
@@ -230,7 +230,7 @@ def _last_of_key(
     upstream, downstream = source.digests(source_slices(compacted)), remote.digests(remote_slices(compacted))
     upstream = upstream.join(F.broadcast(bounds.select("slot", "upstream_end")), "slot")
     place = F.struct("offset", "tombstone")
-    # A source is read beyond what was copied: what comes there took nothing from the remote log yet.
+    # A source is read beyond the copied part: later records are not in the remote log yet.
     of_source = {"last_upstream": place, "last_copied": F.when(F.expr("offset < upstream_end"), place)}
     for side, wanted in ((upstream, of_source), (downstream, {"last_downstream": place})):
         known = side.where(F.col("key_digest").isNotNull())
@@ -317,7 +317,7 @@ def screen(
 ) -> Set[int]:
     """The indices of the ranges in which every record of both logs is in the map and equals its pair.
 
-    The others may be equal too (compacted logs, a remote log that goes on) or not: they need `compare`. 128 bits of
+    The others may be equal too (compacted logs, a remote log that is longer) or not: they need `compare`. 128 bits of
     differently seeded hashes stand for the records, so that two logs that differ pass with a chance of one in 10^38.
     """
     slots = dict(enumerate(ranges))
@@ -337,7 +337,7 @@ def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:
 
 
 def _placed(records: DataFrame, runs: RunFrame) -> DataFrame:
-    """Add `place`: where the ledger says that the record lies in the remote log, or null."""
+    """Add `place`: where the ledger says that the record is in the remote log, or null."""
     everywhere = runs.runs <= MOST_EVERYWHERE
     # Short runs in long stretches: each record would be held against hundreds of them.
     stretch = STRETCH if everywhere else min(STRETCH, -(-runs.records // runs.runs))

@@ -110,7 +110,7 @@ def topic_verdicts(
 
     def whole(topic: CopiedTopic) -> TopicVerdict:
         numbers = range(topic.partitions)
-        # Once one of its partitions is copied anew, the others have had no records since.
+        # Once one of its partitions is copied again, the others have had no records since.
         begun = any(syncs.get(key_of(topic, number)) for number in numbers)
         further = (PartitionVerdict(n, 0, NOT_COMPARED, None, (EXTRA,)) for n in extra.get(topic.remote_topic, ()))
         own = with_none_compared([of(topic, n, begun) for n in numbers])
@@ -127,7 +127,7 @@ def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
 def what_was_placed(
     flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, known: RangePositions
 ) -> OriginCopy:
-    """What is to be compared of a flow that places records anew, by what its ledger says. Raises `ClusterError`."""
+    """What is to be compared of a flow that repartitions records, by its ledger. Raises `ClusterError`."""
     sources = _present(known.sources, {(each.source.name, each.source.topic_id) for each in copied})
     remotes = _present(known.remotes, {(each.remote_topic, each.remote_topic_id) for each in copied})
     here, there = source.offsets(sources, flow.isolation_level), target.offsets(remotes, "read_uncommitted")
@@ -152,7 +152,7 @@ def _present(stands: Mapping[TopicPartition, Stand], topics: Collection[Tuple[st
 
 
 def _fed(flow: ReplicationFlow, waiting: Sequence[CopiedTopic], source: Cluster) -> FrozenSet[str]:
-    """The remote topics a source of which holds records."""
+    """The remote topics with a source that holds records."""
     theirs = [(each.source.name, number) for each in waiting for number in range(each.partitions)]
     here = source.offsets(theirs, flow.isolation_level) if theirs else {}
     filled = {topic for (topic, _), log in here.items() if log.end > log.log_start}
@@ -166,7 +166,7 @@ def extra_partitions(
 
     Only of topics whose records keep their partition's number. Raises `ClusterError`.
     """
-    # In this order: a flow that runs beside this makes remote partitions for those that came to the source meanwhile.
+    # In this order: a flow that runs meanwhile creates remote partitions for new ones of the source.
     there = target.topics()
     here = source.topics()
     further = [
@@ -200,7 +200,7 @@ def read_to_the_end(flow: str, spark: SparkSession) -> Iterator[None]:
 
 
 def unread(flow: str, error: Exception) -> ClusterError:
-    """Why a Spark that lives did not read both logs to the end."""
+    """Why a live Spark did not read both logs to the end."""
     said = cause_of(error)
     hint = memory_hint(said, "then verify again") or _EXPIRED
     return ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint)
@@ -233,12 +233,12 @@ def verify(
     mirror: str = DEFAULT_NAME,
     scope: Scope = EVERYTHING,
 ) -> VerifyReport:
-    """Compare every copied topic over what was copied (`verify.comparison` says why that proves).
+    """Compare every copied topic over its copied part (`verify.comparison` says why that proves).
 
     `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
     `mirror` is the file's name for itself; what is out of `scope`, which also says how to compare, is not read. May run
-    beside the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end, RefusedError where
-    the flow would make other records the next time, and without origins.
+    alongside the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end, RefusedError
+    where the flow would make other records the next time, and without origins.
     """
     remote = DigestReader(spark, flow.target, "read_uncommitted")
     change = flow.change
@@ -249,7 +249,7 @@ def verify(
             raise RefusedError(f"{flow.name}: {why}", "verify it without them")
         return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
-    # In this order, because the flow may go on meanwhile: what the ledger names must lie below the remote ends, and
+    # In this order, because the flow may run meanwhile: the ledger's ranges must be below the remote ends, and
     # what the remote logs hold below the ends of the sources.
     syncs = ledger.triples(flow.name)
     ranges = _ranges(flow, syncs, copied, source, target, incomplete, scope.since)
@@ -273,7 +273,7 @@ def _by_origin(
     remote: DigestReader,
     mirror: str,
 ) -> Tuple[TopicVerdict, ...]:
-    """The verdicts on a flow that places records anew, or whose records are not the same each time."""
+    """The verdicts on a flow that repartitions records, or whose records are not the same each time."""
     change = flow.change
     if change is None or not change.provenance:
         return nothing_compared(copied)
@@ -319,8 +319,8 @@ def _expected(
     mirror: str,
     copy: Optional[OriginCopy] = None,
 ) -> Made:
-    """What `change` makes of records: with `copy` under their remote places, of which there are as many as there, else
-    under those of the source."""
+    """What `change` makes of records: with `copy` under their remote places, one for each record there, else
+    under their places in the source."""
     now = names_of(flow, copied)
     names = replace(now, partitions={**now.partitions, **(copy.counts() if copy is not None else {})})
     ids = {topic.source.name: topic.source.topic_id for topic in copied}
@@ -447,7 +447,7 @@ def _settled(
 def _unequal(
     spark: SparkSession, readers: Tuple[DigestReader, DigestReader], parts: Sequence[Tuple[int, CopiedRange]]
 ) -> Set[int]:
-    """The slots of which a part is not equal. A read has one stretch of each partition, so there are as many reads as
+    """The slots with a part that is not equal. A read has one stretch of each partition, so there are as many reads as
     the partition with the most parts has."""
     by_slot: Dict[int, List[CopiedRange]] = {}
     for slot, part in parts:
@@ -507,7 +507,7 @@ def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOu
 
 @dataclass(frozen=True)
 class Unlisted:
-    """Topics with those of their partitions that were copied: `gone` ones are not on the source and the flow asks for
+    """Topics with their copied partitions: `gone` ones are not on the source and the flow asks for
     them, `filtered` ones it leaves out by now, `deleted` ones are on neither cluster."""
 
     gone: Mapping[str, Sequence[int]]
@@ -522,7 +522,7 @@ def unlisted(
     present: Collection[str],
     remote: Collection[str],
 ) -> Unlisted:
-    """`copied` are the partitions of the source of which something is written down, read whenever; `present` are the
+    """`copied` are the partitions of the source that the ledger has rows of, read at any time; `present` are the
     source's topics, read behind both: one that came since the plan was made is not gone. `remote` are the target's."""
     listed = {each.source.name for each in plan.copied} | {each.name for each in plan.blocked}
     skipped = {each.name for each in plan.skipped}
@@ -551,7 +551,7 @@ def with_unlisted(flow: ReplicationFlow, report: VerifyReport, found: Unlisted) 
 
 def _not_compared(flow: ReplicationFlow, topics: Mapping[str, Sequence[int]], why: str) -> Tuple[TopicVerdict, ...]:
     def of(numbers: Sequence[int]) -> Tuple[PartitionVerdict, ...]:
-        # A sentence on the topic is told once.
+        # A sentence on the topic is printed once.
         return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, (why,) if n == numbers[0] else ()) for n in numbers)
 
     return tuple(TopicVerdict(name, ", ".join(remote_topics(flow, name)), of(each)) for name, each in topics.items())

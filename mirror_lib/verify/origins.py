@@ -1,7 +1,7 @@
 """Verifies by origins the flows whose records are repartitioned or whose values differ each time.
 
-Each remote partition must hold every record that the change places there, once, with its content, and those of one
-source partition in order. Both sides are joined on the origin: what is left on one side is missing or too much.
+Each remote partition must hold every record that the change places there, once, with its content, and the records of
+one source partition in order. Both sides are joined on the origin: a record on one side only is missing or too much.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Source:
 class OriginCopy:
     """Remote partitions by slot and source partitions by number. `grown`: remote topics whose keys have moved.
     `compacted`: remote topics that are; `thinned`: those that have a source that is. `others`: remote topics by whose
-    name the ledger knows another topic. `unknown`: those of which it knows nothing, while a source of theirs holds
+    name the ledger knows another topic. `unknown`: the ones that it has no rows of, while a source of theirs holds
     records."""
 
     remotes: Tuple[Remote, ...] = ()
@@ -375,7 +375,7 @@ def _by_remote(
 
 
 class _First(NamedTuple):
-    """What is told of a partition that differs: the first of the worst."""
+    """What is reported of a partition that differs: the first of the worst."""
 
     kind: str
     upstream: Optional[int]

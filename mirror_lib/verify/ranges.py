@@ -95,7 +95,7 @@ class CopiedRange:
 class CopiedPartition:
     """What is known of a partition before the comparison. `syncs` are the ledger's rows, flat as in
     `mirror_lib.ledger.intervals`. `from_the_start`: the flow copies from the log's start. `changed`: it makes other
-    records of the source's; `older`: the remote log has some that were not compared when it was taken over.
+    records of the source's; `older`: the remote log has some that were not compared at the take-over.
     `since`: the source offset to begin at."""
 
     topic: str

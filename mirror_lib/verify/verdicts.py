@@ -148,7 +148,7 @@ def classify(
 ) -> Tuple[str, str]:
     """Name the difference between the records that face each other, as (kind, one sentence).
 
-    It is told by counting: whether the source's record is missing in the remote partition, and whether the remote
+    It is found by counting: whether the source's record is missing in the remote partition, and whether the remote
     record is there once too often. If neither, both records are there and only their order is wrong. `after_the_copy`:
     the ledger does not reach so far, so the source's record is only the next to be copied.
     """
@@ -299,7 +299,7 @@ class TailCounts:
 
 # So many first differences are looked at closely; further partitions are reported without a kind.
 EXAMINED = 100
-# The ledger says where the flow began, and nobody why it did.
+# The ledger shows where the flow began, and not why.
 OR_BEGUN_LATER = "it was lost, or the copy began after it, by a start.position that is no longer in the file"
 # The source may hold the record that it was made of.
 NO_SUCH_RECORD = "the flow makes no such record of the source's"
@@ -341,7 +341,7 @@ NONE_IN_SCOPE = "no copied record of the flow is in scope (--since, --sample): n
 
 
 def with_none_in_scope(topics: Sequence[TopicVerdict]) -> Tuple[TopicVerdict, ...]:
-    """The topics of a flow of which a part was to be compared; where that was nothing at all, none of them is equal."""
+    """The topics of a flow when a part was to be compared; where that was nothing at all, none of them is equal."""
     if any(topic.records for topic in topics):
         return tuple(topics)
 
@@ -372,14 +372,14 @@ def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[Partitio
 
 
 def _surplus(copied: CopiedRange, finding: Finding) -> bool:
-    """Whether the remote log goes on, uncompared, where the source does not: somebody else wrote there, or an attempt
-    again."""
+    """Whether the remote log has more records, uncompared, where the source has none: another writer wrote there, or an
+    attempt again."""
     ended = copied.source.log_end <= copied.source.end
     return ended and finding.counts.tail > 0 and finding.tail is None and not (copied.shared or copied.cut_behind)
 
 
 def _of_no_pair(copied: CopiedRange, counts: Counts) -> str:
-    """Of a partition of which no two records were compared: nothing is known of those that both logs hold all the same.
+    """Of a partition without a pair of compared records: nothing is known of records that both logs hold all the same.
     What others wrote into a shared topic, or what lay there before a take-over, is nothing that should be known."""
     if copied.not_asked:
         return EQUAL
@@ -415,7 +415,7 @@ def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCou
         "{} records on the source are before the ledger's first row: not compared": head,
         "{} records in the remote log are before the ledger's first row: not compared": counts.head_downstream,
         "{} copied records are out of scope (--since, --sample) and were not compared": copied.not_asked,
-        "what the remote log held when it was taken over was not all compared, and is not now": copied.older,
+        "the records of the remote log before the take-over were not all compared, and are not now": copied.older,
         f"{{}} records in the remote log are after the ledger's last row: {behind}": counts.tail,
     }
     return tuple(sentence.format(count) for sentence, count in said.items() if count)

@@ -81,7 +81,7 @@ def test_records_before_the_first_row_are_told_on_both_sides() -> None:
     assert told == (
         "4 records on the source are before the ledger's first row: not compared",
         "1 records in the remote log are before the ledger's first row: not compared",
-        "what the remote log held when it was taken over was not all compared, and is not now",
+        "the records of the remote log before the take-over were not all compared, and are not now",
     )
 
 

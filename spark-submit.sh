@@ -6,7 +6,7 @@
 #   MIRROR_JARS_DIR  a folder of jars to use instead of downloading them (closed networks)
 #   MIRROR_VENV      the Python environment to use (default: .venv next to this file, if it is there; empty: none)
 #   MIRROR_UI=1      start Spark's web page
-#   MIRROR_CLASSES   an archive of Java classes for a quick start (default: .cache/spark-VERSION-classes.jsa beside this
+#   MIRROR_CLASSES   an archive of Java classes for a quick start (default: .cache/spark-VERSION-classes.jsa next to this
 #                    file, if it is there). --keep-classes makes it of what the job loads, which then ends a bit later
 # SIGTERM and SIGINT reach the Python driver, which then ends cleanly; a second one kills it. On YARN in cluster mode they
 # kill the application, which ends with 143. Exits as the job does.

@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
 def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror takeover`: decide for each partition, and with `--execute` write the ledger. 3 if one was refused.
 
-    A flow that cannot be taken over as a whole is an error, and the other flows are processed.
+    A flow whose take-over is refused as a whole is an error, and the other flows are processed.
     """
     from mirror_lib.spark.session import running_session
 

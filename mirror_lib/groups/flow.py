@@ -356,7 +356,7 @@ def one_pass(
 
 
 def is_news(report: PassReport, told: Optional[PassReport]) -> bool:
-    """Whether `report` has news compared with `told`, the last one shown: nobody reads a line a second."""
+    """Whether `report` has news compared with `told`, the last one shown: a line a second is too much."""
     written = report.committed + report.refused + report.checkpoints + report.offset_syncs
     return told is None or written > 0 or report.verdicts != told.verdicts
 

@@ -273,7 +273,8 @@ class TranslationRun(FlowLife):
         self._tell(report)
         if report.untold:
             more = f", and {len(report.untold) - 1} more" if len(report.untold) > 1 else ""
-            raise ClusterError(f"{self._flow.name}: {report.untold[0]}{more}", "is it up, and may we describe it?")
+            hint = "retry once its coordinator is up, or grant Describe on the group"
+            raise ClusterError(f"{self._flow.name}: {report.untold[0]}{more}", hint)
 
     def _go_on(self, translation: FlowTranslation) -> None:
         ledger = LedgerStream(self._spark, self._config.state)

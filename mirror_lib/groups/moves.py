@@ -204,7 +204,7 @@ def plan_undo(
 ) -> List[Undo]:
     """Decide for each group and partition that `moves`, one run's on one cluster in order, touched.
 
-    It goes back to where it stood before the first of them, if it still stands where the last one put it, or found it:
+    It returns to its offset before the first of them, if it is still at the one that the last one committed, or found:
     a row is written before its move, which a crash or the broker may have stopped. Where another client moved it
     between two of them, only what the run did after that is undone. A group that is not in `present` did not tell."""
     first: Dict[MoveKey, GroupOffset] = {}

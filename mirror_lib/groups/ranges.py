@@ -177,7 +177,7 @@ class Feeds:
         return {at: self.ranges[source, at].to_upstream for at in remotes if (source, at) in self.ranges}
 
     def copied(self, source: TopicPartition) -> Span:
-        """What is copied of a source partition; nothing where the ledger does not speak of it."""
+        """The copied ranges of a source partition; none where the ledger has no rows of it."""
         return self.upstream.get(source, Span(0, 0))
 
 

@@ -121,7 +121,7 @@ def _now() -> int:
 
 def _refused_for_another(error: Exception) -> bool:
     """Whether Delta refused a change because of another commit at the same moment."""
-    # By its words: Delta's Python package has no class for it in every version. Java's own package of that name is in
+    # By its text: Delta's Python package has no class for it in every version. Java's own package of that name is in
     # every trace.
     return "concurrent" in " ".join((type(error).__name__, *messages_of(error))).lower()
 

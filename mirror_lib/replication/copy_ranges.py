@@ -268,7 +268,7 @@ def _begun(flow: ReplicationFlow, key: PartitionKey, begin: Start, source: Offse
     downstream = target.log_start if wanted is None else target.end if wanted < 0 else wanted
     start, name = Position(at, downstream), f"{key.source_topic}-{key.partition}"
     if downstream > target.end:
-        reason = f"{name}: {begin.says} stands at offset {downstream} of the remote log, which ends at {target.end}"
+        reason = f"{name}: {begin.says} names offset {downstream} of the remote log, which ends at {target.end}"
         return Range(key, start, source.end, refused=f"{reason}; it has lost records, or it is another topic")
     if at < source.log_start and (wanted is None or wanted < 0):
         reason = f"{name}: {begin.says} is at offset {at}, and the source's log starts at {source.log_start} by now"

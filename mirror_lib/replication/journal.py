@@ -155,7 +155,7 @@ class Journal:
         self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns] = (), *, beside: bool = False
     ) -> None:
         """Add rows, and the rows of `runs`, to the ledger in one commit; nothing for none. `beside`: while the caller
-        goes on. A process that is killed then leaves the ledger one commit behind the remote logs."""
+        continues. After a kill then the ledger lacks the last commit of the remote logs."""
         if not rows and not runs:
             if self._beside is not None and self._beside.over():
                 self.written()

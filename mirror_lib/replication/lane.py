@@ -1,7 +1,7 @@
 """The kernel of both engines: `Lanes` belong to one Spark task, which it opens, appends to and fences again.
 
 A lane is a named set of remote partitions that are written under one transactional id. Order of effects: stop where a
-remote log lost its tail, fence, recover, append, fence again behind old records. After a crash at any point whoever
+remote log was truncated, fence, recover, append, fence again behind old records. After a crash at any point whoever
 comes next fences first, and finds on the remote logs what was not reported. What is appended comes from a `Source`, and
 what lies on the remote logs is found by a recovery; each engine has its own of both.
 """

@@ -28,7 +28,7 @@ EPOCH_KEPT_SECONDS = 12 * 3600.0
 # reaches this number in seconds. The cycle ends then.
 MOST_SYNCS = 250_000
 
-# The end of a partition that is tailed: its lane goes on until the pass's time is up.
+# The end of a partition that is tailed: its lane continues until the cycle's time is up.
 NO_END = 2**63 - 1
 
 
@@ -86,10 +86,10 @@ class KeptPartition:
 class PartitionTask(KeptPartition):
     """One partition's share of a pass: copy from `upstream_offset` until at least `end`, or `NO_END`.
 
-    `downstream_offset` is where the ledger says the next record belongs. `sequence` is the producer sequence to go on
-    with, None where the lane must fence and reconcile first. Batches that start before `isolate_until` are sent one
-    record at a time, so that a refused one can be told apart. `shared`: other flows write to the remote topic too.
-    Nothing from `bound` on is copied, where it is given. `log_start`: where the source's log began when it was
+    `downstream_offset` is where the ledger says the next record belongs. `sequence` is the producer sequence to
+    continue with, None where the lane must fence and reconcile first. Batches that start before `isolate_until` are
+    sent one record at a time, so that a refused one can be identified. `shared`: other flows write to the remote topic
+    too. Nothing from `bound` on is copied, where it is given. `log_start`: where the source's log began when it was
     planned, known where that may be behind `upstream_offset`. Nothing is copied where the topics have other ids by now.
     """
 
@@ -116,7 +116,8 @@ class PartitionTask(KeptPartition):
 
 @dataclass(frozen=True)
 class ReportTo:
-    """Where a task that tails finds its driver, how often it reports there and how long it then goes on, in seconds."""
+    """Where a task that tails finds its driver, how often it reports there and how long it then continues, in
+    seconds."""
 
     host: str
     port: int
@@ -129,12 +130,13 @@ class ReportTo:
 class TaskPlan:
     """Everything a Spark task needs to copy its lanes once.
 
-    `transactional_ids` holds each lane's, none for `at-least-once`; `producers` those of lanes that are fenced already,
-    of which the one confirmed longest ago was so at `confirmed_at` (seconds since 1970). `epoch_kept_seconds` is how
-    long brokers are trusted to know a lane's epoch. `known_ids`: the producer ids that each lane may have appended
-    under, where others write to its remote topics too: nothing is appended under any other. None where nobody else
-    does. A task with `report_to` tails: it makes pass after pass and tells its driver of each, and it reports at the
-    end of its time also where a cluster is away. `rates` is the task's share of what the flow may fetch.
+    `transactional_ids` holds each lane's, none for `at-least-once`; `producers` the ones of lanes that are fenced
+    already, and `confirmed_at` is when the one confirmed longest ago was confirmed (seconds since 1970).
+    `epoch_kept_seconds` is how long brokers are trusted to know a lane's epoch. `known_ids`: the producer ids that each
+    lane may have appended under, where others write to its remote topics too: nothing is appended under any other. None
+    where no other flow does. A task with `report_to` tails: it makes cycle after cycle and reports each to its driver,
+    and it reports at the end of its time also where a cluster is away. `rates` is the task's share of what the flow may
+    fetch.
     """
 
     task: int
@@ -168,7 +170,7 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class PartitionReport(KeptPartition):
-    """Where a partition stands after a pass. `stopped` is the reason it cannot go on, None if it
+    """The position of a partition after a cycle. `stopped` is the reason it is stopped, None if it
     can; `refused` says that the reason is safety, not failure, `lost_tail` that the remote log
     lost acknowledged records; the target refused what lies between the `rejected`
     offsets (upstream, end exclusive).
@@ -176,7 +178,7 @@ class PartitionReport(KeptPartition):
     `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
     `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one, None where it is
     not known. `source_end` is the end of the source's log as the last answer gave it, -1 without one.
-    `seconds` is from the first fetch to the last acknowledgement. `fails`: it stopped at a record of which the flow's
+    `seconds` is from the first fetch to the last acknowledgement. `fails`: it stopped at a record that the flow's
     change can make none.
     """
 
@@ -203,7 +205,7 @@ class PartitionReport(KeptPartition):
 @dataclass(frozen=True)
 class TaskReport:
     """What became of a task's pass. `syncs` are the offset syncs to append to the ledger, also those found on the
-    remote log from an attempt that could not report them. `producers` are those of its lanes, to be handed over.
+    remote log from an attempt that could not report them. `producers` belong to its lanes, to be handed over.
     `fenced` says that another driver took a lane over. `fetching` is what the rates count, and for so many seconds
     brokers throttled the task by their quotas."""
 
@@ -238,7 +240,7 @@ def lane_of(remote_topic: str, partition: int) -> int:
 
 
 def transactional_id(name: str, flow: str, lane: int) -> str:
-    """The lane's transactional id; `name` tells mirrors apart whose flows are called the same."""
+    """The lane's transactional id; `name` distinguishes mirrors whose flows have the same name."""
     return f"{name}.{flow}.{lane}"
 
 

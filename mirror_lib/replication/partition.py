@@ -75,7 +75,7 @@ class State(Enum):
 class RemotePartition(ABC, Generic[Queued]):
     """One of a lane. `source` names it in messages and incidents; `downstream` is where the next acknowledged record
     belongs, and `sequence` its place in the producer's sequence, given where a producer was handed over with it.
-    `shared`: others write to it too. Without a `transactional_id` its lane fences nobody."""
+    `shared`: others write to it too. Without a `transactional_id` its lane fences no process."""
 
     def __init__(
         self,
@@ -129,13 +129,13 @@ class RemotePartition(ABC, Generic[Queued]):
         self._proven, self._last_words = False, None
 
     def drop(self) -> None:
-        """Forget what was queued or in flight: its connection is gone, and nobody will answer."""
+        """Forget what was queued or in flight: its connection is gone, and no answer will come."""
         self._queue.clear()
         self._in_flight.clear()
         self.queued_bytes = 0
 
     def put(self, outgoing: Queued) -> None:
-        """Queue a batch behind those that are queued; its sequence goes on from theirs."""
+        """Queue a batch after the queued ones; its sequence continues theirs."""
         self._queue.append(outgoing)
         self.queued_bytes += outgoing.size
 
@@ -220,8 +220,8 @@ class RemotePartition(ABC, Generic[Queued]):
             self.stop(*self._last_words)
 
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
-        """This partition cannot go on; the others do. The offsets name what it stopped at: with `until_offset` these
-        records alone are in the way, and may be skipped."""
+        """Stop this partition; the others continue. The offsets name the place: with `until_offset` these
+        records alone block it, and may be skipped."""
         self.state = State.STOPPED
         self.rejected = (None, -1) if until_offset < 0 else (from_offset, until_offset)
         self.stopped = f"{name_of(self.source)} at offset {from_offset}: {reason}"
@@ -246,7 +246,7 @@ class RemotePartition(ABC, Generic[Queued]):
         return self._of_last_batch is not None and self._of_last_batch < before and not left_alone
 
     def report(self, known: bool = True) -> PartitionReport:
-        """Where it stands. Not `known`: the connections broke, and nobody knows what became of what was in flight."""
+        """Its position. Not `known`: the connections broke, and the fate of the records in flight is unknown."""
         return PartitionReport(
             topic=self.source[0],
             remote_topic=self.remote[0],
@@ -291,14 +291,14 @@ class PartitionCopy(RemotePartition[Outgoing]):
         self._told: Tuple[Position, Optional[str]] = (self.position, None)
 
     def told(self) -> None:
-        """All that was reported is the driver's now; from here on it is counted anew."""
+        """All that was reported is the driver's now; counting starts again."""
         self.syncs = Runs()
         self._told = (self.position, self.stopped)
         self.records = self.bytes = self.re_encoded = 0
         self.seconds, self._started_at = 0.0, time.monotonic()
 
     def news(self) -> bool:
-        """Whether there is something to report that was not told yet."""
+        """Whether there is something that was not reported yet."""
         return len(self.syncs) > 0 or (self.position, self.stopped) != self._told
 
     @property

@@ -47,7 +47,7 @@ class Bounds:
         self._until = until
         self._source = source
         self._isolation_level = isolation_level
-        # Kept once found: retention may remove the record that told it.
+        # Kept once found: retention may remove the record that showed it.
         self._found: Dict[TopicPartition, int] = {}
 
     def passed(self) -> bool:
@@ -64,8 +64,8 @@ class Bounds:
         return self._found
 
     def reached(self, positions: Mapping[TopicPartition, int], passed: bool) -> bool:
-        """Whether nothing is left to wait for. `positions` are upstream, of partitions that can go on and are copied
-        to their present end or their bound; `passed` is what `passed()` said before that end was looked up."""
+        """Whether there is nothing to wait for. `positions` are upstream, of partitions that are not stopped and are
+        copied to their present end or their bound; `passed` is what `passed()` said before that end was looked up."""
         if self._until is None:
             return False
         if self._timestamp is not None:
@@ -104,7 +104,8 @@ def _beyond(found: Mapping[TopicPartition, OffsetRange], stands: Mapping[TopicPa
 
 
 class Positions:
-    """`known` counts the partitions that the ledger told of. Nothing is copied beyond `until`, where it is given."""
+    """`known` counts the partitions that the ledger has rows of. Nothing is copied beyond `until`, where it is
+    given."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class Positions:
         self._now[key] = position
 
     def doubt(self, keys: Iterable[PartitionKey]) -> None:
-        """More may lie on the remote logs than is known: nobody could report what a lane did last."""
+        """The remote logs may hold more than is known: a lane's last appends could not be reported."""
         self._doubted.update(keys)
 
     def trust(self, keys: Iterable[PartitionKey]) -> None:
@@ -179,7 +180,7 @@ class Positions:
         return self._settle(partitions, ranges, batch)
 
     def _look_anew(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
-        # Decided as in a life's beginning: what left the source's log may have been copied, which the fence will show.
+        # Decided as at a start: records that left the source's log may have been copied, which the fence will show.
         for key in [key for key in self._doubted if key in partitions and key in self._now]:
             source, at = sources.get(partitions[key].source), self._now[key].upstream_offset
             if source is not None and not source.log_start <= at <= source.end:
@@ -188,7 +189,7 @@ class Positions:
     def _by_name(self) -> Mapping[TopicPartition, Mapping[PartitionKey, Position]]:
         """What is known of partitions of each name, also under the ids of topics that were deleted."""
         known: Dict[TopicPartition, Dict[PartitionKey, Position]] = {}
-        # What was copied since the ledger was read counts as well: a topic may be created anew in one driver's life.
+        # Records copied since the ledger was read count as well: a topic may be re-created during one run.
         for key, at in {**self._in_ledger, **self._now}.items():
             known.setdefault((key.source_topic, key.partition), {})[key] = at
         return known
@@ -204,7 +205,7 @@ class Positions:
         return self._now.get(key) or self._in_ledger.get(key) or Position(0, 0)
 
     def reached(self, partitions: Partitions, stopped: Collection[PartitionKey], passed: bool) -> bool:
-        """Whether the bounds of `until` are reached by all partitions but those that cannot go on."""
+        """Whether the bounds of `until` are reached by all partitions except the stopped ones."""
         going = {
             each.source: self._now[key].upstream_offset
             for key, each in partitions.items()
@@ -221,7 +222,7 @@ class Positions:
 
     def _settle(self, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef) -> List[Range]:
         going = [each for each in ranges if each.refused is None]
-        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
+        # Incidents first: a crash in between records one twice, and never moves past records in silence.
         self._journal.note([each.incident for each in going if each.incident is not None], batch)
         known = {**self._in_ledger, **self._now}
         anchors = {each.key: position_row(partitions[each.key], each.start) for each in going if each.anchor}
@@ -261,7 +262,7 @@ class SourceGroup(Protocol):
 
 
 class SourceProgress:
-    """Tells a group, if there is one, where partitions stand."""
+    """Commits the positions of partitions to a group, if there is one."""
 
     def __init__(self, group: Optional[SourceGroup]) -> None:
         self._group = group
@@ -272,7 +273,7 @@ class SourceProgress:
         `ClusterError`.
 
         A beginning that only this ledger knows is committed before anything is copied: else a driver with another
-        ledger would begin there too, behind what is copied by then.
+        ledger would begin there too, after the records copied by then.
         """
         if self._group is None:
             return
@@ -287,7 +288,7 @@ class SourceProgress:
         self._told.update({**anchored, **found})
 
     def waits_for_ledger(self) -> bool:
-        """Whether a group is told of progress, behind the ledger."""
+        """Whether progress is committed to a group, after the ledger."""
         return self._group is not None
 
     def has_turn(self) -> bool:

@@ -48,7 +48,7 @@ NO_RATES = TaskRates()
 
 @dataclass(frozen=True)
 class Fetching:
-    """What was fetched since it was last told, by topic rate and in all (`FLOW`), and for how long a rate held back.
+    """The bytes fetched since the last report, by topic rate and in all (`FLOW`), and for how long a rate held back.
 
     A batch is counted as it came, also a part of one that has to be fetched again. `left` is the balance of the task's
     buckets at the time of the report, by rate; what was requested and may still arrive is deducted.
@@ -99,7 +99,7 @@ def fetching_from(fields: Mapping[str, Mapping[str, float]]) -> Fetching:
 
 
 def joined(parts: Sequence[Tuple[int, Fetching]]) -> Tuple[Dict[int, int], Dict[int, float]]:
-    """Bytes by rate of all that tasks told, each with its number; and how long the task was held back that was so
+    """Bytes by rate of all reports of tasks, each with its number; and how long the task was held back that was so
     longest."""
     nbytes: Dict[int, int] = {}
     by_task: Dict[Tuple[int, int], float] = {}
@@ -158,11 +158,11 @@ class TokenBucket:
         self._at = max(self._at, now)
 
     def forget_reserved(self) -> None:
-        """No answer will come to what was asked."""
+        """No answer will come to the request."""
         self._reserved = 0.0
 
 
-# Nobody asks for less where the rate allows more: each answer may end in a part of a batch, which is fetched in vain.
+# No request is smaller than the rate allows: each answer may end in a part of a batch, which is fetched in vain.
 WORTH_ASKING_BYTES = 1024 * 1024
 NOTHING = Grant(0, {})
 
@@ -188,7 +188,7 @@ class FetchQuota:
         self._held_from: Dict[int, float] = {}
 
     def begin_pass(self) -> None:
-        """From here on the bytes of a pass are counted anew."""
+        """From here on the bytes of a cycle are counted from 0."""
         self._pass_left = self._rates.pass_bytes
 
     def pass_is_full(self) -> bool:
@@ -196,7 +196,7 @@ class FetchQuota:
         return self._pass_left is not None and self._pass_left <= 0
 
     def forget_asked(self) -> None:
-        """No answer will come to what was asked."""
+        """No answer will come to the request."""
         for bucket in self._buckets.values():
             bucket.forget_reserved()
 
@@ -267,7 +267,7 @@ class FetchQuota:
         return {each: most[each] for each in wanted if each in most}
 
     def _shared_out(self, partitions: Sequence[TopicPartition], room: int) -> Dict[TopicPartition, int]:
-        """No more than `room` together, whoever has something: half of it for those that brought something lately."""
+        """No more than `room` together, for partitions with data: half of it for the ones that brought some lately."""
         busy = [each for each in partitions if each in self._busy]
         idle = len(partitions) - len(busy)
         for_busy = room // 2 if idle else room

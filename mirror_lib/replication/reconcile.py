@@ -89,7 +89,7 @@ def key_of(body: bytes) -> Tuple[Optional[bytes], bool]:
 
 
 SourceEnd = Callable[[], int]
-# Told where the copying goes on upstream, and why something is lost.
+# Called with the upstream offset where copying resumes, and with the reason of a loss.
 Lost = Callable[[int, str], None]
 
 
@@ -132,7 +132,7 @@ def refuse_lost(_: int, reason: str) -> None:
 
 
 class Survivors:
-    """What the source still has from `position` on, looked at before it is taken. `end` tells the end of its log once
+    """The records that the source still has from `position` on, with a look ahead. `end` is the end of its log once
     all of it was read.
 
     A record's place is its offset, less the offsets of markers and aborted batches that were passed.
@@ -212,7 +212,7 @@ class Cleaned:
         self._survivors = survivors
         self._name = name
         self._orphans: List[_Orphan] = []
-        # By key, the downstream offset of an orphan of which no later record was seen on the source yet.
+        # By key, the downstream offset of an orphan without a later record on the source so far.
         self._suspects = Awaited()
         # By key, the downstream offset behind a copy that is said to be gone from the remote log, though it may never
         # have been made, and of whose key no later copy was seen there yet.
@@ -235,9 +235,9 @@ class Cleaned:
     def match(self, copy: Record, missing: int, log_append_time: bool) -> List[Run]:
         """The matches that `copy` settles; none where its source record seems to be gone.
 
-        So many offsets are `missing` between the last match and `copy`: those of orphans, and of copies that are gone
-        from the remote log. The source may have lost some of the latter too, so any record within reach may be the one;
-        where more than one is equal, compaction took what would tell them apart.
+        So many offsets are `missing` between the last match and `copy`: the offsets of orphans, and of copies that are
+        gone from the remote log. The source may have lost some of the latter too, so any record within reach may be the
+        one; where more than one is equal, compaction took what would tell them apart.
         """
         self._unproven.came(copy)
         gone = missing - len(self._orphans)
@@ -316,7 +316,7 @@ class Cleaned:
 
     def end(self, lost: Lost) -> Sequence[Run]:
         """The matches that are left when all copies were looked at. Reads the source on until it has seen a later
-        record of each key of an orphan; `lost` is told of those that have none."""
+        record of each key of an orphan; `lost` is called for the ones that have none."""
         if self._unproven:
             raise self._may_be_another(self._unproven.first)
         if self.nothing_suspect():
@@ -337,7 +337,7 @@ class Cleaned:
                 on_at,
                 f"{self._name}: of {len(self._suspects)} keys that the remote log has, the first at offset "
                 f"{self._suspects.first}, the source has no record any more: its cleaner took tombstones before they "
-                "were copied, or somebody else wrote to the remote topic",
+                "were copied, or another client wrote to the remote topic",
             )
         return found
 
@@ -355,7 +355,7 @@ def left_the_log(source: TopicPartition, first: int, log_start: int) -> str:
 class Settled(NamedTuple):
     """`downstream_offset` is where the copy of the source's first record lies, `None` where it was not copied.
 
-    `matches` pair what was copied of the offsets that are gone, where every one of them was. `lost_from` is the first
+    `matches` pair the copies of the offsets that are gone, where every one was copied. `lost_from` is the first
     offset that was not copied; `None` if all were. Where the log had gaps, some from there on may have been copied.
     """
 
@@ -365,7 +365,7 @@ class Settled(NamedTuple):
 
 
 def settle(source: Records, remote: Records, start: Position, log_start: int, name: str) -> Settled:
-    """Find what was copied of the upstream offsets from `start` to `log_start`, which have left the source's log.
+    """Find the copies of the upstream offsets from `start` to `log_start`, which have left the source's log.
 
     `source` reads from `log_start`, `remote` from the start's downstream offset, behind which are only copies of what
     follows the start upstream. N records stand for N upstream offsets or more, as a log may have gaps. So if N reach
@@ -455,9 +455,9 @@ def reconcile(
     The remote log is believed only where its records equal the source's, in order. Records that compaction has removed
     from either log since are allowed for by their offsets, which it keeps.
 
-    `source_end` tells the end of the source's log once all of it was read; `lost` is called where the source's cleaner
-    took the last word on a key before it was copied. Raises `RefusedError` naming `name` and the downstream offset
-    where the remote log holds something else.
+    `source_end` returns the end of the source's log once all of it was read; `lost` is called where the source's
+    cleaner took the last word on a key before it was copied. Raises `RefusedError` naming `name` and the downstream
+    offset where the remote log holds something else.
     """
     cleaned = Cleaned(Survivors(source, start.upstream_offset, source_end), name)
     expected, held = start.downstream_offset, []

@@ -31,7 +31,7 @@ EMPTY_HINT = "give the flow an empty remote topic, or a ledger that knows this o
 
 class Recovery:
     """For the partitions of one task, over the connections that will append. Every call raises `Disconnected` where a
-    leader does not answer. `records` counts what was found and not told yet; `isolation` is that of the source."""
+    leader does not answer. `records` counts what was found and not reported yet; `isolation` is the source's."""
 
     def __init__(self, source: LogClient, target: LogClient, isolation: int, on_data_loss: str) -> None:
         self._source = source
@@ -41,13 +41,13 @@ class Recovery:
         self.records = 0
 
     def told(self) -> None:
-        """All that was found is the driver's now; from here on it is counted anew."""
+        """All that was found is the driver's now; counting starts again."""
         self.records = 0
 
     def recover(self, copies: Sequence[PartitionCopy], own: Callable[[PartitionCopy], Own]) -> None:
         """Move `copies` to the ends of their remote logs, or refuse them. Their lanes must be fenced.
 
-        `own` tells the producer ids whose batches count, where others write to the remote topic too. Raises
+        `own` returns the producer ids whose batches count, where others write to the remote topic too. Raises
         `ClusterError` where a broker refuses. Most remote logs hold nothing but a marker, so all are glanced at before
         any is read by itself.
         """
@@ -60,7 +60,7 @@ class Recovery:
             try:
                 self._recover(copy, own(copy), ends[copy.remote], written.get(copy.remote), ours.get(copy.source))
             except (RefusedError, Disconnected) as error:
-                # What was equal so far may have been so by chance, which only the rest of the log tells: who goes on
+                # Equal records may be equal by chance, which only the rest of the log shows: a copy that resumes
                 # from there would not ask any more.
                 at, self.records = copy.acknowledged, found
                 take_back()
@@ -92,7 +92,7 @@ class Recovery:
         copy.downstream = remote.end
 
     def _nothing_to_copy(self, copy: PartitionCopy) -> bool:
-        """Whether the source ends where the copy stands, so that nobody can have copied more."""
+        """Whether the source ends at the copy's position, so that no process can have copied more."""
         ends = told_ends(self._source, [copy.source], self._isolation)
         return ends[copy.source] == copy.acknowledged
 

@@ -12,10 +12,10 @@ from mirror_lib.kafka.connection import error_name, is_retriable
 from mirror_lib.ledger.records import COPIED_AGAIN, DATA_LOST, OFFSETS_SKIPPED, Incident, PartitionKey
 from mirror_lib.replication.messages import PartitionReport
 
-# What is told of a partition that goes on.
+# The report of a partition that continues.
 PASSED = (DATA_LOST, OFFSETS_SKIPPED, COPIED_AGAIN)
 
-# Errors by which the target says that it does not take this batch: the partition stops, the flow goes on.
+# Errors by which the target refuses this batch: the partition stops, the flow continues.
 REJECTED = {
     10: "the batch is larger than the remote topic's max.message.bytes",
     18: "the batch is larger than the remote topic's segment.bytes",
@@ -52,18 +52,19 @@ def why_not_fetched(code: int) -> Optional[str]:
 @dataclass(frozen=True)
 class Rejections:
     """What a flow knows of refused records, a value. `isolate` holds the upstream offset before which records of a
-    partition go one by one, and `noted` where it stopped as was told. `skips`: refused records are left out."""
+    partition are written one by one, and `noted` where it stopped by the last report. `skips`: refused records are
+    skipped."""
 
     skips: bool
     isolate: Mapping[PartitionKey, int] = field(default_factory=dict)
     noted: FrozenSet[Tuple[PartitionKey, int]] = frozenset()
 
     def isolate_until(self, key: PartitionKey) -> int:
-        """Upstream offset before which records go one by one; -1 for none."""
+        """Upstream offset before which records are written one by one; -1 for none."""
         return self.isolate.get(key, -1)
 
     def goes_on(self, part: PartitionReport) -> bool:
-        """Whether the partition goes on in the next pass: sent one by one, or with the refused record left out."""
+        """Whether the partition continues in the next cycle: sent one by one, or with the refused record skipped."""
         return self.skips and part.rejected_from is not None
 
     def position(self, key: PartitionKey, part: PartitionReport) -> int:
@@ -71,7 +72,7 @@ class Rejections:
         return part.rejected_until if self._skipped(key, part) else part.position
 
     def incidents(self, key: PartitionKey, part: PartitionReport) -> List[Incident]:
-        """What an operator must be able to look up about this pass; a partition that stays stopped is told once."""
+        """What an operator must be able to look up about this pass; a partition that stays stopped is reported once."""
         passed = [each for each in part.incidents if each.kind in PASSED]
         if self._skipped(key, part):
             skipped = (part.topic, part.partition, part.rejected_from or 0, part.rejected_until, part.stopped or "")

@@ -2,7 +2,7 @@
 
 Both ends prove that they know the stage's secret, which Spark gave them and which is never sent: each answers a random
 number of the other by an HMAC. Every message has an HMAC over its text and its number, under a key of this connection
-alone, so nobody in between can forge, change, repeat or leave out one. What is said (names of topics, offsets) can be
+alone, so no machine in between can forge, change, repeat or omit one. What is said (names of topics, offsets) can be
 read on the way. The driver answers each report with TAKEN when it is taken, and says END when the task shall end. An
 unanswered report is repeated in the task's last report, through Spark.
 """
@@ -32,7 +32,7 @@ TAKEN, END = b".", b"!"
 CONNECT_SECONDS = 5.0
 SEND_SECONDS = 10.0
 COMPLETE_SECONDS = 20.0
-# A driver that has answered nothing for so long, or for as many passes as may be untold, is taken for gone.
+# A driver that has answered nothing for so long, or for as many cycles as may be unanswered, is taken for gone.
 ANSWER_SECONDS = 120.0
 # A peer that has gone without a word is noticed within a minute.
 KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
@@ -60,7 +60,7 @@ class ForgedError(OSError):
 
 
 def mac(key: bytes, *parts: bytes) -> bytes:
-    """An HMAC-SHA256 over `parts`, of which all but the last have a length that both ends know."""
+    """An HMAC-SHA256 over `parts`; all but the last have a length that both ends know."""
     return hmac.new(key, b"".join(parts), "sha256").digest()
 
 
@@ -130,7 +130,7 @@ class ReportClient:
 
     @property
     def connected(self) -> bool:
-        """Whether reports reach the driver while the task goes on."""
+        """Whether reports reach the driver while the task runs."""
         return self._line is not None
 
     def tell(self, report: TaskReport) -> None:
@@ -178,7 +178,7 @@ class ReportClient:
                 self._untold.popleft()
 
     def crowded(self) -> bool:
-        """Whether so much is told and not answered that the task must wait."""
+        """Whether so many reports are unanswered that the task must wait."""
         return len(self._untold) >= UNTOLD_REPORTS
 
     def untold(self) -> List[OffsetSyncs]:
@@ -336,7 +336,7 @@ class ReportServer:
                 line.close()
 
     def _warn(self, sentence: str, error: Exception) -> None:
-        # Once each: whoever can connect could fill the log otherwise.
+        # Once each: any client that can connect could fill the log otherwise.
         if sentence not in self._warned:
             self._warned.add(sentence)
             log.warning("%s: %s", sentence, error)
@@ -358,7 +358,7 @@ class ReportServer:
                 self._listen(task)
 
     def _proved(self, line: socket.socket) -> _Task:
-        """Raises `OSError` where whoever is there does not know the secret, or takes too long to say so."""
+        """Raises `OSError` where the peer does not know the secret, or takes too long to say so."""
         deadline, ours = time.monotonic() + CONNECT_SECONDS, secrets.token_bytes(NONCE_BYTES)
         secret = self.address.secret.encode()
         line.settimeout(CONNECT_SECONDS)

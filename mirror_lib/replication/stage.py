@@ -37,14 +37,14 @@ def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> ReportSe
 
 
 def task_slots(spark: SparkSession) -> int:
-    """How many tasks Spark can run at once by now; `spark.default.parallelism` says so only where nobody set it."""
+    """How many tasks Spark can run at once by now; `spark.default.parallelism` says so only where it is not set."""
     context = spark.sparkContext._jsc.sc()
     return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
 
 def most_slots(spark: SparkSession) -> int:
-    """How many tasks Spark may come to run at once: where it allocates executors by need, those of the most that it may
-    have, else `task_slots`."""
+    """How many tasks Spark may come to run at once: where it allocates executors by need, the slots of the most that it
+    may have, else `task_slots`."""
     conf = spark.sparkContext.getConf()
     now = task_slots(spark)
     if str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() != "true":

@@ -21,7 +21,7 @@ from mirror_lib.replication.messages import NO_END
 PASS_SECONDS = 2.0
 # Spark commits its own progress between two batches, which makes records wait some seconds: about once in so long.
 BATCH_SECONDS = 3600.0
-# How soon a job that is told to end tells its tasks.
+# How soon a job that is to end notifies its tasks.
 LOOK_SECONDS = 0.1
 # How long what could not be begun with, for want of a leader for one, or stopped waits to be tried again.
 LEFT_OUT_SECONDS = 60.0
@@ -51,7 +51,7 @@ def tail_tasks(slots: int, flows: int, tasks_max: int) -> int:
 
 
 def tailed(ranges: Iterable[Range], stopped: Collection[PartitionKey], ahead: Callable[[Range], Range]) -> List[Range]:
-    """What a tailing pass is to copy: all that can go on, from where it stands, without an end."""
+    """The ranges of a tailing cycle: all partitions that are not stopped, from their positions, without an end."""
     going = [each for each in ranges if each.refused is None and each.key not in stopped]
     return [replace(ahead(each), end=NO_END) for each in going]
 
@@ -67,7 +67,7 @@ class BatchClock:
         self._copied = False
 
     def copied(self, records: int) -> float:
-        """Count what was copied, and return the seconds since it was last counted."""
+        """Count the copied records, and return the seconds since it was last counted."""
         before, self._told_at = self._told_at, time.monotonic()
         self._copied = self._copied or records > 0
         return self._told_at - before
@@ -84,7 +84,7 @@ def falls_behind(tasks: int, tasks_max: int, records: int, left: int) -> bool:
 
 
 def rest_after(seconds: float, took: float) -> float:
-    """How long to wait for the next turn, of which one is due every `seconds`, after one that took so long."""
+    """How long to wait for the next turn, which is due every `seconds`, after one that took so long."""
     return max(seconds, min(REST * took, LONGEST_REST_SECONDS))
 
 
@@ -123,7 +123,7 @@ class PeriodicTask:
         self._stalled = stalled
         self._over = threading.Event()
         self._error: Optional[BaseException] = None
-        self._thread = threading.Thread(target=self._run, name="beside a stage", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="during a stage", daemon=True)
 
     def __enter__(self) -> PeriodicTask:
         self._thread.start()
@@ -156,7 +156,7 @@ class PeriodicTask:
 GIVE_WAY_SECONDS, SMALLER_SECONDS = 15.0, 600.0
 # After so long the flow ends with an error: Spark has lost its slots for good.
 STALL_SECONDS = 600.0
-# How often a snapshot tells of it.
+# How often a snapshot reports it.
 TOLD_SECONDS = 15.0
 
 

@@ -23,12 +23,12 @@ from mirror_lib.replication.messages import (
 )
 
 # A coordinator forgets a transactional id that it has not heard of for 7 days (transactional.id.expiration.ms); the
-# next driver would then get another producer id, which fences nobody. Fencing anew each day keeps it remembered.
+# next driver would then get another producer id, which fences no process. Fencing again each day keeps it remembered.
 FENCE_LASTS_SECONDS = 24 * 3600.0
 
 
 def fence_holds(now: float, fenced_at: float, confirmed_at: float) -> bool:
-    """Whether a driver may go on with the sequences of a lane that it fenced then, and last had confirmed then.
+    """Whether a driver may continue the sequences of a lane that it fenced then, and last had confirmed then.
 
     One that stood still for too long must ask the coordinator: brokers may have forgotten that it was fenced.
     """
@@ -39,8 +39,9 @@ def fence_holds(now: float, fenced_at: float, confirmed_at: float) -> bool:
 class LaneState:
     """`sequences` holds every remote partition that this driver has fenced for the lane.
 
-    `fenced_at` and `confirmed_at` are when the passes began in which the coordinator, or at least a broker that took
-    an append, last told that the lane is this driver's. Seconds since 1970: other clocks stand still with the machine.
+    `fenced_at` and `confirmed_at` are when the passes began in which the coordinator, or at least a broker that took an
+    append, last confirmed that the lane is this driver's. Seconds since 1970: other clocks stand still with the
+    machine.
     """
 
     producer: Optional[Producer] = None
@@ -64,7 +65,7 @@ class LaneState:
         for part in partitions:
             remote = (part.remote_topic, part.partition)
             if part.refused or part.sequence is None:
-                # Nobody knows what lies on its remote log: whoever comes back to it has to look again.
+                # The end of its remote log is unknown: the next copy of it has to read it again.
                 kept.pop(remote, None)
             else:
                 kept[remote] = part.sequence

@@ -23,7 +23,7 @@ class TopicTotal:
 
 
 class Totals:
-    """Adds up passes. `records` and `bytes` are those of the whole run, `recovered` records it found on the target."""
+    """Adds up cycles. `records` and `bytes` are of the whole run, `recovered` records it found on the target."""
 
     def __init__(self) -> None:
         self._parts: Dict[Tuple[str, str, int], List[float]] = defaultdict(lambda: [0, 0, 0.0])
@@ -42,7 +42,7 @@ class Totals:
                 sums[i] += value
 
     def topics(self) -> Tuple[TopicTotal, ...]:
-        """Every topic of which something was copied, by name."""
+        """Every topic with copied records, by name."""
         found: Dict[Tuple[str, str], List[List[float]]] = defaultdict(list)
         for (topic, remote, _), sums in sorted(self._parts.items()):
             if sums[0]:

@@ -32,7 +32,7 @@ def forget_archives() -> None:
 def warm_workers(spark: SparkSession, tasks: int) -> None:
     """Start a stage that copies nothing, and do not wait for it: `tasks` tasks, at most one for each core.
 
-    Spark keeps the workers for the stages to come. What stands in its way stands in the way of the first pass too,
+    Spark keeps the workers for the stages to come. Whatever blocks it blocks the first cycle too,
     which will tell.
     """
     count = min(tasks, spark.sparkContext.defaultParallelism)

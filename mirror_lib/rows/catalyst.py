@@ -1,7 +1,7 @@
 """Reaches Spark's expressions and plans in the JVM: murmur2 partitioning, and checks that SQL and PySpark cannot make.
 
 `plan_shape` decides whether a change could reorder, drop or add records, and whether it is deterministic; names are
-those of Spark's classes. Written for Spark 3.3 to 4.2, which convert between columns and expressions differently.
+the ones of Spark's classes. Written for Spark 3.3 to 4.2, which convert between columns and expressions differently.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def plan_nodes(frame: DataFrame) -> List[Node]:
 
 
 def replaced(before: DataFrame, after: DataFrame, names: Sequence[str]) -> List[str]:
-    """Those of `names` that are no longer the same column in `after` as in `before`."""
+    """The `names` that are no longer the same column in `after` as in `before`."""
     old, new = _column_ids(before), _column_ids(after)
     return [name for name in names if old.get(name) != new.get(name)]
 
@@ -176,7 +176,8 @@ _UNLIKE: Mapping[str, str] = {
 }
 
 def shape_fault(base: Sequence[Node], nodes: Sequence[Node]) -> Optional[str]:
-    """Why rows of `nodes` may not be those of `base`, in order and one for one or none; `None` where they are."""
+    """Why rows of `nodes` may differ from the rows of `base`, in order and one for one or none; `None` where they
+    are."""
     before, after = Counter(map(_name, base)), Counter(map(_name, nodes))
     for name in (after - before).elements():
         if name not in (*_NARROW, "Sample"):
@@ -189,7 +190,7 @@ def shape_fault(base: Sequence[Node], nodes: Sequence[Node]) -> Optional[str]:
 
 
 def has_functions_of_rows(nodes: Sequence[Node]) -> bool:
-    """Whether a Python function was given whole rows, of which Spark knows no more than the types."""
+    """Whether a Python function was given whole rows, and Spark knows no more of it than the types."""
     return any(_name(each) in _FUNCTIONS_OF_ROWS for each in nodes)
 
 

@@ -127,8 +127,8 @@ class PartitionRows(NamedTuple):
 
 
 def partition_rows(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> Iterator[PartitionRows]:
-    """The rows of `CHANGED_DDL`, perhaps without REMOTE, those of each source and remote partition together and in the
-    order that they came in; all that failed of a source partition comes with its first stretch.
+    """The rows of `CHANGED_DDL`, perhaps without REMOTE, the rows of each source and remote partition together and in
+    the order that they came in; all that failed of a source partition comes with its first stretch.
 
     Records get an origin where `provenance` is given. ValueError for a row without an offset or a timestamp, or a
     header without a name.

@@ -43,12 +43,12 @@ def refuse_other_way(
         placed = each in ranges.pairs
         was_kept = (each.topic, each.topic_id, each.remote_topic_id) in in_partitions
         if (was_kept and not placed) if flow.places_anew else placed:
-            before, now = "in their partitions", "placed anew"
+            before, now = "in their partitions", "repartitioned"
             raise RefusedError(
                 f"{flow.name}: {each.topic} was copied to {each.remote_topic} with records "
                 f"{before if flow.places_anew else now}, and would be copied there again with records "
                 f"{now if flow.places_anew else before}",
-                "set `partitioner` and `rename` back; or copy it anew, into another remote topic or where this one was "
+                "set `partitioner` and `rename` back; or copy it again, into another remote topic or after this one is "
                 "deleted",
             )
 
@@ -65,7 +65,7 @@ def refuse_passes(flow: ReplicationFlow, has_passes: bool, ranges: RangePosition
 
 def row_mirror(context: FlowContext) -> RowMirror:
     """The mirror of a flow that has looked at both clusters. Raises `RefusedError` where there can be none, or it would
-    copy again what was copied."""
+    copy records twice."""
     flow = context.flow
     reason = why_not_placed(flow)
     if reason is not None:
@@ -75,9 +75,9 @@ def row_mirror(context: FlowContext) -> RowMirror:
 
 
 def refuse_the_other_way(context: FlowContext) -> None:
-    """Raise `RefusedError` where a topic of the flow was copied with its partitions kept and would now be placed anew,
-    or the other way round, or where an earlier release kept its progress elsewhere. Before anything is made ready: a
-    remote topic that keys are spread over must not grow."""
+    """Raise `RefusedError` where a topic of the flow was copied with its partitions kept and would now be
+    repartitioned, or the other way round, or where an earlier release kept its progress elsewhere. Before anything is
+    made ready: a remote topic that keys are spread over must not grow."""
     config, flow, journal = context.config, context.flow, context.journal
     ranges = journal.range_positions()
     refuse_passes(flow, names_flow(context.spark, config.state, "row_passes", flow.name), ranges)
@@ -88,7 +88,7 @@ def refuse_the_other_way(context: FlowContext) -> None:
 
 
 def why_not_placed(flow: ReplicationFlow) -> Optional[str]:
-    """What a flow that places records anew cannot do, one sentence; `None` where there is nothing."""
+    """What a flow that repartitions records cannot do, one sentence; `None` where there is nothing."""
     if flow.places_anew and flow.on_data_loss == "continue":
         return "a flow that repartitions records cannot have on.data.loss: continue"
     return None

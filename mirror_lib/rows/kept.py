@@ -32,13 +32,13 @@ class KeptMirror(RowMirror):
         self._progress = SourceProgress(self._group)
         self._state = FlowState(flow, self._positions)
         self._going: Dict[TopicPartition, Range] = {}
-        # Where dead letters of each source partition go on, by partition of the dead letter topic.
+        # Where dead-letter records of each source partition resume, by partition of the dead letter topic.
         self._letters_at: Dict[LetterPlace, int] = {}
         if self._change.dead_letter_topic is not None:
             self._letters_at.update(self._journal.letters_at(self._change.dead_letter_topic, self._dead_topic_id()))
 
     def has_history(self) -> bool:
-        """True if the ledger told of this flow."""
+        """True if the ledger has rows of this flow."""
         return self._positions.known > 0
 
     def due(self) -> bool:
@@ -46,7 +46,7 @@ class KeptMirror(RowMirror):
         return self._reached or self._positions.bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:
-        """The partitions that cannot go on."""
+        """The partitions that are stopped."""
         return list(self._state.stopped.parts.values())
 
     def not_copied(self) -> Sequence[str]:
@@ -89,7 +89,7 @@ class KeptMirror(RowMirror):
             if not passes:
                 self._state.stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}"))
                 continue
-            # The incident first: a crash in between tells of it twice, and never moves past records without a word.
+            # The incident first: a crash in between records it twice, and never moves past records in silence.
             self._journal.note([Incident(DATA_LOST, *each.source, at.upstream_offset, each.log_start, reason)], batch)
             behind = Position(each.log_start, at.downstream_offset)
             self._journal.append([position_row(copied, behind)], batch)
@@ -142,7 +142,7 @@ class KeptMirror(RowMirror):
         reports = recheck_size_limits(self.flow.name, self._topics, self._reports(found, ranges, seconds))
         commit = self._state.apply(reports, partitions, reports)
         skipped = [each for report in found for each in report.incidents]
-        # Incidents first: a crash in between tells of one twice, and never moves past records without a word.
+        # Incidents first: a crash in between records one twice, and never moves past records in silence.
         self._journal.note([*commit.incidents, *skipped], batch)
         letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
         beside = commit.plain and not self._progress.waits_for_ledger()
@@ -169,7 +169,7 @@ class KeptMirror(RowMirror):
         return found
 
     def _reports(self, found: Sequence[RowsReport], ranges: Ranges, seconds: float) -> List[TaskReport]:
-        """Of a stage that is whole. Partitions of which no row came are done as well."""
+        """Of a stage that is whole. Partitions without a row are done as well."""
         reports = [self._task_report(report, seconds) for report in found]
         seen = {part.source for report in reports for part in report.partitions}
         silent: List[PartitionReport] = []

@@ -42,14 +42,14 @@ from mirror_lib.spark.jobs import named
 log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 5.0
-# Where no rate bounds it. Some seconds' worth, where a micro-batch costs one besides its rows.
+# Where no rate bounds it. Some seconds' worth, where a micro-batch costs one in addition to its rows.
 MOST_OFFSETS = 2_000_000
 FEWEST_OFFSETS = 1_000
-# Nobody knows how large records are before the first micro-batch: as large as brokers take them, by default. Later ones
+# The size of records is unknown before the first micro-batch: as large as brokers take them, by default. Later ones
 # are at most so many times as large.
 LARGEST_RECORD = 1024 * 1024
 GROWTH = 20
-# A query goes on with its bound unless it should be so many times smaller or larger.
+# A query keeps its limit unless it should be so many times smaller or larger.
 RESIZE = 3
 # So long at once, for a stop to be heard.
 WAIT_SECONDS = 0.5
@@ -93,7 +93,7 @@ class RowPace:
         return wanted * RESIZE <= present or (wanted >= present * RESIZE and self._last * 2 >= present)
 
     def counted(self, rows: DataFrame, topics: Collection[str]) -> DataFrame:
-        """`rows` of Spark's Kafka source, of which the next action counts the bytes."""
+        """`rows` of Spark's Kafka source; the next action counts their bytes."""
         rates = self._standing = self._rates.standing(topics)
         self._observed = None
         if not self._bounds():
@@ -190,7 +190,7 @@ class RowMirror(ABC):
         self._counts: Dict[str, int] = {}
         # Up to where the query has read each source partition.
         self._read_to: Dict[TopicPartition, int] = {}
-        # Those of the query.
+        # The partitions of the query.
         self._partitions: Partitions = {}
         self._begun_at = time.monotonic()
         self._most_offsets = 0
@@ -208,8 +208,8 @@ class RowMirror(ABC):
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
 
     def begin(self, batch: BatchRef) -> Optional[Reading]:
-        """Look at both clusters and decide where each partition goes on; what the flow's query is to read, or `None`
-        where no partition can go on. What has to be true before anything is copied is in the ledger afterwards."""
+        """Read both clusters and decide where each partition resumes; what the flow's query is to read, or `None`
+        where every partition is stopped. What has to be true before anything is copied is in the ledger afterwards."""
         self._topics.refresh()
         self._partitions = self._topics.partitions
         self._begun_at = time.monotonic()
@@ -232,7 +232,7 @@ class RowMirror(ABC):
         return filtered(rows, self._change, again=True) if early and not self._rates.counts_bytes else rows
 
     def outdated(self) -> bool:
-        """Whether the query reads something else than it should by now, and is to be begun anew."""
+        """Whether the query reads something else than it should by now, and is to be started again."""
         if self._pace.resize(self._most_offsets, {each.topic for each in self._partitions.values()}):
             return True
         if self._left_out() and time.monotonic() - self._begun_at > LEFT_OUT_SECONDS:
@@ -280,7 +280,7 @@ class RowMirror(ABC):
 
     @abstractmethod
     def stopped(self) -> Sequence[PartitionReport]:
-        """The partitions that cannot go on."""
+        """The partitions that are stopped."""
 
     @abstractmethod
     def not_copied(self) -> Sequence[str]:
@@ -304,11 +304,11 @@ class RowMirror(ABC):
 
     @abstractmethod
     def _left_out(self) -> bool:
-        """Whether a partition that the query does not read may go on later."""
+        """Whether a partition that the query does not read may continue later."""
 
     @abstractmethod
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
-        """What is left of each source partition to before these ends, where there is anything."""
+        """The offsets of each source partition still to copy before these ends, where there is anything."""
 
     def _idle(self) -> Ranges:
         """Empty ranges of source partitions whose records an earlier attempt may have written, if any do."""
@@ -339,7 +339,7 @@ class RowMirror(ABC):
             with named(spark, f"{self.flow.name}: rows, cycle {self._cycles}"):
                 found = append_rows(self._shuffled(changed.drop(*needless(self._change, names))), plan)
         except MirrorError:
-            self._held = {}  # nobody tells which producers the tasks came to
+            self._held = {}  # the last producers of the tasks are unknown
             raise
         self._remember(found, began)
         return found
@@ -377,7 +377,7 @@ class RowMirror(ABC):
 
     def _remember(self, found: Sequence[RowsReport], began: float) -> None:
         if any(report.retried for report in found):
-            # An attempt that nobody heard of may have fenced lanes that no further one needed.
+            # An attempt without a report may have fenced lanes that no further one needed.
             self._held = {}
         # The same rows come again, and lanes that wrote theirs have to find them.
         again = any(report.broken for report in found)
@@ -398,7 +398,7 @@ class RowMirror(ABC):
             for (topic, number), offset, reason in report.failed:
                 raise MirrorError(
                     f"{self.flow.name}: {topic}-{number} at offset {offset}: {reason}",
-                    "set dead.letter.topic for records that cannot be changed, or leave them out by on.error: skip",
+                    "set dead.letter.topic for records that cannot be changed, or skip them by on.error: skip",
                 )
         for lane in (lane for report in found for lane in report.lanes if self._is_dead(lane.remote)):
             if lane.part.stopped is not None:

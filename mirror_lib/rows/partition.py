@@ -124,7 +124,7 @@ def _foreign(remote: TopicPartition, offset: int, has_origin: bool) -> str:
     lacks = f"an {ORIGIN_HEADER} of something else" if has_origin else f"no header {ORIGIN_HEADER}"
     return (
         f"the record at offset {offset} of {name_of(remote)} has {lacks}, so it is no copy of this flow's, and whether "
-        "rows were copied already cannot be told: give the flow an empty remote topic, or set "
+        "rows were copied already is unknown: give the flow an empty remote topic, or set "
         "shared.remote.topics: true where others write to this one"
     )
 

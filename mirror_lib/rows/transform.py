@@ -53,7 +53,7 @@ class RemoteNames:
 
 
 def names_of(flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> RemoteNames:
-    """What is known of the flow's copied topics; its dead letter topic counts as one partition, whatever it has."""
+    """The facts of the flow's copied topics; its dead letter topic counts as one partition."""
     dead = None if flow.change is None else flow.change.dead_letter_topic
     counts = {topic.remote_topic: topic.remote_partitions for topic in copied}
     pairs = [(topic.source.name, topic.remote_topic) for topic in copied]

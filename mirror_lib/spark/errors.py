@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[SparkEndedError]:
-    """The error of `what` where Java is gone, or the context of `spark` in it, by default of whichever runs; else
+    """The error of `what` where Java is gone, or the context of `spark` in it, by default of the running one; else
     `None`."""
     context: Any = SparkContext._active_spark_context if spark is None else spark.sparkContext
     if context is None or _lives(context):

@@ -59,8 +59,8 @@ class _Partition:
 class FlowTakeover:
     """Takes a flow over from `origin`. `compare`: so many records before a kept position are compared as well.
 
-    Raises RefusedError where the flow as a whole cannot be taken over now, ClusterError and StateError; a partition
-    that cannot be taken over is a verdict and stops no other.
+    Raises RefusedError where the flow as a whole has no take-over now, ClusterError and StateError; a partition
+    whose take-over is refused is a verdict and stops no other.
     """
 
     def __init__(

@@ -301,7 +301,7 @@ class PartitionTakeover:
 
 
 def refused(decided: Sequence[PartitionTakeover]) -> int:
-    """How many partitions cannot be taken over."""
+    """How many partitions have a refused take-over."""
     return sum(each.verdict.action == REFUSED for each in decided)
 
 

@@ -164,7 +164,7 @@ def _why_unwanted(
 
 
 def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[ReplicationFlow] = ()) -> TopicPlan:
-    """Decide what is copied and what has to be done to the target first. Same facts, same plan."""
+    """Decide which topics are copied and how the target is prepared. Same facts, same plan."""
     selected, unwanted = select_topics(flow, facts.source_topics, flows)
     copied: List[CopiedTopic] = []
     skipped = list(unwanted)

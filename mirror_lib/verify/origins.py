@@ -336,7 +336,7 @@ def _readable(begin: int, end: int, log: Optional[OffsetRange]) -> Tuple[OffsetR
 class Judging:
     """What can be judged by. `shared`: remote topics have other writers, too; `changed`: the flow drops records or
     makes others of them. `content_unsure`: why content is not the same each time that the flow makes it, a phrase;
-    `choice_unsure`: the same of which records it makes."""
+    `choice_unsure`: the same of the choice of records."""
 
     shared: bool = False
     changed: bool = False

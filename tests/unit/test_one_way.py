@@ -47,7 +47,7 @@ def test_topic_whose_partitions_were_kept_is_not_placed_anew(flow: ReplicationFl
 def test_topic_that_was_placed_anew_does_not_keep_its_partitions(
     flow: ReplicationFlow, kept: Sequence[PartitionKey]
 ) -> None:
-    with pytest.raises(RefusedError, match="with records placed anew, and would be copied there again"):
+    with pytest.raises(RefusedError, match="with records repartitioned, and would be copied there again"):
         start(flow, kept, PLACED)
 
 

@@ -169,8 +169,8 @@ class TaskPlan:
 @dataclass(frozen=True)
 class PartitionReport(KeptPartition):
     """Where a partition stands after a pass. `stopped` is the reason it cannot go on, None if it
-    can; `refused` says that the reason is safety, not failure, `lost_tail` that the remote log
-    lost acknowledged records; the target refused what lies between the `rejected`
+    can; `refused` says that the reason is safety, not failure, and `code` which refusal it is;
+    `lost_tail` says that the remote log lost acknowledged records; the target refused what lies between the `rejected`
     offsets (upstream, end exclusive).
 
     `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
@@ -198,6 +198,7 @@ class PartitionReport(KeptPartition):
     rejected_until: int = -1
     incidents: Tuple[Incident, ...] = ()
     fails: bool = False
+    code: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from mirror_lib.commands import (
     groups_lag,
     groups_plan,
     groups_rollback,
+    help_codes,
     mm1,
     plan,
     position,
@@ -136,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     failover.add(commands)
     retention.add(commands)
     _add_state(commands)
-    for command in (position, convert, mm1, takeover):
+    for command in (position, convert, mm1, takeover, help_codes):
         command.add(commands)
     return parser
 

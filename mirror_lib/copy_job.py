@@ -455,8 +455,9 @@ def left_over(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorError]:
     reason = _unfinished(mirror)
     if reason is None:
         return None
-    if any(part.refused for part in mirror.stopped()):
-        return RefusedError(reason)
+    refused = [part.code for part in mirror.stopped() if part.refused]
+    if refused:
+        return RefusedError(reason, code=refused[0] or None)
     return MirrorError(reason, way_out(mirror.stopped()))
 
 

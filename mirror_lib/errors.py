@@ -18,77 +18,113 @@ _JAVA_LINE = re.compile(r"^\s+at [\w$.]+\S*\(.*$", re.MULTILINE)
 
 
 class MirrorError(Exception):
-    """A failure explained in one sentence. `hint` says what to do about it."""
+    """A failure explained in one sentence. `hint` says what to do about it. `code` has an entry in `mirror_lib.codes`:
+    the class gives a default, a raise may give a more specific one."""
 
     exit_code = EXIT_FAILED
+    code = "MIR-500"
 
-    def __init__(self, message: str, hint: Optional[str] = None) -> None:
+    def __init__(self, message: str, hint: Optional[str] = None, *, code: Optional[str] = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if code is not None:
+            self.code = code
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    @property
+    def line(self) -> str:
+        """The code and the sentence, for standard error. A refusal also names the command that explains it."""
+        more = f"; mirror help {self.code} explains it" if self.exit_code == EXIT_REFUSED else ""
+        return f"{self.code}: {self}{more}"
 
 
 class ConfigError(MirrorError):
     """The file or the command line is wrong; nothing was started."""
 
     exit_code = EXIT_USAGE
+    code = "MIR-101"
 
 
 class ClusterError(MirrorError):
     """A cluster could not be reached or refused a request."""
 
+    code = "MIR-201"
+
 
 class LoginError(ClusterError):
     """A cluster refused to talk with us for what we are: a login, a certificate, or the kind of listener."""
+
+    code = "MIR-202"
 
 
 class SparkEndedError(MirrorError):
     """Java, or the Spark context in it, is gone: nothing can be asked of it any more."""
 
+    code = "MIR-501"
+
 
 class StalledError(MirrorError):
     """Spark gave the ledger's commit no task slot for minutes. The copy is exact, and the next run resumes."""
+
+    code = "MIR-502"
 
 
 class BatchError(MirrorError):
     """A record batch is corrupt or of a kind that cannot be copied."""
 
+    code = "MIR-204"
+
 
 class CustomClassError(MirrorError):
     """A class that the user brought (a policy or a filter) raised, or answered with what cannot be used."""
+
+    code = "MIR-102"
 
 
 class StateError(MirrorError):
     """A table under `state:` could not be read or written."""
 
+    code = "MIR-401"
+
 
 class ConflictError(StateError):
     """Delta refused a change because another process changed the same table at that moment. Nothing was written."""
+
+    code = "MIR-402"
 
 
 class RefusedError(MirrorError):
     """Going on could lose or double records; nothing more was written."""
 
     exit_code = EXIT_REFUSED
+    code = "MIR-300"
 
 
 class DamagedError(RefusedError):
     """A table under `state:` lost files, or parts of files. No record on the target is lost."""
 
+    code = "MIR-320"
+
 
 class NewerTableError(RefusedError):
     """A newer release, or a newer Delta, wrote a table under `state:`."""
+
+    code = "MIR-321"
 
 
 class ForeignTableError(RefusedError):
     """A table under `state:` has columns that no release wrote."""
 
+    code = "MIR-322"
+
 
 class FencedError(RefusedError):
     """Another driver of the same flow took over a lane."""
+
+    code = "MIR-302"
 
 
 def cause_of(error: BaseException) -> str:

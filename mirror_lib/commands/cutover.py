@@ -96,6 +96,7 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
             raise RefusedError(
                 f"{copied_by(holder, flows[0].name)}; a cut-over copies the rest itself. Nothing was changed",
                 "stop the run and its schedule, or give --take-over, which ends it",
+                code="MIR-301",
             )
         spark = held.enter_context(running_session("mirror cutover"))
         stop = stop_on_signals()

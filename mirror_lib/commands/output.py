@@ -28,7 +28,7 @@ from typing import (
 )
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.errors import ConfigError
+from mirror_lib.errors import ConfigError, MirrorError
 from mirror_lib.metrics import FlowMetrics, metrics_json
 from mirror_lib.progress import FlowProgress, Outage, after, is_news, outage_json, outage_line, status_line
 from mirror_lib.text import as_json, one_entry, visible
@@ -222,8 +222,8 @@ def print_progress(line: str) -> None:
 
 
 def print_error(error: object) -> None:
-    """One line on standard error."""
-    _say("error", error)
+    """One line on standard error. That of a `MirrorError` begins with its code."""
+    _say("error", error.line if isinstance(error, MirrorError) else error)
 
 
 def print_warning(warning: object) -> None:

@@ -96,7 +96,7 @@ def _left_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace)
     """What a run does where `process` of this machine copies `flow`."""
     words = f"{copied_by(process, flow.name)}; this run copied nothing"
     if arguments.if_running == REFUSE:
-        raise RefusedError(words, USE_TAKE_OVER)
+        raise RefusedError(words, USE_TAKE_OVER, code="MIR-301")
     print_progress(f"{words} (--if-running exit)")
     if arguments.json:
         print_json({"flow": flow.name, "process": process, "already_running": True})
@@ -221,6 +221,7 @@ def refuse_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None
             f"{others[0]}: run {found[others[0]].run_id} copies it, and its heartbeats arrive on the target; this run "
             "copied nothing",
             USE_TAKE_OVER,
+            code="MIR-301",
         )
 
 
@@ -265,12 +266,13 @@ def _show(
     from mirror_lib.replication.totals import total_json, total_lines
 
     for error in errors:
-        print_progress(f"error: {error}")
+        print_progress(f"error: {error.line}")
     for outcome in outcomes:
         if as_json:
             why = None if outcome.error is None else str(outcome.error)
             topics: List[object] = [total_json(total) for total in outcome.topics]
-            print_json({**vars(outcome), "topics": topics, "error": why})
+            code = None if outcome.error is None else outcome.error.code
+            print_json({**vars(outcome), "topics": topics, "error": why, "code": code})
         elif outcome.topics:
             print_lines(total_lines(outcome.flow, outcome.topics))
         elif outcome.error is None:

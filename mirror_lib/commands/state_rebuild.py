@@ -67,7 +67,7 @@ def _refuse_newer(states: Sequence[TableState]) -> None:
 
     for each in states:
         if is_table(each) and each.status in (NEWER, FOREIGN):
-            raise RefusedError(f"{each.detail}. The table is not damaged, so it is not moved aside")
+            raise RefusedError(f"{each.detail}. The table is not damaged, so it is not moved aside", code="MIR-323")
 
 
 def _chosen(states: Sequence[TableState], named: Optional[str]) -> List[str]:
@@ -98,6 +98,7 @@ def _refuse_for_others(config: MirrorConfig, spark: SparkSession) -> None:
             "rows are in the same ledger. Nothing was changed",
             "repeat the command with a configuration that has every flow of this state folder; if such a flow was "
             "removed for good, stop all runs and rename the folder offset_syncs by hand",
+            code="MIR-323",
         )
 
 
@@ -121,6 +122,7 @@ def _producers_go(config: MirrorConfig, spark: SparkSession, chosen: Sequence[st
                     f"{flow.name}: the table runs does not show that its last run ended with nothing to recover, so "
                     "only the table lane_producers shows what it wrote last",
                     "restore lane_producers from a backup, or give the flow empty remote topics",
+                    code="MIR-323",
                 )
             )
     return goes
@@ -144,6 +146,7 @@ def _refuse_beside_a_run(config: MirrorConfig, spark: SparkSession) -> None:
                 "Nothing was changed",
                 f"stop all runs on this state folder, and repeat the command {DEAD_SECONDS / 60:.0f} minutes after the "
                 "last write",
+                code="MIR-301",
             ) from None
         return
     for run in found:
@@ -152,6 +155,7 @@ def _refuse_beside_a_run(config: MirrorConfig, spark: SparkSession) -> None:
             f"{run.flow}: run {run.run_id} is under way, its last sign of life {duration(ago)} ago. Nothing was "
             "changed",
             f"stop it; a killed run counts as under way for {DEAD_SECONDS / 60:.0f} minutes after its last sign",
+            code="MIR-301",
         )
 
 

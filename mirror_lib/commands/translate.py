@@ -34,7 +34,7 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
         stop = stop_on_signals()
         errors = run_translations(config, flows, spark, watch, stop)
     for error in errors:
-        print_progress(f"error: {error}")
+        print_progress(f"error: {error.line}")
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK

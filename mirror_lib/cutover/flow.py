@@ -133,7 +133,7 @@ class Cutover:
         over = last_cutover(rows, OVER)
         if over is None:
             hint = "mirror groups plan --reverse moves groups alone"
-            raise RefusedError(f"{self._flow.name}: there was no cut-over; nothing was changed", hint)
+            raise RefusedError(f"{self._flow.name}: there was no cut-over; nothing was changed", hint, code="MIR-333")
         found = last_cutover(rows, BACK)
         if found is None or is_complete(found, BACK):
             found = Resumed(uuid.uuid4().hex, {})
@@ -172,6 +172,7 @@ class Cutover:
                 f"{self._flow.name}: run {running[-1].run_id} is under way, its last sign of life {ago} ago; a "
                 "cut-over copies the rest itself. Nothing was changed",
                 "stop the run and its schedule, or give --take-over, which ends it",
+                code="MIR-301",
             )
 
     def _places(self) -> List[TopicPartition]:
@@ -183,7 +184,8 @@ class Cutover:
         found = self._source.offsets(places, "read_uncommitted")
         missing = sorted(set(places) - found.keys())
         if missing:
-            raise RefusedError(f"{self._flow.name}: {missing[0][0]}-{missing[0][1]} has no leader", AGAIN)
+            what = f"{self._flow.name}: {missing[0][0]}-{missing[0][1]} has no leader"
+            raise RefusedError(what, AGAIN, code="MIR-332")
         return {place: log.end for place, log in found.items()}
 
     def _wanted_fence(self) -> List[AclBinding]:
@@ -194,6 +196,7 @@ class Cutover:
                 f"{self._flow.name}: {self._flow.source.alias} has no authorizer, so no ACL can keep producers away; "
                 "nothing was changed",
                 "stop the producers, and leave out --fence-source",
+                code="MIR-331",
             )
         wanted = (AclBinding(name, LITERAL, EVERY_PRINCIPAL, "*", "WRITE", "DENY") for name in self._topics)
         return [acl for acl in wanted if acl not in before or acl in self._before]
@@ -208,7 +211,9 @@ class Cutover:
         if refused:
             acl, why = next(iter(refused.items()))
             raise RefusedError(
-                f"{self._flow.name}: Write on {acl.topic} cannot be denied: {why}", "grant Alter on the source cluster"
+                f"{self._flow.name}: Write on {acl.topic} cannot be denied: {why}",
+                "grant Alter on the source cluster",
+                code="MIR-331",
             )
         topics = counted(len(wanted), "topic")
         return f"Write is denied to {EVERY_PRINCIPAL} on {topics}; super users may still write", ""
@@ -219,7 +224,11 @@ class Cutover:
         refused = {acl: why for acl, why in self._source.delete_topic_acls(fence).items() if why is not None}
         if refused:
             acl, why = next(iter(refused.items()))
-            raise RefusedError(f"{self._flow.name}: the ACL of {acl.topic} cannot be deleted: {why}", AGAIN)
+            raise RefusedError(
+                f"{self._flow.name}: the ACL of {acl.topic} cannot be deleted: {why}",
+                AGAIN,
+                code="MIR-331",
+            )
         return f"Write is no longer denied on {counted(len(fence), 'topic')}", ""
 
     def _silence(self) -> Tuple[str, str]:
@@ -227,14 +236,18 @@ class Cutover:
         quiet, told = Quiet.first(self._log_ends(), began), began
         while quiet.lasts(time.monotonic()) < options.quiet_seconds or self._open_transactions(quiet):
             if self._stop.wait(LOOK_SECONDS):
-                raise RefusedError(f"{self._flow.name}: stopped while waiting for the source", AGAIN)
+                raise RefusedError(f"{self._flow.name}: stopped while waiting for the source", AGAIN, code="MIR-330")
             now = time.monotonic()
             quiet = quiet.seen(self._log_ends(), now)
             if quiet.grew and now - told >= TOLD_SECONDS:
                 told = now
                 self._tell(f"{self._flow.name}: still written: {writers_line(quiet.grew, LOOK_SECONDS)}")
             if now - began > options.wait_seconds:
-                raise RefusedError(self._still_written(quiet), "stop the producers, or give --fence-source; then again")
+                raise RefusedError(
+                    self._still_written(quiet),
+                    "stop the producers, or give --fence-source; then again",
+                    code="MIR-330",
+                )
         self._ends = quiet.ends
         return f"nothing was written to {counted(len(self._topics), 'topic')} for {options.quiet_seconds:.0f} s", (
             ends_text(quiet.ends)
@@ -269,7 +282,9 @@ class Cutover:
         left = not_copied(self._ends, self._starts(), self._positions())
         if left:
             raise RefusedError(
-                f"{self._flow.name}: not copied: {places_line(left)}; this step changed no group's offset", AGAIN
+                f"{self._flow.name}: not copied: {places_line(left)}; this step changed no group's offset",
+                AGAIN,
+                code="MIR-332",
             )
 
     def _starts(self) -> Dict[TopicPartition, int]:
@@ -304,6 +319,7 @@ class Cutover:
             raise RefusedError(
                 f"{flow.name}: {bad.remote_topic} is {bad.verdict}; no offset of a group was changed",
                 "mirror verify CONFIG shows where; then call mirror cutover run again",
+                code="MIR-332",
             )
         records = sum(topic.records for topic in report.topics)
         return f"{counted(len(report.topics), 'topic')} equal, {counted(records, 'record')}", ""
@@ -326,6 +342,7 @@ class Cutover:
             raise RefusedError(
                 f"{self._flow.name}: offsets were not committed: {some(reasons, 1)}",
                 "stop the consumers of both clusters and call this again, or give --leave-groups",
+                code="MIR-330",
             )
         done = sum(each.done == "committed" for each in outcomes)
         right = sum(each.done == "already there" for each in outcomes)
@@ -342,6 +359,7 @@ class Cutover:
                 f"{self._flow.name}: consumers of group {some(active, 1)} still read on {here.alias}; no offset was "
                 "changed",
                 "stop these consumers, and call this again",
+                code="MIR-330",
             )
 
     def _check(self) -> Tuple[str, str]:
@@ -351,6 +369,7 @@ class Cutover:
             raise RefusedError(
                 f"{self._flow.name}: the source was written to after it was silent: {places_line(written)}",
                 "stop these producers and call mirror cutover run again: it copies them and moves the groups again",
+                code="MIR-330",
             )
         self._refuse_not_copied()
         places = [(each.remote_topic, n) for each in self._plan().copied for n in range(each.remote_partitions)]
@@ -388,6 +407,7 @@ class Cutover:
                 f"{self._flow.name}: {self._flow.target.alias} was written to after the cut-over: "
                 f"{places_line(written)}; {self._flow.source.alias} lacks these records, and nothing was changed",
                 f"copy them by a flow {back} and cut that one over",
+                code="MIR-330",
             )
         return f"no record was written to {counted(len(logs), 'partition')} of the target after the cut-over", ""
 

@@ -312,6 +312,7 @@ def spark_json(answers: Sequence[TranslatedPosition]) -> str:
             raise RefusedError(
                 f"{answer.remote_topic}-{number} is the copy of two of the partitions given",
                 "translate the topics one by one and decide which position is meant",
+                code="MIR-351",
             )
         partitions[number] = answer.translated
     return _json(offsets)
@@ -327,6 +328,7 @@ def _refuse_untranslated(answers: Sequence[TranslatedPosition]) -> None:
             f" translated: {listed}{more}",
             "Spark would begin such a partition at an end of its log; let the mirror catch up, or give the positions as"
             " CSV to see what can be translated",
+            code="MIR-351",
         )
 
 
@@ -337,6 +339,7 @@ def _written_spark_offsets_file(lines: Sequence[str], answers: Sequence[Translat
         raise RefusedError(
             "in a file of offsets each position has one answer, and records of this flow are repartitioned",
             "give the offset JSON of each source by itself",
+            code="MIR-351",
         )
     by_position = {(answer.topic, answer.partition, answer.offset): answer for answer in answers}
     return "\n".join([*lines[:2], *(_source_line(line, by_position) for line in lines[2:])])

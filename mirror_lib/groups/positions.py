@@ -42,6 +42,7 @@ def placed_positions(
         raise RefusedError(
             "a partition is given twice, and records of several partitions lie in one: a place is one reader's",
             "give the positions of each reader by themselves",
+            code="MIR-351",
         )
     found = placed.with_logs(Survey({}, {READER: offsets}, {READER: {}}, {}, {}), there, None)
     decisions = placed.decide(found, Known(FlowMaps({}), {}, there.alias, direction), PositionsAhead())

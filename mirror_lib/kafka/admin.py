@@ -104,6 +104,7 @@ class ClusterTopics(ClusterOffsets):
                 raise ClusterError(
                     f"{self.alias}: not allowed to read the configs of {some(refused)}",
                     hint="grant DescribeConfigs on these topics",
+                    code="MIR-203",
                 )
             # Each broker learns of a new topic in its own time, and the one that was asked may be behind.
             silent = sorted(there)

@@ -128,7 +128,11 @@ class ClusterConnection:
             try:
                 return question()
             except AuthorizationError as error:
-                raise ClusterError(f"{self.alias}: not allowed to {asked}", hint=f"grant {right}") from error
+                raise ClusterError(
+                    f"{self.alias}: not allowed to {asked}",
+                    hint=f"grant {right}",
+                    code="MIR-203",
+                ) from error
             except LoginRefused as error:
                 raise LoginError(f"{self.alias}: cannot {asked}: {error.args[0]}", LOGIN_HINT) from error
             # RuntimeError is kafka-python's word for a controller that moved twice, OSError a connection that broke.

@@ -157,6 +157,7 @@ class GroupMember:
                 raise RefusedError(
                     f"{self._config.alias}: {why}: group {self._group}",
                     "let it end first; without --once a process waits for its turn",
+                    code="MIR-301",
                 )
             if why is not None and why != said:
                 log.warning("%s: %s: standing by: group %s", self._config.alias, why, self._group)
@@ -201,7 +202,11 @@ class GroupMember:
                 self._in_group()
             except AuthorizationError:
                 hint = "grant Read on the group to this principal"
-                self._fail(ClusterError(f"{self._config.alias}: not allowed to join group {self._group}", hint))
+                self._fail(ClusterError(
+                    f"{self._config.alias}: not allowed to join group {self._group}",
+                    hint,
+                    code="MIR-203",
+                ))
             except MirrorError as error:
                 self._fail(error)
             except REFUSED as error:

@@ -60,6 +60,8 @@ STORE_SECONDS = 30.0
 class LostTail(RefusedError):
     """The log ends before an offset that it held once."""
 
+    code = "MIR-312"
+
 
 class LogEntries(Iterator[Entry]):
     """Iterates over the entries from `start` on; `end` is the end of the log as the last answer gave it.

@@ -58,6 +58,7 @@ def same_cluster(flow: str, side: str, now: str, last: Optional[MirrorRun]) -> N
         raise RefusedError(
             f"{flow}: the {side} cluster has id {now}, and the ledger was written for {before}",
             "check bootstrap.servers; for another cluster give another `state:` or another alias",
+            code="MIR-304",
         )
 
 

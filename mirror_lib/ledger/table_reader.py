@@ -88,7 +88,7 @@ def unwritable(state: str, why: str) -> RefusedError:
     """The error of a state folder that the driver cannot write, before anything is written anywhere."""
     what = f"The state folder {without_logins(state)} cannot be written: {why}"
     hint = "set state: to a folder that this user can create and write"
-    return RefusedError(f"{what}. Nothing was copied, and no topic was created", hint)
+    return RefusedError(f"{what}. Nothing was copied, and no topic was created", hint, code="MIR-309")
 
 
 def local_refusal(state: str, environ: Mapping[str, str]) -> Optional[RefusedError]:

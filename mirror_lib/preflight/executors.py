@@ -56,7 +56,7 @@ def check_executors(
         why = why_not_writable(spark, state)
     if why is not None:
         what = f"The executors cannot write to the state folder {state}: {why}"
-        refused.append(RefusedError(f"{what}. {UNCHANGED}", STATE_HINT))
+        refused.append(RefusedError(f"{what}. {UNCHANGED}", STATE_HINT, code="MIR-309"))
     return refused
 
 
@@ -118,18 +118,28 @@ def _python_failure(error: Exception) -> RefusedError:
     program = re.search(r'Cannot run program "([^"]+)"', str(error))
     if program is not None:
         return RefusedError(
-            f"The executors' Python {program.group(1)} cannot be started: {said}. {UNCHANGED}", PYTHON_HINT
+            f"The executors' Python {program.group(1)} cannot be started: {said}. {UNCHANGED}",
+            PYTHON_HINT,
+            code="MIR-307",
         )
     if "has different version" in said:
-        return RefusedError(f"The executors' Python does not fit the driver's: {said}. {UNCHANGED}", PYTHON_HINT)
+        return RefusedError(
+            f"The executors' Python does not fit the driver's: {said}. {UNCHANGED}",
+            PYTHON_HINT,
+            code="MIR-307",
+        )
     if "No module named 'mirror_lib" in said:
         hint = "start the job with spark-submit.sh, which ships mirror_lib, or install this package on every executor"
-        return RefusedError(f"The executors have no mirror_lib. {UNCHANGED}", hint)
+        return RefusedError(f"The executors have no mirror_lib. {UNCHANGED}", hint, code="MIR-307")
     # A worker that does not come up prints its trace, whose last line is the error.
     worker = re.search(r"Error from python worker:\s*(.*?)\s*PYTHONPATH was:", str(error), re.DOTALL)
     if worker is not None and worker.group(1):
         said = worker.group(1).splitlines()[-1].strip()
-    return RefusedError(f"The executors' Python cannot start Spark's worker: {said}. {UNCHANGED}", PYTHON_HINT)
+    return RefusedError(
+        f"The executors' Python cannot start Spark's worker: {said}. {UNCHANGED}",
+        PYTHON_HINT,
+        code="MIR-307",
+    )
 
 
 def refusals(found: Sequence[Finding]) -> List[RefusedError]:
@@ -138,8 +148,8 @@ def refusals(found: Sequence[Finding]) -> List[RefusedError]:
     for each in found:
         if each.missing:
             what = f"The executors' Python {each.python} (on {each.host}) cannot import {', '.join(each.missing)}"
-            first.setdefault((what, None), RefusedError(f"{what}. {UNCHANGED}", PYTHON_HINT))
+            first.setdefault((what, None), RefusedError(f"{what}. {UNCHANGED}", PYTHON_HINT, code="MIR-307"))
         for said in each.refusals:
             what = f"The executor on {each.host} {said}"
-            first.setdefault((said, each.host), RefusedError(f"{what}. {UNCHANGED}", NETWORK_HINT))
+            first.setdefault((said, each.host), RefusedError(f"{what}. {UNCHANGED}", NETWORK_HINT, code="MIR-308"))
     return list(first.values())

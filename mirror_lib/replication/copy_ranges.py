@@ -182,6 +182,7 @@ class Range:
     `log_start`: where the source's log began; if that is behind the start, the lane finds out what is lost.
     `bound`: upstream offset from which on nothing is copied, even where a record batch continues beyond it.
     `void_from`: downstream offset from which on the ledger's facts are no longer true; see `healed`.
+    `code`: of a range that is `refused`, the code of the refusal.
     """
 
     key: PartitionKey
@@ -193,6 +194,7 @@ class Range:
     refused: Optional[str] = None
     bound: Optional[int] = None
     log_start: int = 0
+    code: str = ""
 
     @property
     def source(self) -> TopicPartition:
@@ -269,7 +271,13 @@ def _begun(flow: ReplicationFlow, key: PartitionKey, begin: Start, source: Offse
     start, name = Position(at, downstream), f"{key.source_topic}-{key.partition}"
     if downstream > target.end:
         reason = f"{name}: {begin.says} names offset {downstream} of the remote log, which ends at {target.end}"
-        return Range(key, start, source.end, refused=f"{reason}; it has lost records, or it is another topic")
+        return Range(
+            key,
+            start,
+            source.end,
+            refused=f"{reason}; it has lost records, or it is another topic",
+            code="MIR-312",
+        )
     if at < source.log_start and (wanted is None or wanted < 0):
         reason = f"{name}: {begin.says} is at offset {at}, and the source's log starts at {source.log_start} by now"
         return _lost(flow, key, start, source, source.log_start, reason)
@@ -283,8 +291,9 @@ def _begun(flow: ReplicationFlow, key: PartitionKey, begin: Start, source: Offse
 def _lost(
     flow: ReplicationFlow, key: PartitionKey, position: Position, source: OffsetRange, start: int, reason: str
 ) -> Range:
+    code = "MIR-310" if position.upstream_offset < start else "MIR-311"  # deleted before, or truncated after
     if flow.on_data_loss == "fail":
-        return Range(key, position, source.end, refused=f"{reason}; {CONTINUE_HINT}")
+        return Range(key, position, source.end, refused=f"{reason}; {CONTINUE_HINT}", code=code)
     bounds = sorted((position.upstream_offset, start))
     incident = Incident(DATA_LOST, key.source_topic, key.partition, bounds[0], bounds[1], reason)
     return Range(key, Position(start, position.downstream_offset), source.end, incident, anchor=True)
@@ -295,7 +304,7 @@ def _source_recreated(flow: ReplicationFlow, key: PartitionKey, source: OffsetRa
     reason = f"{key.source_topic} was deleted and created again on the source"
     if flow.on_data_loss == "fail":
         hint = "set on.data.loss: continue to append the new topic's records after the old ones"
-        return Range(key, start, source.end, refused=f"{reason}; {hint}")
+        return Range(key, start, source.end, refused=f"{reason}; {hint}", code="MIR-316")
     incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
     return Range(key, start, source.end, incident, anchor=True)
 
@@ -320,7 +329,7 @@ def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Posit
         unknown = f"its offsets {end} to {first.downstream_offset - 1} held what the ledger does not know"
         if flow.on_data_loss == "fail":
             hint = f"{CONTINUE_HINT}, offset {upstream_offset}, or give the flow an empty remote topic"
-            return replace(each, void_from=None, refused=f"{name}: {lost}, and {unknown}; {hint}")
+            return replace(each, void_from=None, refused=f"{name}: {lost}, and {unknown}; {hint}", code="MIR-312")
         reason = f"{lost}; {unknown}, and are not filled again"
         incident = Incident(DATA_LOST, key.source_topic, key.partition, -1, upstream_offset, reason)
     else:

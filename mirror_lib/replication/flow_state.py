@@ -42,7 +42,7 @@ def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[Partition
     decided = {each.key for each in ranges}
     stopped = {key: of_unlisted(copied) for key, copied in partitions.items() if key not in decided}
     stopped.update(
-        {each.key: _report(partitions[each.key], each.refused, refused=True) for each in ranges if each.refused}
+        {each.key: refusal_of(partitions[each.key], each.refused, each.code) for each in ranges if each.refused}
     )
     return stopped
 
@@ -52,12 +52,12 @@ def of_unlisted(copied: CopiedPartition) -> PartitionReport:
     return _report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}")
 
 
-def refusal_of(copied: CopiedPartition, reason: str) -> PartitionReport:
-    """The report of a partition that stays stopped until an operator has acted."""
-    return _report(copied, reason, refused=True)
+def refusal_of(copied: CopiedPartition, reason: str, code: str) -> PartitionReport:
+    """The report of a partition that stops for safety until an operator has acted."""
+    return replace(_report(copied, reason), refused=True, code=code)
 
 
-def _report(copied: CopiedPartition, reason: str, refused: bool = False) -> PartitionReport:
+def _report(copied: CopiedPartition, reason: str) -> PartitionReport:
     return PartitionReport(
         topic=copied.topic,
         remote_topic=copied.remote_topic,
@@ -67,7 +67,6 @@ def _report(copied: CopiedPartition, reason: str, refused: bool = False) -> Part
         sequence=0,
         last_timestamp=-1,
         stopped=reason,
-        refused=refused,
     )
 
 

@@ -170,8 +170,8 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class PartitionReport(KeptPartition):
-    """The position of a partition after a cycle. `stopped` is the reason it is stopped, None if it
-    can; `refused` says that the reason is safety, not failure, `lost_tail` that the remote log
+    """The position of a partition after a cycle. `stopped` is the reason it is stopped, None if it is not; `refused`
+    says that the reason is safety, not failure, and `code` which refusal it is; `lost_tail` says that the remote log
     lost acknowledged records; the target refused what lies between the `rejected`
     offsets (upstream, end exclusive).
 
@@ -200,6 +200,7 @@ class PartitionReport(KeptPartition):
     rejected_until: int = -1
     incidents: Tuple[Incident, ...] = ()
     fails: bool = False
+    code: str = ""
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ class RemotePartition(ABC, Generic[Queued]):
         self._handed_over = sequence is not None
         self.stopped: Optional[str] = None
         self.refused = self.lost_tail = self.fails = False
+        self.code = ""
         self.rejected: Tuple[Optional[int], int] = (None, -1)
         self.incidents: List[Incident] = []
         self.last_timestamp = -1
@@ -185,7 +186,7 @@ class RemotePartition(ABC, Generic[Queued]):
             until = -1 if ack.error_code in OF_THE_TOPIC else outgoing.next_upstream
             self.stop(why_rejected(ack.error_code, ack.error_message), outgoing.runs[0][0], until)
         elif ack.base_offset != expected and not self._shared:
-            self.refuse(FOREIGN_WRITER.format(expected, self.remote[0], ack.base_offset))
+            self.refuse(FOREIGN_WRITER.format(expected, self.remote[0], ack.base_offset), code="MIR-313")
         else:
             self._proven = True
             self._accepted(outgoing, ack.base_offset)
@@ -227,14 +228,14 @@ class RemotePartition(ABC, Generic[Queued]):
         self.stopped = f"{name_of(self.source)} at offset {from_offset}: {reason}"
         self.incidents.append(Incident(PARTITION_STOPPED, *self.source, from_offset, until_offset, reason))
 
-    def refuse(self, reason: str, at: Optional[int] = None) -> None:
-        """Stop for safety, by default where it stands: going on could lose or double records."""
-        self.refused = True
+    def refuse(self, reason: str, at: Optional[int] = None, *, code: str) -> None:
+        """Stop for safety, by default at the present offset: to continue could lose or duplicate records."""
+        self.refused, self.code = True, code
         self.stop(reason, self._stands() if at is None else at)
 
     def lose_tail(self, reason: str) -> None:
         """Stop because acknowledged records are gone from the remote log; the flow heals it when it starts again."""
-        self.lost_tail = True
+        self.lost_tail, self.code = True, "MIR-312"
         self.stop(reason, self._stands())
 
     def forgettable(self, before: float) -> bool:
@@ -264,6 +265,7 @@ class RemotePartition(ABC, Generic[Queued]):
             rejected_until=self.rejected[1],
             incidents=tuple(self.incidents),
             fails=self.fails,
+            code=self.code,
         )
 
 

@@ -128,7 +128,7 @@ class Awaited:
 
 def refuse_lost(_: int, reason: str) -> None:
     """Raises `RefusedError`."""
-    raise RefusedError(reason, "give the flow an empty remote topic")
+    raise RefusedError(reason, "give the flow an empty remote topic", code="MIR-315")
 
 
 class Survivors:
@@ -248,6 +248,7 @@ class Cleaned:
                 f"{self._name}: the record at offset {copy.offset} of the remote log equals several of the source, and "
                 "compaction has removed what would tell them apart",
                 "give the flow an empty remote topic",
+                code="MIR-314",
             )
         if alike and (not self._orphans or self._survivors.holes(alike[0]) >= len(self._orphans)):
             return self._pair(alike[0], copy)
@@ -269,7 +270,9 @@ class Cleaned:
             # A batch is sent to a topic's name, and a topic that is new takes any sequence.
             hint += "; if it was re-created while a record was on its way, delete it again: it is filled again"
         return RefusedError(
-            f"{self._name}: the record at offset {offset} of the remote log is not the source's next one", hint
+            f"{self._name}: the record at offset {offset} of the remote log is not the source's next one",
+            hint,
+            code="MIR-313",
         )
 
     def _may_be_another(self, offset: int) -> RefusedError:
@@ -277,6 +280,7 @@ class Cleaned:
             f"{self._name}: the record at offset {offset} of the remote log equals one of the source, and compaction "
             "has removed what would tell whether it is its copy",
             "give the flow an empty remote topic",
+            code="MIR-314",
         )
 
     def _pair(self, index: int, copy: Record) -> List[Run]:
@@ -386,6 +390,7 @@ def settle(source: Records, remote: Records, start: Position, log_start: int, na
         f"{name}: the source's log starts at {log_start} by now, and of the {tail.count} records that an interrupted "
         f"attempt wrote from offset {start.downstream_offset} on it is unknown which were copied from before that",
         "give the flow an empty remote topic",
+        code="MIR-315",
     )
 
 
@@ -414,6 +419,7 @@ class _Tail:
                     f"{name}: records before offset {copy.offset} of the remote log are gone, which an interrupted "
                     "attempt wrote and the source has lost too",
                     "give the flow an empty remote topic",
+                    code="MIR-315",
                 )
             self._remote.not_data = 0
             self._take(copy)

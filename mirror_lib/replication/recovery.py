@@ -66,7 +66,7 @@ class Recovery:
                 take_back()
                 if isinstance(error, Disconnected):
                     raise
-                copy.refuse(str(error), at)
+                copy.refuse(str(error), at, code=error.code)
 
     def _recover(
         self, copy: PartitionCopy, own: Own, end: int, written: Optional[Fetched], ours: Optional[Fetched]
@@ -100,15 +100,15 @@ class Recovery:
         """What others write to a shared topic drives everything out of it that is old, also where this flow had nothing
         to copy for long. What an interrupted attempt may have left there is gone, so its copies will lie there once."""
         if not copy.task.shared:
-            raise RefusedError(_expired(remote, copy), EMPTY_HINT)
+            raise RefusedError(_expired(remote, copy), EMPTY_HINT, code="MIR-315")
         if not self._passes_loss:
             hint = "set on.data.loss: continue to resume after them, and to copy the records of such an attempt again"
-            raise RefusedError(_expired(remote, copy), hint)
+            raise RefusedError(_expired(remote, copy), hint, code="MIR-315")
         copy.lose(copy.acknowledged, -1, f"{_expired(remote, copy)}; that is copied again", COPIED_AGAIN)
 
     def _lost(self, copy: PartitionCopy, on_at: int, reason: str) -> None:
         if not self._passes_loss:
-            raise RefusedError(reason, CONTINUE_HINT)
+            raise RefusedError(reason, CONTINUE_HINT, code="MIR-310")
         copy.lose(on_at, on_at, reason)
 
     def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own, end: int) -> None:
@@ -117,11 +117,11 @@ class Recovery:
         written = Records(own_entries(up_to(remote, end, name_of(copy.remote)), own), copy.downstream)
         settled = settle(Records(source, log_start), written, at, log_start, name_of(copy.remote))
         if remote.expired:
-            raise RefusedError(_expired(remote, copy), EMPTY_HINT)
+            raise RefusedError(_expired(remote, copy), EMPTY_HINT, code="MIR-315")
         if settled.lost_from is not None:
             reason = left_the_log(copy.source, settled.lost_from, log_start)
             if not self._passes_loss:
-                raise RefusedError(reason, CONTINUE_HINT)
+                raise RefusedError(reason, CONTINUE_HINT, code="MIR-310")
             copy.lose(settled.lost_from, log_start, reason)
         for match in settled.matches:
             copy.recover(*match)

@@ -11,6 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
+from mirror_lib.codes import named
 from mirror_lib.ledger.records import INCIDENT_ADVICE
 from mirror_lib.report.charts import charts, moment, short_number
 from mirror_lib.report.facts import DIED, RUNNING, RUNS_SHOWN, FlowReport, MirrorReport, RunRecord, VerificationRecord
@@ -318,7 +319,7 @@ def _run_words(runs: Optional[Sequence[RunRecord]], now: float) -> str:
 def _advice(kind: str, count: int) -> Tuple[Markup, Markup]:
     happened, remedy = INCIDENT_ADVICE.get(kind, ("", ""))
     remedy = remedy or "See docs/operate.md."
-    return tag("dt", f"{grouped(count)} × {kind}"), tag("dd", prose(happened), " What to do: ", prose(remedy))
+    return tag("dt", f"{grouped(count)} × {named(kind)}"), tag("dd", prose(happened), " What to do: ", prose(remedy))
 
 
 def topic_rows(partitions: Sequence[PartitionStatus]) -> Tuple[Row, ...]:

@@ -50,6 +50,7 @@ def refuse_other_way(
                 f"{now if flow.places_anew else before}",
                 "set `partitioner` and `rename` back; or copy it again, into another remote topic or after this one is "
                 "deleted",
+                code="MIR-317",
             )
 
 
@@ -60,6 +61,7 @@ def refuse_passes(flow: ReplicationFlow, has_passes: bool, ranges: RangePosition
             f"{flow.name}: its progress is in the table row_passes, which an earlier release wrote and this one does "
             "not read: nothing is copied",
             "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
+            code="MIR-324",
         )
 
 
@@ -69,7 +71,7 @@ def row_mirror(context: FlowContext) -> RowMirror:
     flow = context.flow
     reason = why_not_placed(flow)
     if reason is not None:
-        raise RefusedError(f"{flow.name}: {reason}")
+        raise RefusedError(f"{flow.name}: {reason}", code="MIR-319")
     refuse_the_other_way(context)
     return PlacedMirror(context) if flow.places_anew else KeptMirror(context)
 

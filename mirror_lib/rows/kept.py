@@ -87,7 +87,7 @@ class KeptMirror(RowMirror):
             at, reason = each.start, left_the_log(each.source, each.start.upstream_offset, each.log_start)
             copied = self._partitions[each.key]
             if not passes:
-                self._state.stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}"))
+                self._state.stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}", "MIR-310"))
                 continue
             # The incident first: a crash in between records it twice, and never moves past records in silence.
             self._journal.note([Incident(DATA_LOST, *each.source, at.upstream_offset, each.log_start, reason)], batch)

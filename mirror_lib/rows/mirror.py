@@ -180,7 +180,11 @@ class RowMirror(ABC):
         self._group = context.group
         fault = placement_fault(context.spark, flow)
         if fault is not None:
-            raise RefusedError(f"{flow.name}: {fault}", "place records by what is the same each time, as the key is")
+            raise RefusedError(
+                f"{flow.name}: {fault}",
+                "place records by what is the same each time, as the key is",
+                code="MIR-318",
+            )
         self._made = FlowChange(self._change)
         self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()

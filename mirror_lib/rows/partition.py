@@ -114,7 +114,7 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
                 if task.source is not None:
                     runs.append(origin.offset, record.offset, 1)
             elif not task.shared:
-                raise RefusedError(_foreign(task.remote, record.offset, origin is not None))
+                raise RefusedError(_foreign(task.remote, record.offset, origin is not None), code="MIR-313")
         if header is not None:
             end = max(end, header.next_offset)
     return Written(highest, list(runs), end, counts)
@@ -188,12 +188,13 @@ class RowPartition(RemotePartition[Outgoing]):
             self.lose_tail(str(error))
             return
         except RefusedError as error:
-            self.refuse(error.message)
+            self.refuse(error.message, code=error.code)
             return
         if entries.expired and not found.highest and not task.shared:
             self.refuse(
                 f"{name_of(self.remote)}: retention has removed offsets {task.downstream_offset} to "
-                f"{entries.start - 1}, which an interrupted attempt may have written, before they were looked at"
+                f"{entries.start - 1}, which an interrupted attempt may have written, before they were looked at",
+                code="MIR-315",
             )
             return
         self._take_found(found, max(found.end, end))
@@ -227,7 +228,7 @@ class RowPartition(RemotePartition[Outgoing]):
         try:
             self._check_order(source, rows)
         except RefusedError as error:
-            self.refuse(error.message)
+            self.refuse(error.message, code=error.code)
             return
         rows = rows.within(max(begin, self._highest.get(source, -1) + 1), end)
         failed = [each for each in failures if begin <= each[0] < end]
@@ -246,7 +247,8 @@ class RowPartition(RemotePartition[Outgoing]):
             raise RefusedError(
                 f"{name_of(source)} at offset {bad}: the flow gives more than one record of it for "
                 f"{name_of(self.remote)}, or out of order; let `transform` keep the order, and give each record of a "
-                "source record another remote topic"
+                "source record another remote topic",
+                code="MIR-318",
             )
         if len(rows):
             self._taken[source] = rows.last

@@ -47,14 +47,15 @@ def beginnings(
             raise RefusedError(
                 f"{source[0]} was deleted and created again on the source",
                 "copy the new topic by a file of its own, with another `name`, `state` and remote topic",
+                code="MIR-316",
             )
         at = stand.offset if stand is not None else _first(starts.get(source), log, latest)
         if at < log.log_start:
             reason = left_the_log(source, at, log.log_start)
-            raise RefusedError(reason, "such a flow does not resume after lost records")
+            raise RefusedError(reason, "such a flow does not resume after lost records", code="MIR-310")
         if at > log.end:
             ends = f"the source's log ends at {log.end}"
-            raise RefusedError(f"{name}: {ends}, before offset {at}, where the copy resumes")
+            raise RefusedError(f"{name}: {ends}, before offset {at}, where the copy resumes", code="MIR-311")
         found[source] = at
     return found
 
@@ -76,6 +77,7 @@ def refuse_new_remote_topics(known: RangePositions, partitions: Sequence[CopiedP
             raise RefusedError(
                 f"{each.remote_topic} is a new remote topic of {each.topic}, and would lack the records copied before",
                 "copy it by a file of its own, with another `name` and `state`, which begins at the start",
+                code="MIR-317",
             )
 
 
@@ -197,6 +199,7 @@ class PlacedMirror(RowMirror):
                 raise RefusedError(
                     f"{flow.name}: the remote topic {name} was deleted and created again",
                     "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
+                    code="MIR-316",
                 )
         new = [(name, n) for name in names for n in range(self._counts[name]) if (name, n) not in self._at]
         told = self._target.offsets(new, "read_uncommitted")
@@ -246,7 +249,8 @@ class PlacedMirror(RowMirror):
         for part in (lane.part for lane in lanes):
             if part.stopped is not None:
                 kind = RefusedError if part.refused or part.lost_tail else MirrorError
-                raise kind(f"{self.flow.name}: {part.stopped}", None if part.refused else "see dead.letter.topic")
+                hint = None if part.refused else "see dead.letter.topic"
+                raise kind(f"{self.flow.name}: {part.stopped}", hint, code=part.code or None)
         skipped = [each for report in found for each in report.incidents]
         skipped += [each for lane in lanes for each in lane.part.incidents]
         self._journal.note(skipped, batch)

@@ -278,4 +278,8 @@ def refuse_logins(spark_version: str, flows: Sequence[ReplicationFlow]) -> None:
 def refuse_settings(spark: SparkSession) -> None:
     """Raise `RefusedError` for Spark settings under which a lane would run twice at once."""
     if str(spark.conf.get("spark.speculation", "false")).strip().lower() == "true":
-        raise RefusedError("spark.speculation runs a lane twice at once", "set spark.speculation to false")
+        raise RefusedError(
+            "spark.speculation runs a lane twice at once",
+            "set spark.speculation to false",
+            code="MIR-306",
+        )

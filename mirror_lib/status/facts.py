@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.ledger.records import DEAD_SECONDS
+from mirror_lib.codes import INCIDENT_CODES
+from mirror_lib.ledger.records import (
+    DATA_LOST,
+    DEAD_SECONDS,
+    GROUP_LOST_RECORDS,
+    OFFSETS_SKIPPED,
+    PARTITION_STOPPED,
+)
 from mirror_lib.text import counted, duration, some
 
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
@@ -351,17 +358,18 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     for topic, reason in flow.blocked:
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0
-    stopped = {(each.topic, each.partition): each for each in flow.incidents if each.kind == "partition stopped"}
+    stopped = {(each.topic, each.partition): each for each in flow.incidents if each.kind == PARTITION_STOPPED}
     for each in stopped.values():
         if each.at >= since:
             what = f"{each.topic}-{each.partition} stopped: {each.reason}"
-            found.append(Problem("partition stopped", what, "see docs/operate.md, incidents"))
-    lost = [each for each in flow.incidents if each.kind in ("data lost", "offsets skipped", "group lost records")]
+            found.append(Problem("partition stopped", what, f"mirror help {INCIDENT_CODES[PARTITION_STOPPED]}"))
+    lost = [each for each in flow.incidents if each.kind in (DATA_LOST, OFFSETS_SKIPPED, GROUP_LOST_RECORDS)]
     recent = [each for each in lost if flow.at - each.at < WARN_SECONDS]
     if recent:
         last = max(recent, key=lambda each: each.at)
         what = f"{counted(len(recent), 'incident')} in 24 h, the last: {last.kind}, {last.topic}-{last.partition}"
-        found.append(Problem("data lost", f"{what}: {last.reason}", "see the table incidents"))
+        remedy = f"mirror help {INCIDENT_CODES[last.kind]}; the table incidents has the offsets"
+        found.append(Problem("data lost", f"{what}: {last.reason}", remedy))
     return found
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import asdict
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from mirror_lib.codes import INCIDENT_CODES, named
 from mirror_lib.status.facts import FlowStatus, GroupStatus, PartitionStatus, RunStatus, unsized
 from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
 
@@ -76,9 +78,7 @@ def _verified(status: FlowStatus) -> str:
 def _incidents(status: FlowStatus) -> str:
     if not status.incidents:
         return "none in 7 days"
-    by_kind: Dict[str, int] = {}
-    for each in status.incidents:
-        by_kind[each.kind] = by_kind.get(each.kind, 0) + 1
+    by_kind = Counter(named(each.kind) for each in status.incidents)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(by_kind.items()))
     return f"{kinds} in 7 days, the last {_moment(status.incidents[-1].at)}"
 
@@ -193,6 +193,7 @@ def status_json(status: FlowStatus) -> Dict[str, object]:
         "kept_seconds": status.kept_seconds,
         "kept_bytes": status.kept_bytes,
         "eta_seconds": status.eta_seconds,
+        "incidents": [{**asdict(each), "code": INCIDENT_CODES.get(each.kind)} for each in status.incidents],
         "problems": [asdict(each) for each in status.problems],
         "blocked": [{"topic": topic, "reason": reason} for topic, reason in status.blocked],
     }

@@ -132,7 +132,7 @@ class FlowTakeover:
         for (topic, number), reason in self._source.commit_offsets(group, offsets).items():
             if reason is not None:
                 told = f"{self.flow.name}: group {group} cannot be moved to the end of {topic}-{number}: {reason}"
-                raise RefusedError(told, "a process with another ledger would copy its tail again")
+                raise RefusedError(told, "a process with another ledger would copy its tail again", code="MIR-343")
 
     def _left(self) -> Left:
         return read_left(self._origin, self.flow, self._source, self._target)
@@ -219,6 +219,7 @@ class FlowTakeover:
             raise RefusedError(
                 f"{self.flow.name}: the other tool still runs: the kept position of {kept[0]} has changed meanwhile",
                 "stop it first",
+                code="MIR-340",
             )
         refuse_live(self._origin, self.flow, self._source, self._target)
         then = before["remote"]

@@ -63,6 +63,7 @@ def connect_positions(
             raise RefusedError(
                 f"several connectors keep positions of {partition[0]}-{partition[1]}: {', '.join(sorted(kept))}",
                 "name the one that wrote to the remote topics with --connector",
+                code="MIR-341",
             )
         for offsets in kept.values():
             following = [offset + 1 for offset in offsets if offset is not None]
@@ -94,6 +95,7 @@ def _offset(value: Optional[bytes], partition: TopicPartition) -> Optional[int]:
     raise RefusedError(
         f"the position kept of {partition[0]}-{partition[1]} is not an offset: {value[:80]!r}",
         "something else writes to the offsets topic; name the right one with --from connect-topic=NAME",
+        code="MIR-341",
     )
 
 
@@ -198,6 +200,7 @@ def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, tar
         raise RefusedError(
             f"{flow.name}: it is unknown whether the other tool still runs: group {name} on {cluster.alias}",
             "grant Describe on it to this principal; its coordinator may be away for a while",
+            code="MIR-340",
         )
     working = [each for each in found.members if _runs(origin, each)] if found is not None else []
     if working or (found is not None and found.has_members and not found.members):
@@ -205,6 +208,7 @@ def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, tar
         raise RefusedError(
             f"{flow.name}: the other tool still runs: group {name} on {cluster.alias} has members ({hosts})",
             "stop it; after a kill wait until the brokers have noticed, which takes its session timeout",
+            code="MIR-340",
         )
 
 
@@ -219,7 +223,10 @@ def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, targe
     if origin.is_group:
         offsets = committed_by(origin.name, source)
         if not offsets:
-            raise RefusedError(f"{flow.name}: group {origin.name} has no committed offsets on {source.alias}")
+            raise RefusedError(
+                f"{flow.name}: group {origin.name} has no committed offsets on {source.alias}",
+                code="MIR-341",
+            )
         return Left(group_positions({at: each.offset for at, each in offsets.items()}))
     topic = origin.offsets_topic(flow)
     found = target.topics().get(topic)
@@ -227,6 +234,7 @@ def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, targe
         raise RefusedError(
             f"{flow.name}: there is no topic {topic} on {target.alias}",
             "name the Connect worker's offsets topic, --from connect-topic=NAME, or grant Read on it if it is there",
+            code="MIR-341",
         )
     connector = origin.connector or (DEDICATED_CONNECTOR if origin.kind == MM2 else None)
     records = whole_topic(flow.target, topic, found.partitions)

@@ -45,6 +45,8 @@ class PartitionLogs(Protocol):
 class CopiedBefore(RefusedError):
     """An earlier life of the other tool came farther than the one that was compared."""
 
+    code = "MIR-342"
+
 
 @dataclass(frozen=True)
 class Known:
@@ -130,7 +132,8 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
         if uncopied is not None and uncopied.offset < kept:
             raise RefusedError(
                 f"the kept position is {kept}, but the remote log ends with the source's offset "
-                f"{found.upstream_end - 1}, and offset {uncopied.offset} is not in it"
+                f"{found.upstream_end - 1}, and offset {uncopied.offset} is not in it",
+                code="MIR-342",
             )
     return Verdict(
         TAKE_OVER,
@@ -202,7 +205,7 @@ def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
         except Unproven as error:
             failure = error
     not_found = "no record of the remote log was found in the source before the kept position"
-    raise failure or earlier or RefusedError(not_found)
+    raise failure or earlier or RefusedError(not_found, code="MIR-342")
 
 
 def _farthest(known: Known, logs: PartitionLogs, found: Proven) -> Proven:
@@ -240,9 +243,12 @@ def _one_of(guesses: Sequence[Position], logs: PartitionLogs, restarts: Restarts
         except Unproven as error:
             failure = error
     if len({each.upstream_end for each in found}) > 1:
-        raise RefusedError("the end of the remote log could have been made from more than one place of the source")
+        raise RefusedError(
+            "the end of the remote log could have been made from more than one place of the source",
+            code="MIR-342",
+        )
     if not found:
-        raise failure or RefusedError(why_none)
+        raise failure or RefusedError(why_none, code="MIR-342")
     return found[0]
 
 

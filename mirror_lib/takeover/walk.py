@@ -29,6 +29,8 @@ OpenSource = Callable[[int], Records]
 class Unproven(RefusedError):
     """The record at `downstream_offset` of the remote log cannot be shown to be the source's."""
 
+    code = "MIR-342"
+
     def __init__(self, downstream_offset: int, reason: str) -> None:
         super().__init__(f"the record at offset {downstream_offset} of the remote log {reason}")
         self.downstream_offset = downstream_offset

@@ -35,7 +35,7 @@ def settled(flow: ReplicationFlow, guards_epochs: bool) -> SettledFlow:
     old = f"{flow.name}: the brokers of {flow.target.alias} are older than Kafka 2.5 and cannot fence a second driver"
     if flow.delivery != AT_LEAST_ONCE and not flow.delivery_may_fall:
         hint = f"set delivery: {AT_LEAST_ONCE} and run one driver of this flow only"
-        return SettledFlow(flow, refusal=RefusedError(f"{old}; nothing was written there", hint))
+        return SettledFlow(flow, refusal=RefusedError(f"{old}; nothing was written there", hint, code="MIR-305"))
     fallen = "" if flow.delivery == AT_LEAST_ONCE else f"; delivery is {AT_LEAST_ONCE}, MirrorMaker's own promise"
     warning = f"{old}{fallen}; run one driver of this flow only"
     return SettledFlow(replace(flow, delivery=AT_LEAST_ONCE), warning)

@@ -56,7 +56,9 @@ def plan_and_facts(
 def _refuse_onto_itself(flow: ReplicationFlow, source: Cluster, target: Cluster, what: str) -> None:
     if source.cluster_id() == target.cluster_id():
         raise RefusedError(
-            f"{flow.name}: both are the same cluster, and {what}", hint="check bootstrap.servers of both clusters"
+            f"{flow.name}: both are the same cluster, and {what}",
+            hint="check bootstrap.servers of both clusters",
+            code="MIR-303",
         )
 
 

@@ -246,7 +246,7 @@ def verify(
     if flow.places_anew or (has_origins and not check_change(spark, flow)[0]):
         if scope.narrowed:
             why = "--since and --sample go by places in the remote log, which this flow's records have not got"
-            raise RefusedError(f"{flow.name}: {why}", "verify it without them")
+            raise RefusedError(f"{flow.name}: {why}", "verify it without them", code="MIR-350")
         return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
     # In this order, because the flow may run meanwhile: the ledger's ranges must be below the remote ends, and
@@ -308,7 +308,10 @@ def _made(
         return None
     repeatable, reason = check_change(spark, flow)
     if not repeatable:
-        raise RefusedError(f"{flow.name}: what it made of records cannot be made again to compare it: {reason}")
+        raise RefusedError(
+            f"{flow.name}: what it made of records cannot be made again to compare it: {reason}",
+            code="MIR-350",
+        )
     return _expected(flow, change, copied, mirror)
 
 

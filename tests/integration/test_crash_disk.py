@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -207,7 +208,8 @@ def test_state_that_cannot_be_written_is_said_and_the_next_run_enters_what_was_c
         os.kill(stopped, signal.SIGCONT)
         assert run.wait() == 1
     # Java writes to the same stream, perhaps without ending its line.
-    (error,) = [line for line in run.output.splitlines() if "error: primary->backup" in line or "error: could" in line]
+    ends = re.compile(r"error: MIR-\d+: (primary->backup|could)")
+    (error,) = [line for line in run.output.splitlines() if ends.search(line)]
     assert "could not write to the table" in error and "No space left on device" in error
     assert flow.differences() == []
     assert not list((small_disk.path / "state" / "offset_syncs" / "_delta_log").glob("*.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 WITHOUT_CRAMJAM = """\
+import re
 import sys
 
 
@@ -58,7 +60,8 @@ def errors(flow: OneFlow, python: str = sys.executable) -> List[str]:
     with driver(["-m", "mirror_lib.cli", "run", str(flow.config)], PYSPARK_PYTHON=python) as run:
         assert run.wait() == 1, run.output
     # Java writes to the same stream, perhaps without ending its line.
-    return [line.partition("error: ")[2] for line in run.output.splitlines() if "error: source->target" in line]
+    found = [re.search(r"error: MIR-\d+: (source->target.*)", line) for line in run.output.splitlines()]
+    return [each.group(1) for each in found if each]
 
 
 def outcomes(flow: OneFlow, spark: SparkSession) -> List[str]:

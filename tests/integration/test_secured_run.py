@@ -202,7 +202,7 @@ def test_exactly_the_rights_of_the_page_are_enough(guarded: Guarded) -> None:
 def test_a_wrong_password_is_told_in_one_sentence(guarded: Guarded) -> None:
     assert guarded.codes[0] == ["plan", 1]
     (told,) = [line for line in guarded.output.splitlines() if line.startswith("error: ")]
-    assert told.startswith("error: cannot log in to the cluster A at ")
+    assert told.startswith("error: MIR-202: cannot log in to the cluster A at ")
     assert "the broker refused the login: " in told
 
 

@@ -92,14 +92,14 @@ def test_unknown_flow_is_named_beside_the_known_ones(
     assert main([command, config, "--flow", "A->C"]) == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err == "error: there is no flow A->C to run; the file has A->B, B->A\n"
+    assert told.err == "error: MIR-101: there is no flow A->C to run; the file has A->B, B->A\n"
 
 
 def test_clusters_names_the_targets_of_the_flows_to_run(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = cli._parser().parse_args(["run", config, "--clusters", "B", "C"])
     assert [flow.name for flow in chosen_flows(chosen, load(config))] == ["A->B"]
     assert main(["run", config, "--clusters", "C", "D"]) == 2
-    assert capsys.readouterr().err == "error: no flow goes into C, D; the file has A->B, B->A\n"
+    assert capsys.readouterr().err == "error: MIR-101: no flow goes into C, D; the file has A->B, B->A\n"
 
 
 def test_file_without_an_enabled_flow_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +220,8 @@ def test_level_that_is_none_is_told_in_one_sentence(
 ) -> None:
     monkeypatch.setenv("MIRROR_LOG", "loud")
     assert main(["run", config]) == 2
-    assert capsys.readouterr().err == "error: MIRROR_LOG=loud is no level: take one of debug, info, warning, error\n"
+    told = "error: MIR-101: MIRROR_LOG=loud is no level: take one of debug, info, warning, error\n"
+    assert capsys.readouterr().err == told
 
 
 def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:

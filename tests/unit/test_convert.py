@@ -217,7 +217,8 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path, capsys: pytest.C
     source, out = file_of(tmp_path, HEAD), tmp_path / "mirror.yaml"
     out.write_text("mine")
     assert main(["convert", source, "-o", str(out)]) == 2
-    assert capsys.readouterr().err == f"error: {out} is there already (give another name, or --force to replace it)\n"
+    told = f"error: MIR-101: {out} is there already (give another name, or --force to replace it)\n"
+    assert capsys.readouterr().err == told
     assert out.read_text() == "mine"
     assert main(["convert", source, "-o", str(out), "--force"]) == 0
     assert load(str(out), {}).flows[0].name == "A->B"

@@ -1,0 +1,483 @@
+"""The codes of errors, refusals and incidents, and the entry of each, for `mirror help CODE` and docs/fix/codes.md.
+
+A code is given once. It never gets another meaning, and the code of an entry that was removed is not given again:
+scripts, alerts and tickets name it. The hundreds are groups: `GROUPS` has their titles. Pure.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.ledger.records import (
+    COPIED_AGAIN,
+    DATA_LOST,
+    GROUP_LOST_RECORDS,
+    OFFSETS_SKIPPED,
+    PARTITION_STOPPED,
+    REMOTE_LOG_HEALED,
+    TOPIC_RECREATED,
+)
+
+PREFIX = "MIR-"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One code. `happened`: what the mirror found. `data`: which records are copied, missing or unchanged. `do`: what
+    the operator does next. Each is one to three sentences, in Markdown without links."""
+
+    code: str
+    title: str
+    happened: str
+    data: str
+    do: str
+
+
+GROUPS: Mapping[str, str] = {
+    "1": "Configuration and command line",
+    "2": "Clusters and records",
+    "3": "Refusals: exit code 3",
+    "4": "State tables",
+    "5": "Spark and the process",
+    "6": "Incidents: rows of the table `incidents`",
+}
+
+_NOTHING_COPIED = "No record was copied, and nothing was changed."
+_COMPLETE = "The copy is exact up to the position in the ledger. Nothing after it was written."
+
+ENTRIES: Tuple[Entry, ...] = (
+    Entry(
+        "MIR-101",
+        "The configuration or the command line is wrong",
+        "A file, an option, an environment variable or a Python package is missing or has a value that the mirror does"
+        " not accept.",
+        _NOTHING_COPIED,
+        "Correct the place that the message names. `mirror doctor CONFIG` checks the whole file.",
+    ),
+    Entry(
+        "MIR-102",
+        "A custom class failed",
+        "A replication policy or a filter of the user raised an exception or returned a value of another type.",
+        _COMPLETE,
+        "Correct the class, or remove its key from the configuration, and start the flow again.",
+    ),
+    Entry(
+        "MIR-201",
+        "A cluster did not answer or refused a request",
+        "No broker answered in time, or a broker answered with an error.",
+        f"{_COMPLETE} The next run resumes there.",
+        "Check `bootstrap.servers`, the network and the brokers. `mirror doctor CONFIG` tries each broker.",
+    ),
+    Entry(
+        "MIR-202",
+        "A cluster refused the login",
+        "A broker refused the user, the password, the token or the certificate, or the listener has another protocol.",
+        f"{_COMPLETE} The next run resumes there.",
+        "Correct the `sasl.*`, `ssl.*` and `security.protocol` keys of the cluster that the message names.",
+    ),
+    Entry(
+        "MIR-203",
+        "A permission is missing",
+        "The cluster knows the principal of the mirror but denies it the operation that the message names.",
+        f"{_COMPLETE} The next run resumes there.",
+        "Grant the ACL that the message names. `mirror doctor CONFIG` lists all missing permissions.",
+    ),
+    Entry(
+        "MIR-204",
+        "A record batch cannot be copied",
+        "A record batch on the source is corrupt, or is of a kind that the mirror cannot write.",
+        "The records before it are copied. The partition stops at this batch.",
+        "Read the offset in the message. Set `on.error: skip` to continue without the batch, or repair the source.",
+    ),
+    Entry(
+        "MIR-300",
+        "A partition stopped for safety",
+        "A partition cannot continue without the risk of lost or duplicate records. The message has the reason.",
+        _COMPLETE,
+        "Read the reason in the message or in the table `incidents`. `mirror status CONFIG` shows both.",
+    ),
+    Entry(
+        "MIR-301",
+        "Another process copies the flow",
+        "A run of the same flow is active on this machine or on another one. This command needs the flow for itself.",
+        "This command copied and changed nothing. The other run continues.",
+        "Stop the other run, or give `--take-over` where the command has that option. A killed run counts as active for"
+        " ten minutes.",
+    ),
+    Entry(
+        "MIR-302",
+        "Another driver fenced this one",
+        "Another driver of the same flow started and fenced the producers of this driver.",
+        "No record is lost or duplicated. The other driver copies.",
+        "Run one driver for each flow. Two mirrors that are meant to run need different values of `name`.",
+    ),
+    Entry(
+        "MIR-303",
+        "Source and target are the same cluster",
+        "Both sides of the flow have the same cluster id, and a topic would be copied onto itself.",
+        _NOTHING_COPIED,
+        "Check `bootstrap.servers` of both clusters.",
+    ),
+    Entry(
+        "MIR-304",
+        "A cluster has another id than the ledger",
+        "The ledger in the state folder was written for a cluster with another id.",
+        "No record was copied. Offsets of the recorded cluster mean nothing on this one.",
+        "Check `bootstrap.servers`. For a cluster that was replaced give another `state` or another alias.",
+    ),
+    Entry(
+        "MIR-305",
+        "The target cannot fence",
+        "The brokers of the target are too old for the protection that the flow asks for.",
+        "Nothing was written to the target.",
+        "Upgrade the target, or set `delivery: at-least-once` and run one driver only.",
+    ),
+    Entry(
+        "MIR-306",
+        "Spark's speculation is on",
+        "`spark.speculation` is true. Spark would run two attempts of a task at the same time.",
+        _NOTHING_COPIED,
+        "Set `spark.speculation` to false.",
+    ),
+    Entry(
+        "MIR-307",
+        "The Python of the executors does not fit",
+        "The executors have no usable Python, another version, or not the packages that the mirror needs.",
+        _NOTHING_COPIED,
+        "Start the job with spark-submit.sh, or install the same packages on the driver and on every executor.",
+    ),
+    Entry(
+        "MIR-308",
+        "An executor cannot reach a cluster",
+        "The driver reaches the brokers, and an executor does not.",
+        _NOTHING_COPIED,
+        "Open the network, the name resolution and the files of the login for every host that the message names.",
+    ),
+    Entry(
+        "MIR-309",
+        "The state folder cannot be written",
+        "The driver or an executor cannot write to the folder of `state`, or does not see the same folder.",
+        _NOTHING_COPIED,
+        "Grant write access. On several machines name a folder on shared storage as `state`.",
+    ),
+    Entry(
+        "MIR-310",
+        "The source deleted records before they were copied",
+        "The log of the source starts after the next offset to copy. Retention or DeleteRecords removed the records.",
+        "The records in the range that the message names are missing on the target. All others are copied.",
+        "Set `on.data.loss: continue` to resume after the gap. Raise the retention of the source.",
+    ),
+    Entry(
+        "MIR-311",
+        "The log of the source was truncated",
+        "The log of the source ends before an offset that was copied, or before the configured start.",
+        "The target may hold records that the source lost. The source gives their offsets again.",
+        "Find out whether the election of an unclean leader or a restored backup is the cause. Set"
+        " `on.data.loss: continue` to resume at the end of the source.",
+    ),
+    Entry(
+        "MIR-312",
+        "The remote log was truncated",
+        "The log of the target ends before an offset that the target had acknowledged.",
+        "The records after the end are missing on the target. The source may still have them.",
+        "Start the flow again: it copies from the source what is still there. Where the message says that the ledger"
+        " lacks a range, set `on.data.loss: continue` or give the flow an empty remote topic.",
+    ),
+    Entry(
+        "MIR-313",
+        "The remote topic has records of another writer",
+        "A record on the remote topic is not the copy of the next record of the source.",
+        f"{_COMPLETE} The foreign record stays.",
+        "Find the other writer and revoke its Write permission. Then give the flow an empty remote topic.",
+    ),
+    Entry(
+        "MIR-314",
+        "Compaction removed the proof of what was copied",
+        "An interrupted run wrote records. Compaction removed the records that would show which ones.",
+        _COMPLETE,
+        "Give the flow an empty remote topic.",
+    ),
+    Entry(
+        "MIR-315",
+        "Retention removed what an interrupted run wrote",
+        "An interrupted run wrote records after the position in the ledger. The remote log or the source no longer has"
+        " them.",
+        f"{_COMPLETE} It is unknown which records after it were copied.",
+        "Give the flow an empty remote topic. For a shared remote topic set `on.data.loss: continue`: the records of"
+        " that run are copied again.",
+    ),
+    Entry(
+        "MIR-316",
+        "A topic was deleted and created again",
+        "A topic has the name, but not the id, that the ledger has. Its offsets start again.",
+        "The records of the old topic stay on the target. No record of the new topic was copied.",
+        "Set `on.data.loss: continue` to append the records of the new topic. A flow that repartitions needs another"
+        " `name`, `state` and remote topic.",
+    ),
+    Entry(
+        "MIR-317",
+        "A flow changed what it makes of its records",
+        "`partitioner`, `rename` or `transform` changed. A remote topic would mix two partitioning modes, or would lack"
+        " earlier records.",
+        "Nothing was copied with the changed configuration.",
+        "Set the keys back. To copy with the changed keys, give another `name`, `state` and an empty remote topic.",
+    ),
+    Entry(
+        "MIR-318",
+        "The change of a flow cannot be repeated",
+        "`transform` or `partitioner` places records by what differs at each run, makes several records of one for the"
+        " same remote topic, or changes their order.",
+        _COMPLETE,
+        "Compute partitions from fields of the record. Let `transform` keep the order, and send each record that it"
+        " makes of a source record to another remote topic.",
+    ),
+    Entry(
+        "MIR-319",
+        "A flow that repartitions has a setting that it cannot have",
+        "The flow repartitions its records, and another key asks for what such a flow cannot do.",
+        _NOTHING_COPIED,
+        "Remove the key that the message names, or set `partitioner` back.",
+    ),
+    Entry(
+        "MIR-320",
+        "A state table is damaged",
+        "A table under `state` lacks files, or parts of files.",
+        "No record on the target is lost. The message names what the table recorded.",
+        "`mirror state rebuild CONFIG` shows what repairs the table, and `mirror state rebuild CONFIG --execute` does"
+        " it.",
+    ),
+    Entry(
+        "MIR-321",
+        "A newer release wrote a state table",
+        "A table under `state` has a schema version or a reader version that this release cannot read.",
+        "Nothing was read or written there.",
+        "Run the release that wrote the table or a newer one, or name another folder as `state`.",
+    ),
+    Entry(
+        "MIR-322",
+        "A state table has foreign columns",
+        "A table under `state` has or lacks columns, unlike every release of the mirror.",
+        "Nothing was read or written there.",
+        "Restore an earlier version of the table, or name another folder as `state`.",
+    ),
+    Entry(
+        "MIR-323",
+        "The state folder cannot be rebuilt",
+        "The table is not damaged, the configuration lacks a flow of this folder, or a table that is lost cannot be"
+        " derived from the others.",
+        "No table was changed. No record on the target is lost.",
+        "Follow the message: complete the configuration, restore the table from a backup, or give the flow empty remote"
+        " topics.",
+    ),
+    Entry(
+        "MIR-324",
+        "An earlier release copied the flow",
+        "The progress of the flow is in a table that this release does not read.",
+        _NOTHING_COPIED,
+        "Give the mirror another `name` and `state`, and the flow an empty remote topic.",
+    ),
+    Entry(
+        "MIR-330",
+        "Producers or consumers are still active",
+        "A cut-over or a cut-back found a producer or a consumer that has not stopped, or was itself stopped.",
+        "Records that were written meanwhile are on one cluster only. This step changed no offset of a group.",
+        "Stop the clients that the message names. Call the command again: it resumes at this step.",
+    ),
+    Entry(
+        "MIR-331",
+        "A cut-over cannot fence the source",
+        "The source has no authorizer, or the principal of the mirror may not change its ACLs.",
+        "No group was moved. Producers can still write to the source.",
+        "Grant Alter on the cluster, or stop the producers yourself and omit `--fence-source`.",
+    ),
+    Entry(
+        "MIR-332",
+        "A cut-over found an incomplete copy",
+        "A partition has no leader, has records that are not copied, or differs from its source.",
+        "No offset of a group was changed.",
+        "Let the copy finish. `mirror verify CONFIG` shows the difference. Then call the command again.",
+    ),
+    Entry(
+        "MIR-333",
+        "There is no cut-over to reverse",
+        "The table `cutovers` has no complete cut-over of the flow.",
+        "Nothing was changed.",
+        "Call `mirror cutover run CONFIG` first, or check `state` and `--flow`.",
+    ),
+    Entry(
+        "MIR-340",
+        "The other tool still runs",
+        "The consumer group of the other replication tool has members, its positions change, or its state is unknown.",
+        "Nothing was taken over.",
+        "Stop the other tool and wait for its session timeout. Grant Describe on its group.",
+    ),
+    Entry(
+        "MIR-341",
+        "The positions of the other tool are missing or ambiguous",
+        "There is no committed position, a position is not an offset, or two connectors have one for a partition.",
+        "Nothing was taken over.",
+        "Name the offsets topic, the group or the connector that wrote to the remote topics, by `--from` or"
+        " `--connector`.",
+    ),
+    Entry(
+        "MIR-342",
+        "The end of the remote log cannot be matched with the source",
+        "The records at the end of the remote log do not show where the other tool stopped.",
+        "The remote log is unchanged. No position was recorded.",
+        "Compare more records with `--compare`, or copy the topic to an empty remote topic.",
+    ),
+    Entry(
+        "MIR-343",
+        "The group's offset cannot be committed",
+        "The takeover found where a partition resumes. The source refused the offset of the group of the flow.",
+        "No record was copied. A process with another ledger would copy the end of the remote log again.",
+        "Grant Read on the group, and run the takeover again.",
+    ),
+    Entry(
+        "MIR-350",
+        "The copies cannot be compared",
+        "The flow's own output cannot be computed again, or the option does not apply to it.",
+        "The comparison is missing. The copies are unchanged.",
+        "Verify without the option that the message names.",
+    ),
+    Entry(
+        "MIR-351",
+        "Positions cannot be translated",
+        "The form of the positions allows one answer for each partition. The flow has several or none.",
+        "No offset was written.",
+        "Translate the topics one by one, or give the positions as CSV.",
+    ),
+    Entry(
+        "MIR-401",
+        "A state table cannot be read or written",
+        "The storage of `state` did not answer, or a table of it cannot be read or written.",
+        "No record on the target is lost. The next start re-reads the ends of the remote logs.",
+        "Check the storage and its permissions. `mirror state check CONFIG` reads every table.",
+    ),
+    Entry(
+        "MIR-402",
+        "Another process changed the same table",
+        "Delta refused a commit because another process committed to the table at that moment.",
+        "Nothing was written by this commit.",
+        "Run the command again. Let one driver run each flow.",
+    ),
+    Entry(
+        "MIR-500",
+        "The command failed",
+        "The mirror could not complete its work. The message has the cause.",
+        f"{_COMPLETE} The next run resumes there.",
+        "Read the message. With `MIRROR_LOG=debug` the log has the trace.",
+    ),
+    Entry(
+        "MIR-501",
+        "Spark ended",
+        "The Java process or the Spark context is gone.",
+        f"{_COMPLETE} The next run resumes there.",
+        "Read the log of Spark for the cause, often memory. Run the command again.",
+    ),
+    Entry(
+        "MIR-502",
+        "Spark gave the ledger no task slot",
+        "The commit to the ledger waited for minutes, because other tasks occupied every slot.",
+        "The copy is exact. The next run recovers the offset ranges from the remote log.",
+        "Give Spark more cores than flows that tail, and run the command again.",
+    ),
+    Entry(
+        "MIR-601",
+        "Incident: data lost",
+        "The source no longer had the records, or the remote log lost what another tool wrote. `on.data.loss` is"
+        " `continue`.",
+        "The records in the range of the row are missing on the target.",
+        "Copy the range from a backup if it is needed.",
+    ),
+    Entry(
+        "MIR-602",
+        "Incident: offsets skipped",
+        "A record could not be written, and `on.error: skip` excluded it.",
+        "The record at the offset of the row is missing on the target.",
+        "`mirror verify CONFIG` lists all skipped offsets. Write a record again by hand if it is needed.",
+    ),
+    Entry(
+        "MIR-603",
+        "Incident: copied again",
+        "Retention removed from a shared remote topic what an interrupted run may have written. `on.data.loss` is"
+        " `continue`.",
+        "The records are copied again. None is missing.",
+        "Nothing. A consumer may read such a record twice.",
+    ),
+    Entry(
+        "MIR-604",
+        "Incident: remote log healed",
+        "The remote log was truncated.",
+        "The missing records were copied again. None is missing.",
+        "Find the cause, for example the election of an unclean leader.",
+    ),
+    Entry(
+        "MIR-605",
+        "Incident: topic recreated",
+        "A topic was deleted and created again.",
+        "The mirror copies the topic that exists now. Records of a deleted source topic stay on the target.",
+        "Check that the deletion was intended.",
+    ),
+    Entry(
+        "MIR-606",
+        "Incident: partition stopped",
+        "The target refused a record batch, or another writer wrote to the remote partition.",
+        "The records before the offset of the row are copied. Those after it are not.",
+        "Read the reason in the row, fix it, and start the flow again.",
+    ),
+    Entry(
+        "MIR-607",
+        "Incident: group lost records",
+        "A group was moved to the start of a remote log that no longer holds the next records of the group.",
+        "The copy is complete. The group does not read the records that retention removed.",
+        "The row has the group and its offset on the source. Read the range from the source if it is needed.",
+    ),
+)
+
+# The code of each kind of incident, which the table `incidents` names by `kind`.
+INCIDENT_CODES: Mapping[str, str] = {
+    DATA_LOST: "MIR-601",
+    OFFSETS_SKIPPED: "MIR-602",
+    COPIED_AGAIN: "MIR-603",
+    REMOTE_LOG_HEALED: "MIR-604",
+    TOPIC_RECREATED: "MIR-605",
+    PARTITION_STOPPED: "MIR-606",
+    GROUP_LOST_RECORDS: "MIR-607",
+}
+
+
+def entry(word: str) -> Optional[Entry]:
+    """The entry of a code, given as `MIR-304`, `mir-304` or `304`; `None` where no entry has it."""
+    code = _written_out(word)
+    return next((each for each in ENTRIES if each.code == code), None)
+
+
+def named(kind: str) -> str:
+    """A kind of incident with its code; alone where it is one of a newer release."""
+    return f"{kind} ({INCIDENT_CODES[kind]})" if kind in INCIDENT_CODES else kind
+
+
+def nearest(word: str) -> Entry:
+    """The entry whose code is most like `word`."""
+    code = _written_out(word)
+    return max(ENTRIES, key=lambda each: difflib.SequenceMatcher(None, each.code, code).ratio())
+
+
+def entry_lines(each: Entry) -> List[str]:
+    """An entry for people."""
+    parts = (("What happened", each.happened), ("The data", each.data), ("What to do", each.do))
+    return [f"{each.code}  {each.title}", *(line for name, text in parts for line in ("", f"{name}: {text}"))]
+
+
+def grouped_entries() -> Iterator[Tuple[str, Sequence[Entry]]]:
+    """The titles of the groups, and the entries of each, in order."""
+    for digit, title in GROUPS.items():
+        yield title, [each for each in ENTRIES if each.code.startswith(f"{PREFIX}{digit}")]
+
+
+def _written_out(word: str) -> str:
+    code = word.strip().upper()
+    return code if code.startswith(PREFIX) else f"{PREFIX}{code}"

@@ -1,0 +1,161 @@
+"""Every refusal and every incident has a code, and every code an entry: in the table, in `mirror help`, on the page."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+from typing import Iterator, List, Set, Type
+
+import pytest
+
+from mirror_lib import errors
+from mirror_lib.cli import main
+from mirror_lib.codes import ENTRIES, GROUPS, INCIDENT_CODES, PREFIX, Entry, entry, grouped_entries
+from mirror_lib.commands.output import print_error
+from mirror_lib.copy_job import left_over
+from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
+from mirror_lib.kafka.log_reader import LostTail
+from mirror_lib.ledger.records import INCIDENT_KINDS
+from mirror_lib.replication.messages import PartitionReport
+from tests.lab.checkout import ROOT
+from tools.docs.codes import page
+
+CODES = [each.code for each in ENTRIES]
+FILES = [path for path in sorted((ROOT / "mirror_lib").rglob("*.py")) if path.name != "codes.py"]
+
+
+def named_codes(source: str) -> Set[str]:
+    """Codes in string literals."""
+    words = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    return {word for word in words if isinstance(word, str) and re.fullmatch(rf"{PREFIX}\d+", word)}
+
+
+def refusals_without_code(source: str) -> Iterator[int]:
+    """Lines that make a plain `RefusedError` without `code=`. A subclass has the code of its class."""
+    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        made = isinstance(call.func, ast.Name) and call.func.id == "RefusedError"
+        if made and not any(keyword.arg == "code" for keyword in call.keywords):
+            yield call.lineno
+
+
+def subclasses(kind: Type[MirrorError]) -> Iterator[Type[MirrorError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_every_refusal_names_a_code() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in FILES}
+    assert [f"{path}:{line}" for path, text in texts.items() for line in refusals_without_code(text)] == []
+
+
+def test_codes_of_the_source_and_of_the_table_are_the_same() -> None:
+    named: Set[str] = set().union(*(named_codes(path.read_text(encoding="utf-8")) for path in FILES))
+    assert named | set(INCIDENT_CODES.values()) == set(CODES)
+
+
+def test_a_refusal_without_a_code_is_seen() -> None:
+    assert list(refusals_without_code("raise RefusedError('no', 'why')\nRefusedError('no', code='MIR-300')")) == [1]
+    assert named_codes("f('MIR-999', 'see MIR-998')") == {"MIR-999"}
+
+
+def test_every_class_of_errors_has_a_code_of_the_table() -> None:
+    kinds = [each for each in subclasses(MirrorError) if each.__module__.startswith("mirror_lib")]
+    assert kinds and not [kind for kind in kinds if kind.code not in CODES]
+    refusals = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RefusedError)]
+    assert len({kind.code for kind in refusals}) == len(refusals)
+    assert all(kind.code.startswith(f"{PREFIX}3") for kind in refusals)
+
+
+def test_codes_are_unique_ordered_and_of_a_group() -> None:
+    assert sorted(set(CODES)) == CODES
+    assert all(re.fullmatch(rf"{PREFIX}[{''.join(GROUPS)}]\d\d", code) for code in CODES)
+    assert [each for _, entries in grouped_entries() for each in entries] == list(ENTRIES)
+
+
+@pytest.mark.parametrize("each", ENTRIES, ids=CODES)
+def test_entry_has_its_parts_in_short_sentences(each: Entry) -> None:
+    assert each.title and not each.title.endswith(".")
+    for text in (each.happened, each.data, each.do):
+        assert text.strip() == text and text.endswith(".") and "  " not in text
+        sentences = re.split(r"(?<=[.:]) ", text)
+        assert max(len(sentence.split()) for sentence in sentences) <= 25, text
+
+
+def test_every_kind_of_incident_has_an_entry() -> None:
+    assert tuple(INCIDENT_CODES) == INCIDENT_KINDS
+    for kind, code in INCIDENT_CODES.items():
+        found = entry(code)
+        assert found is not None and found.title == f"Incident: {kind}"
+
+
+def test_page_of_codes_is_the_table() -> None:
+    page_file = ROOT / "docs" / "fix" / "codes.md"
+    assert page_file.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.codes > docs/fix/codes.md"
+
+
+@pytest.mark.parametrize("word", ["MIR-304", "mir-304", "304"])
+def test_help_prints_an_entry(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", word]) == 0
+    found = entry("MIR-304")
+    assert found is not None
+    told = capsys.readouterr().out
+    assert told.startswith(f"MIR-304  {found.title}\n")
+    assert all(part in told for part in (found.happened, found.data, found.do))
+
+
+def test_help_lists_all_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {each.code}  {each.title}\n" in told for each in ENTRIES)
+
+
+def test_help_names_the_nearest_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "MIR-3044"]) == 2
+    assert "there is no code MIR-3044 (the nearest is MIR-304, " in capsys.readouterr().err
+
+
+def test_error_line_begins_with_the_code_and_that_of_a_refusal_names_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for error in (ClusterError("A: no answer", "is it up?"), RefusedError("A->B: no", code="MIR-304")):
+        print_error(error)
+    assert capsys.readouterr().err.splitlines() == [
+        "error: MIR-201: A: no answer (is it up?)",
+        "error: MIR-304: A->B: no; mirror help MIR-304 explains it",
+    ]
+
+
+def test_error_keeps_its_code_on_the_way_between_processes() -> None:
+    found: List[MirrorError] = pickle.loads(pickle.dumps([RefusedError("no", code="MIR-304"), FencedError("gone")]))
+    assert [each.code for each in found] == ["MIR-304", "MIR-302"]
+    assert LostTail("gone").code == "MIR-312"
+
+
+class _Mirror:
+    """A mirror with partitions that stopped."""
+
+    class flow:
+        name = "A->B"
+
+    def __init__(self, *stopped: PartitionReport) -> None:
+        self._stopped = stopped
+
+    def stopped(self) -> List[PartitionReport]:
+        return list(self._stopped)
+
+    def blocked(self) -> List[str]:
+        return []
+
+    def not_copied(self) -> List[str]:
+        return []
+
+
+def test_run_ends_with_the_code_of_the_first_partition_that_was_refused() -> None:
+    failed = PartitionReport("a", "A.a", 0, 1, 1, 0, -1, stopped="a-0: too large")
+    refused = PartitionReport("a", "A.a", 1, 1, 1, 0, -1, stopped="a-1: gone", refused=True, code="MIR-310")
+    error = left_over(_Mirror(failed, refused))  # type: ignore[arg-type]
+    assert isinstance(error, RefusedError) and error.code == "MIR-310"
+    other = left_over(_Mirror(failed))  # type: ignore[arg-type]
+    assert other is not None and other.code == "MIR-500"

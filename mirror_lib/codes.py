@@ -103,8 +103,8 @@ ENTRIES: Tuple[Entry, ...] = (
         "Another process copies the flow",
         "A run of the same flow is active on this machine or on another one. This command needs the flow for itself.",
         "This command copied and changed nothing. The other run continues.",
-        "Stop the other run, or give `--take-over` where the command has that option. A killed run counts as active for"
-        " ten minutes.",
+        "Stop the other run, or give `--take-over` where the command has that option. A killed run of another machine"
+        " counts as active for ten minutes.",
     ),
     Entry(
         "MIR-302",

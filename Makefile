@@ -114,7 +114,7 @@ bench-latency: setup ## from acknowledged on the source to read on the target, b
 	@$(PY) -m tests.bench.latency
 
 bench-kill: setup ## what three kills of the process leave on the target: this mirror, MirrorMaker 2, and MirrorMaker 2 with exactly-once
-	@CASES=process-killed ENGINES="mirror mm2 mm2-exactly-once" $(PY) -m pytest -q -s -m "" -p no:warnings tests/faults
+	@CASES=process-killed ENGINES="mirror mm2 mm2-exactly-once" $(PY) -m pytest -q -s -m "" -p no:warnings tests/faults/test_faults.py -k after_faults
 
 # Tools that no test needs, in an environment of their own.
 TOOLS := .venv-tools/bin/python

@@ -1,0 +1,166 @@
+"""Draws the pictures of the pages that are no diagrams of boxes: `python -m tools.docs.pictures` writes docs/pictures.
+
+A test holds the files and what this draws together.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Dict, List, Sequence, Tuple
+
+from tests.lab.checkout import ROOT
+
+FOLDER = ROOT / "docs" / "pictures"
+FONT = "font-family='Helvetica, Arial, sans-serif'"
+INK, GREY, BLUE, GREEN, RED, PALE = "#1f2937", "#6b7280", "#2563eb", "#15803d", "#b91c1c", "#eef2f7"
+CELL = 46
+
+
+def _text(
+    x: float, y: float, text: str, size: int = 13, colour: str = INK, anchor: str = "start", bold: bool = False
+) -> str:
+    style = f"font-size='{size}' fill='{colour}' text-anchor='{anchor}'" + (" font-weight='bold'" if bold else "")
+    return f"<text x='{x:g}' y='{y:g}' {style}>{escape(text)}</text>"
+
+
+def _box(x: float, y: float, width: float, height: float, fill: str, stroke: str = GREY, dashed: bool = False) -> str:
+    dash = " stroke-dasharray='4 3'" if dashed else ""
+    return f"<rect x='{x:g}' y='{y:g}' width='{width:g}' height='{height:g}' fill='{fill}' stroke='{stroke}'{dash}/>"
+
+
+def _arrow(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
+    ends = f"x1='{x1:g}' y1='{y1:g}' x2='{x2:g}' y2='{y2:g}'"
+    return f"<line {ends} stroke='{colour}' stroke-width='2' marker-end='url(#{colour[1:]})'/>"
+
+
+def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+    heads = "".join(
+        f"<marker id='{colour[1:]}' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='7' markerHeight='7'"
+        f" orient='auto'><path d='M0,0 L10,5 L0,10 z' fill='{colour}'/></marker>"
+        for colour in (BLUE, GREEN, RED, GREY)
+    )
+    size = f"viewBox='0 0 {width} {height}' width='{width}' height='{height}'"
+    frame = f"<svg xmlns='http://www.w3.org/2000/svg' {size} role='img' {FONT}>"
+    ground = f"<rect width='{width}' height='{height}' fill='white'/>"
+    return "\n".join([frame, f"<title>{escape(title)}</title><defs>{heads}</defs>{ground}", *parts, "</svg>", ""])
+
+
+def _log(x: float, y: float, cells: Sequence[Tuple[str, str]]) -> List[str]:
+    """A log as a row of cells with their offsets below: a record's name, or a marker without one."""
+    parts = []
+    for offset, (name, fill) in enumerate(cells):
+        left = x + offset * CELL
+        parts.append(_box(left, y, CELL, 34, fill, dashed=not name))
+        parts.append(_text(left + CELL / 2, y + 22, name, 13, INK, "middle"))
+        parts.append(_text(left + CELL / 2, y + 50, str(offset), 11, GREY, "middle"))
+    return parts
+
+
+def offset_translation() -> str:
+    """A group's offset on both sides of a partition whose logs have different gaps."""
+    left, top, bottom = 170, 60, 190
+    source = [("r0", PALE), ("r1", PALE), ("r2", PALE), ("", "white"), ("r4", PALE), ("r5", PALE), ("r6", PALE)]
+    target = [("", "white"), ("r0", PALE), ("r1", PALE), ("r2", PALE), ("", "white"), ("", "white"), ("r4", PALE)]
+    target += [("r5", PALE), ("r6", PALE)]
+    at, to = left + 5 * CELL, left + 7 * CELL
+    return _svg(
+        640,
+        300,
+        "The committed offset 5 of a group on the source is offset 7 on the target: both are before record r5",
+        [
+            _text(16, top + 22, "orders-0 on A", bold=True),
+            *_log(left, top, source),
+            _text(16, bottom + 22, "A.orders-0 on B", bold=True),
+            *_log(left, bottom, target),
+            _arrow(at, 22, at, top - 3, BLUE),
+            _text(at - 8, 34, "group billing: committed offset 5, next record r5", 13, BLUE, "end"),
+            _arrow(at, top + 56, to, bottom - 3, BLUE),
+            _text(to + 8, bottom - 12, "offset 7, next record r5", 13, BLUE),
+            _text(16, 264, "Dashed: offsets without a record. On A the marker of a producer's transaction,", 12, GREY),
+            _text(16, 282, "on B the markers of the mirror's fences.", 12, GREY),
+        ],
+    )
+
+
+def takeover() -> str:
+    """The columns of `mirror takeover` on a remote log."""
+    left, top = 20, 70
+    kept, later, twice = "#dbeafe", "#dcfce7", "#fee2e2"
+    names = [(f"r{n}", kept) for n in range(5)]
+    names += [("r5", later), ("r6", later), ("r5", twice), ("r6", twice), ("r7", later)]
+
+    def span(first: int, end: int, colour: str, text: str, y: float) -> List[str]:
+        a, b = left + first * CELL, left + end * CELL
+        line = f"<line x1='{a:g}' y1='{y:g}' x2='{b:g}' y2='{y:g}' stroke='{colour}' stroke-width='3'/>"
+        return [line, _text((a + b) / 2, y - 7, text, 12, colour, "middle")]
+
+    end = left + len(names) * CELL
+    return _svg(
+        640,
+        220,
+        "A remote log that MirrorMaker left, with the columns KEPT, UNCOMMITTED, DOUBLED and RESUMES AT",
+        [
+            _text(left, 24, "east.orders-0, as MirrorMaker left it", bold=True),
+            *span(0, 5, BLUE, "KEPT: 5, its stored position", 60),
+            *span(5, 7, GREEN, "", 60),
+            *span(7, 9, RED, "DOUBLED: 2", 60),
+            *span(9, 10, GREEN, "", 60),
+            *_log(left, top, names),
+            _text(left, 146, "UNCOMMITTED: 3, the records r5, r6 and r7 after the stored position", 12, GREEN),
+            _arrow(end, 150, end, top + 38, GREY),
+            _text(left, 172, "RESUMES AT: source offset 8, at offset 10 of the remote topic", 12, INK),
+            _text(left, 194, "MirrorMaker was killed after r6, started again at its stored position,", 12, GREY),
+            _text(left, 210, "and copied r5 and r6 twice.", 12, GREY),
+        ],
+    )
+
+
+def readme_rows() -> List[Tuple[str, int, int, str]]:
+    """README's table of records a second: case, this mirror, MirrorMaker 2 tuned, ratio."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([\d,]{5,}) \| ([\d,]{5,}) \| ([\d.]+) \|", text, re.MULTILINE)
+    return [(re.split(r", steady| \(", name)[0].strip("… "), number(a), number(b), ratio) for name, a, b, ratio in rows]
+
+
+def number(text: str) -> int:
+    """`4,764,000` as a number."""
+    return int(text.replace(",", ""))
+
+
+def throughput() -> str:
+    """Bars of README's throughput table, each pair on the scale of its greater one."""
+    parts = [_text(16, 26, "Records per second, each pair on its own scale", 14, INK, bold=True)]
+    rows = readme_rows()
+    for place, (name, ours, theirs, ratio) in enumerate(rows):
+        y = 46 + place * 52
+        parts.append(_text(196, y + 24, name, 13, INK, "end"))
+        for row, (value, colour) in enumerate(((ours, BLUE), (theirs, "#9ca3af"))):
+            width = 300 * value / max(ours, theirs)
+            parts.append(_box(206, y + row * 19, width, 16, colour, colour))
+            parts.append(_text(206 + width + 8, y + 13 + row * 19, f"{value:,}", 12, INK))
+        parts.append(_text(624, y + 24, f"{ratio} x", 13, GREEN if float(ratio) >= 1 else RED, "end", bold=True))
+    bottom = 46 + len(rows) * 52 + 8
+    legend = [_box(206, bottom, 14, 12, BLUE, BLUE), _text(226, bottom + 11, "this mirror", 12)]
+    legend += [_box(316, bottom, 14, 12, "#9ca3af", "#9ca3af"), _text(336, bottom + 11, "MirrorMaker 2, tuned", 12)]
+    return _svg(640, bottom + 28, "Throughput of this mirror and of MirrorMaker 2", [*parts, *legend])
+
+
+def pictures() -> Dict[str, str]:
+    """Every picture by its file name."""
+    return {
+        "offset-translation.svg": offset_translation(),
+        "takeover.svg": takeover(),
+        "throughput.svg": throughput(),
+    }
+
+
+def main() -> None:
+    """Write the files."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pictures().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -38,8 +38,9 @@ from mirror_lib.commands import (
     verify,
 )
 from mirror_lib.commands.arguments import EXIT_CODES, Commands
-from mirror_lib.commands.output import STDOUT, EntryFormatter, json_to, json_words, print_error
+from mirror_lib.commands.output import STDOUT, json_to, json_words, print_error
 from mirror_lib.errors import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
+from mirror_lib.log_lines import EntryFormatter, wants_json
 from mirror_lib.spark.java import SPARK_LINES
 
 log = logging.getLogger("mirror")
@@ -59,13 +60,14 @@ PACKAGES_HINT = (
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Errors, and a Ctrl-C, become one line on standard error."""
     entries = logging.StreamHandler(sys.stderr)
-    entries.setFormatter(EntryFormatter("%(asctime)s %(levelname)s %(message)s"))
+    entries.setFormatter(EntryFormatter())
     logging.basicConfig(handlers=[entries], level=logging.WARNING)
     # Every attempt to reach a broker is a line of the client's; one sentence of ours reports the result.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_py4j)
     arguments = _parser().parse_args(json_words(sys.argv[1:] if argv is None else argv))
     try:
+        entries.setFormatter(EntryFormatter(wants_json(os.environ)))
         _set_level(os.environ.get(LEVEL))
         with json_to(arguments.json or STDOUT):
             command: Callable[[argparse.Namespace], int] = arguments.command

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type
 
 from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, cause_of
+from mirror_lib.log_lines import in_flow, of_this_flow
 from mirror_lib.spark.errors import asked_again, is_sparks, memory_hint, spark_ended
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class FlowLife(ABC):
     def _over(self, error: Optional[MirrorError]) -> None: ...
 
     def _run(self) -> None:
+        with in_flow(self._name):
+            self._live_until_the_end()
+
+    def _live_until_the_end(self) -> None:
         while True:
             error = self._life()
             again = error is not None and self._passes(error)
@@ -115,6 +120,8 @@ class WatchedQuery:
 
     def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
         """`call`, one at a time. One that begins when the query is to end does nothing: else it would never end."""
+
+        call = of_this_flow(call)
 
         def guarded_call(*given: Any) -> None:
             with self._busy:

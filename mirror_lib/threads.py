@@ -7,6 +7,8 @@ import threading
 from contextlib import contextmanager
 from typing import Callable, Generic, Iterator, List, Optional, TypeVar
 
+from mirror_lib.log_lines import of_this_flow
+
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
@@ -18,7 +20,7 @@ class UnderWay(Generic[Result]):
         self._call = call
         self._results: List[Result] = []
         self._error: Optional[BaseException] = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=of_this_flow(self._run), name=name, daemon=True)
         self._thread.start()
 
     def result(self) -> Result:
@@ -49,7 +51,7 @@ def repeated(seconds: float, name: str, call: Callable[[], None]) -> Iterator[No
         while not over.wait(seconds):
             call()
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread = threading.Thread(target=of_this_flow(run), name=name, daemon=True)
     thread.start()
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shlex
 import sys
 import threading
@@ -29,6 +30,7 @@ from typing import (
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError
+from mirror_lib.log_lines import FORMAT, JSON, json_line, wants_json
 from mirror_lib.metrics import FlowMetrics, metrics_json
 from mirror_lib.progress import FlowProgress, Outage, after, is_news, outage_json, outage_line, status_line
 from mirror_lib.text import as_json, one_entry, visible
@@ -151,7 +153,8 @@ def add_plain_lines(parser: argparse.ArgumentParser) -> None:
 def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     """Whether the command is to show a live table: standard error is a terminal that can, and the user did not
     decline."""
-    declined = arguments.plain or arguments.json == STDOUT or environ.get(SCREEN, "").strip().lower() == "off"
+    off = environ.get(SCREEN, "").strip().lower() == "off"
+    declined = arguments.plain or arguments.json == STDOUT or off or wants_json(environ)
     return not declined and environ.get("TERM", "dumb") != "dumb" and sys.stderr.isatty() and _has_rich()
 
 
@@ -217,33 +220,37 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_progress(line: str) -> None:
     """One line on standard error, with the time before it where that is no terminal but a log."""
-    at = "" if sys.stderr.isatty() else time.strftime("%Y-%m-%d %H:%M:%S ")
-    print(f"{at}{one_entry(line)}", file=sys.stderr, flush=True)
+    _print(f"{_time()}{one_entry(line)}", logging.INFO, line)
+
+
+def print_end(error: MirrorError) -> None:
+    """The error with which a flow ended, as a line of progress: the lines of other flows have the time as well."""
+    _print(f"{_time()}error: {one_entry(error.line)}", logging.ERROR, error)
 
 
 def print_error(error: object) -> None:
     """One line on standard error. That of a `MirrorError` begins with its code."""
-    _say("error", error.line if isinstance(error, MirrorError) else error)
+    said = error.line if isinstance(error, MirrorError) else str(error)
+    _print(f"error: {one_entry(said)}", logging.ERROR, error)
 
 
 def print_warning(warning: object) -> None:
     """One line on standard error."""
-    _say("warning", warning)
+    _print(f"warning: {one_entry(str(warning))}", logging.WARNING, warning)
 
 
 def print_note(note: object) -> None:
     """One line on standard error."""
-    _say("note", note)
+    _print(f"note: {one_entry(str(note))}", logging.INFO, note)
 
 
-def _say(kind: str, what: object) -> None:
-    print(f"{kind}: {one_entry(str(what))}", file=sys.stderr)
+def _time() -> str:
+    return "" if sys.stderr.isatty() else time.strftime("%Y-%m-%d %H:%M:%S ")
 
 
-class EntryFormatter(logging.Formatter):
-    """Log entries, which the name of a topic, a group or a principal cannot forge."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """The entry without its traceback."""
-        record.message = one_entry(record.message)
-        return super().formatMessage(record)
+def _print(text: str, level: int, what: object) -> None:
+    """`text`, or with MIRROR_LOG_FORMAT=json an object that has `what` as its message."""
+    # A wrong format is an error, which is printed as text.
+    if os.environ.get(FORMAT, "").strip().lower() == JSON:
+        text = json_line(logging.getLevelName(level), str(what), what.code if isinstance(what, MirrorError) else None)
+    print(text, file=sys.stderr, flush=True)

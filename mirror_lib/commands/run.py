@@ -17,6 +17,7 @@ from mirror_lib.commands.output import (
     ProgressWatcher,
     add_plain_lines,
     chosen_flows,
+    print_end,
     print_json,
     print_lines,
     print_progress,
@@ -266,7 +267,7 @@ def _show(
     from mirror_lib.replication.totals import total_json, total_lines
 
     for error in errors:
-        print_progress(f"error: {error.line}")
+        print_end(error)
     for outcome in outcomes:
         if as_json:
             why = None if outcome.error is None else str(outcome.error)

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_progress, watcher
+from mirror_lib.commands.output import chosen_flows, print_end, watcher
 from mirror_lib.commands.run import stop_on_signals
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -34,7 +34,7 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
         stop = stop_on_signals()
         errors = run_translations(config, flows, spark, watch, stop)
     for error in errors:
-        print_progress(f"error: {error.line}")
+        print_end(error)
     if errors:
         return max(error.exit_code for error in errors)
     return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK

@@ -29,6 +29,7 @@ from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.kafka.admin_client import LARGEST_ANSWER_BYTES, LONGEST_BACKOFF_MS
 from mirror_lib.kafka.security import ready_options
+from mirror_lib.log_lines import of_this_flow
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class GroupMember:
         self._offered: Dict[TopicPartition, CommittedOffset] = {}
         self._committed: Dict[TopicPartition, CommittedOffset] = {}
         self._commit_at = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"group {group}", daemon=True)
+        self._thread = threading.Thread(target=of_this_flow(self._run), name=f"group {group}", daemon=True)
 
     def __enter__(self) -> GroupMember:
         self._thread.start()

@@ -20,6 +20,7 @@ from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
 from mirror_lib.ledger.offset_syncs import IS_RANGE, OFFSET_SYNCS
 from mirror_lib.ledger.table_schema import COPIED_PARTITION, TableSchema
+from mirror_lib.log_lines import of_this_flow
 
 log = logging.getLogger(__name__)
 
@@ -311,7 +312,8 @@ class Upkeep:
         enough = files_to_merge(self._commits)
         if enough is None or (self._thread is not None and self._thread.is_alive()):
             return
-        self._thread = threading.Thread(target=self._look, args=(enough,), name=f"upkeep of {self._flow}", daemon=True)
+        look, name = of_this_flow(self._look), f"upkeep of {self._flow}"
+        self._thread = threading.Thread(target=look, args=(enough,), name=name, daemon=True)
         self._thread.start()
 
     def wait(self, seconds: float, ended: Callable[[], bool] = lambda: False) -> None:

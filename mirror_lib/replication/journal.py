@@ -29,6 +29,7 @@ from mirror_lib.ledger.records import (
     RangePositions,
 )
 from mirror_lib.ledger.runs import RunTable
+from mirror_lib.log_lines import of_this_flow
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.spark.jobs import named
 from mirror_lib.threads import UnderWay
@@ -48,7 +49,7 @@ class SignsOfLife:
 
     def start(self) -> None:
         """Begin; the first sign comes after SIGN_SECONDS."""
-        threading.Thread(target=self._go, name=f"{self._run.flow} signs of life", daemon=True).start()
+        threading.Thread(target=of_this_flow(self._go), name=f"{self._run.flow} signs of life", daemon=True).start()
 
     def end(self) -> None:
         """No further sign."""

@@ -13,6 +13,7 @@ from typing import Callable, Collection, Iterable, List, Optional
 
 from mirror_lib.errors import StalledError
 from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.log_lines import of_this_flow
 from mirror_lib.metrics import WAITING_FOR_SLOT, FlowMetrics
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.messages import NO_END
@@ -123,7 +124,7 @@ class PeriodicTask:
         self._stalled = stalled
         self._over = threading.Event()
         self._error: Optional[BaseException] = None
-        self._thread = threading.Thread(target=self._run, name="during a stage", daemon=True)
+        self._thread = threading.Thread(target=of_this_flow(self._run), name="during a stage", daemon=True)
 
     def __enter__(self) -> PeriodicTask:
         self._thread.start()

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.commands.output import EntryFormatter, print_error, print_json, print_lines, print_progress
+from mirror_lib.commands.output import print_error, print_json, print_lines, print_progress
+from mirror_lib.log_lines import EntryFormatter
 from mirror_lib.text import aligned, as_json, one_entry, visible
 
 # Clears the screen, names the window, and forges a line; C1's CSI; a right-to-left override; no character at all.
@@ -48,6 +49,7 @@ def test_printers_and_the_log_show_what_is_hidden(capsys: pytest.CaptureFixture[
         assert char not in shown.out + shown.err
     assert not any(line.startswith("WARNING") for line in shown.err.splitlines())
     record = logging.LogRecord("mirror", logging.WARNING, "", 1, "group %s", (HOSTILE,), None)
-    assert EntryFormatter("%(levelname)s %(message)s").format(record).startswith(
-        "WARNING group " + SHOWN.format("\n    ")
-    )
+    _, _, line = EntryFormatter().format(record).partition(" WARNING ")
+    assert line.startswith("group " + SHOWN.format("\n    "))
+    assert json.loads(EntryFormatter(json_lines=True).format(record))["message"] == f"group {HOSTILE}"
+    assert not {"\n", *"\x1b\x07\x9b\u202e\ud800"} & set(EntryFormatter(json_lines=True).format(record))

@@ -1,0 +1,107 @@
+"""The lines on standard error: time, level, flow, code and message, as text or, with `MIRROR_LOG_FORMAT=json`, as one
+JSON object a line with the same fields.
+
+The flow of a line is that of the thread that logs it (`in_flow`), or the one with which the message begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, TypeVar
+
+from mirror_lib.errors import ConfigError, MirrorError
+from mirror_lib.text import as_json, one_entry
+
+# The environment variable that chooses the form of the lines.
+FORMAT = "MIRROR_LOG_FORMAT"
+TEXT, JSON = "text", "json"
+
+_flow: ContextVar[Optional[str]] = ContextVar("flow", default=None)
+_BEGINS_WITH_FLOW = re.compile(r"[^\s:;,>]+->[^\s:;,>]+")
+Result = TypeVar("Result")
+
+
+def wants_json(environ: Mapping[str, str]) -> bool:
+    """Whether the environment asks for JSON. Raises `ConfigError` for a format that there is not."""
+    given = environ.get(FORMAT, "").strip().lower()
+    if given not in ("", TEXT, JSON):
+        raise ConfigError(f"{FORMAT}={environ[FORMAT]} is no format: take one of {TEXT}, {JSON}")
+    return given == JSON
+
+
+@contextmanager
+def in_flow(name: Optional[str]) -> Iterator[None]:
+    """Inside, lines of this thread belong to the flow `name`."""
+    before = _flow.set(name)
+    try:
+        yield
+    finally:
+        _flow.reset(before)
+
+
+def of_this_flow(call: Callable[..., Result]) -> Callable[..., Result]:
+    """`call`, for another thread: its lines belong to the flow of the thread that asks here."""
+    name = _flow.get()
+
+    def called(*given: Any, **named: Any) -> Result:
+        with in_flow(name):
+            return call(*given, **named)
+
+    return called
+
+
+def json_line(
+    level: str, message: str, code: Optional[str] = None, at: Optional[float] = None, trace: Optional[str] = None
+) -> str:
+    """One JSON object on one line. `at` is Unix seconds, by default the present time; `code` and `trace` are absent
+    where there is none, `flow` is null."""
+    seconds = time.time() if at is None else at
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    fields: Dict[str, Optional[str]] = {
+        "time": f"{stamp}.{int(seconds % 1 * 1000):03d}Z",
+        "level": level,
+        "flow": _flow_of(message),
+        "message": message,
+    }
+    more = {"code": code, "trace": trace}
+    return as_json({**fields, **{name: text for name, text in more.items() if text}})
+
+
+class EntryFormatter(logging.Formatter):
+    """Log entries. A name that a user chose cannot forge a line or a field.
+
+    The code is that of the first `MirrorError` among the arguments of the log call.
+    """
+
+    def __init__(self, json_lines: bool = False) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+        self._json_lines = json_lines
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One entry, with its trace where it has one."""
+        if not self._json_lines:
+            return super().format(record)
+        trace = self.formatException(record.exc_info) if record.exc_info else None
+        return json_line(record.levelname, record.getMessage(), _code_of(record), record.created, trace)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The entry as text, without its trace."""
+        flow, code = _flow_of(record.message), _code_of(record)
+        named = flow is None or record.message.startswith(flow)
+        parts = [code, None if named else flow, record.message]
+        record.message = one_entry(": ".join(part for part in parts if part))
+        return super().formatMessage(record)
+
+
+def _flow_of(message: str) -> Optional[str]:
+    begins = _BEGINS_WITH_FLOW.match(message)
+    return _flow.get() or (begins.group() if begins else None)
+
+
+def _code_of(record: logging.LogRecord) -> Optional[str]:
+    given = record.args if isinstance(record.args, tuple) else ()
+    return next((each.code for each in given if isinstance(each, MirrorError)), None)

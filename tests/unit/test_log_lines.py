@@ -1,0 +1,132 @@
+"""Log lines have a time, a level, a flow and a message, and a code where there is an error, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import threading
+from typing import Any, Dict, List
+
+import pytest
+
+from mirror_lib.cli import main
+from mirror_lib.commands.output import print_end, print_note, print_progress
+from mirror_lib.errors import ClusterError, ConfigError, RefusedError
+from mirror_lib.log_lines import EntryFormatter, in_flow, json_line, of_this_flow, wants_json
+from mirror_lib.threads import UnderWay, repeated
+
+AWAY = ClusterError("A->B: no broker answers", "is it up?")
+
+
+def record(message: str, *arguments: object, **more: Any) -> logging.LogRecord:
+    made = logging.LogRecord("mirror_lib.some", logging.WARNING, "", 1, message, arguments, more.get("exc_info"))
+    made.created = 1767225600.25
+    return made
+
+
+def as_text(made: logging.LogRecord) -> str:
+    return EntryFormatter().format(made).partition(" WARNING ")[2]
+
+
+def as_object(made: logging.LogRecord) -> Dict[str, str]:
+    line = EntryFormatter(json_lines=True).format(made)
+    assert "\n" not in line
+    found: Dict[str, str] = json.loads(line)
+    return found
+
+
+def test_text_names_time_level_and_flow_once() -> None:
+    line = EntryFormatter().format(record("%s: caught up", "A->B"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING A->B: caught up", line)
+    with in_flow("A->B"):
+        assert as_text(record("the ledger waits")) == "A->B: the ledger waits"
+        assert as_text(record("A->B: the ledger waits")) == "A->B: the ledger waits"
+    assert as_text(record("the ledger waits")) == "the ledger waits"
+
+
+def test_json_has_the_same_fields() -> None:
+    with in_flow("A->B"):
+        assert as_object(record("%s; it starts again", AWAY)) == {
+            "time": "2026-01-01T00:00:00.250Z",
+            "level": "WARNING",
+            "flow": "A->B",
+            "message": "A->B: no broker answers (is it up?); it starts again",
+            "code": "MIR-201",
+        }
+    assert as_object(record("no flow"))["flow"] is None
+
+
+def test_text_begins_with_the_code_of_an_error() -> None:
+    assert as_text(record("%s; it starts again", AWAY)).startswith("MIR-201: A->B: no broker answers")
+
+
+def test_json_keeps_a_trace_in_the_line() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        found = as_object(record("A->B failed", exc_info=sys.exc_info()))
+    assert found["trace"].startswith("Traceback") and found["trace"].endswith("two\nlines")
+
+
+def test_json_has_no_field_that_a_library_adds_to_a_record() -> None:
+    made = record("A->B: done")
+    made.password = "hunter2"
+    assert set(as_object(made)) == {"time", "level", "flow", "message"}
+
+
+def test_threads_of_a_flow_log_for_it_and_two_flows_stay_apart() -> None:
+    seen: Dict[str, List[object]] = {}
+
+    def note(name: str) -> None:
+        seen.setdefault(name, []).append(json.loads(json_line("INFO", "x"))["flow"])
+
+    def live(flow: str) -> None:
+        with in_flow(flow):
+            UnderWay("inner", lambda: note(flow)).result()
+            with repeated(0.001, "often", lambda: note(flow)):
+                threading.Event().wait(0.05)
+            other = threading.Thread(target=of_this_flow(note), args=(flow,))
+            other.start()
+            other.join()
+
+    flows = [threading.Thread(target=live, args=(name,)) for name in ("A->B", "B->A")]
+    for each in flows:
+        each.start()
+    for each in flows:
+        each.join()
+    assert {name: set(found) for name, found in seen.items()} == {"A->B": {"A->B"}, "B->A": {"B->A"}}
+    assert all(len(found) >= 3 for found in seen.values())
+
+
+def test_progress_and_errors_of_commands_are_objects_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRROR_LOG_FORMAT", "JSON")
+    print_progress("A->B 100% copied")
+    print_end(RefusedError("A->B: no", "ask", code="MIR-304"))
+    print_note("remark")
+    assert main(["help", "999"]) == 2
+    found = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(each["level"], each["flow"], each.get("code")) for each in found] == [
+        ("INFO", "A->B", None),
+        ("ERROR", "A->B", "MIR-304"),
+        ("INFO", None, None),
+        ("ERROR", None, "MIR-101"),
+    ]
+    assert found[1]["message"] == "A->B: no (ask)"
+
+
+def test_format_that_does_not_exist_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRROR_LOG_FORMAT", "xml")
+    assert main(["help"]) == 2
+    told = "error: MIR-101: MIRROR_LOG_FORMAT=xml is no format: take one of text, json\n"
+    assert capsys.readouterr().err == told
+    with pytest.raises(ConfigError):
+        wants_json({"MIRROR_LOG_FORMAT": "xml"})
+    assert not wants_json({}) and not wants_json({"MIRROR_LOG_FORMAT": "text"}) and wants_json(
+        {"MIRROR_LOG_FORMAT": " json "}
+    )

@@ -192,7 +192,7 @@ def compiled() -> None:
         raise LabError(f"the Java programs of the benchmark do not compile: {done.stderr.strip()[:300]}")
 
 
-# Those that end by themselves are waited for; MirrorMaker goes on for ever.
+# Those that end by themselves are waited for; MirrorMaker runs without end.
 ENGINES: Mapping[str, Engine] = {
     "mirror": mirror,
     "mm2": mm2_at_defaults,

@@ -50,7 +50,7 @@ trigger: {trigger}
 
 
 def run() -> int:
-    """Fill, translate once, then go on and measure how late the target's groups are; print one table."""
+    """Fill, translate once, then continue and measure how late the target's groups are; print one table."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, clusters(
         ["primary", "backup"], Path(folder), java_options=[]
     ) as brokers:

@@ -51,7 +51,7 @@ def run() -> int:
 
 
 def taking_part(case: Case, asked: Sequence[str]) -> Sequence[str]:
-    """Those of the engines asked for, or of all that are compared, that can do the case."""
+    """The ones of the engines asked for, or of all that are compared, that can do the case."""
     can = COMPARED if case.change is None else COMPARED_CHANGING
     return [engine for engine in asked if case.change is None or engine in can] if asked else can
 

@@ -1,6 +1,6 @@
 """`make bench-scale`: what a driver costs as partitions grow, and a run as its backlog grows. Every copy is counted.
 
-Figures of one machine go to .cache/bench/scale.json (seconds, MiB) and to the charts growth-NAME.json beside it.
+Figures of one machine go to .cache/bench/scale.json (seconds, MiB) and to the charts growth-NAME.json next to it.
 SIZES=100,1000: only these numbers of partitions; the rest stays as it was measured before.
 """
 
@@ -185,7 +185,7 @@ class Driver:
         return time.monotonic() - began
 
     def check(self, records: int) -> None:
-        """Raises where not exactly `records` were copied, or a partition cannot go on."""
+        """Raises where not exactly `records` were copied, or a partition cannot continue."""
         if self.totals.records != records or self.mirror.stopped() or self.mirror.blocked():
             raise LabError(f"{self.totals.records} records of {records} were copied; {self.mirror.stopped()[:1]}")
 

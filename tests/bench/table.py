@@ -88,6 +88,6 @@ def rows(results: Results, case: Case, base: str) -> List[Sequence[str]]:
 
 
 def table(results: Results, cases: Sequence[Case], base: str) -> str:
-    """All engines of the cases beside `base`."""
+    """All engines of the cases next to `base`."""
     body = [row for case in cases for row in rows(results, case, base)]
     return "\n".join([*aligned([HEAD, *body], right=range(2, 11)), "", KEY.format(base=NAMES[base])])

@@ -1,4 +1,4 @@
-"""`make bench-verify`: how fast `mirror verify` compares a copy, beside the copy itself. CASES=bytes1000."""
+"""`make bench-verify`: how fast `mirror verify` compares a copy, next to the copy itself. CASES=bytes1000."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_signal_to_the_submitter_of_cluster_mode_ends_the_application(
 def test_cluster_mode_continues_on_the_node_that_is_left(
     ground: Ground, topic_name: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Executors are so large that each node has room for one, and none for another beside the driver."""
+    """Executors are so large that each node has room for one, and none for another next to the driver."""
     with yarn(tmp_path_factory.mktemp("hadoop")) as cluster:
         source, target, _, directory = ground
         flow = flow_between(cluster, source, target, topic_name(), directory)

@@ -23,7 +23,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.standalone import SMALL
 
-# After so long the ledger has what was copied, on a busy machine too.
+# After so long the ledger has the copied records, on a busy machine too.
 LEDGER_SECONDS = 40.0
 TWO_EXECUTORS = ("--master", "local-cluster[2,1,1024]", *SMALL)
 CLOCK_SITE = ROOT / "tests" / "faults" / "clock_site"

@@ -1,6 +1,6 @@
 """The judge: what stands on both sides after a case, in Jepsen's words. It shares no code with what copied.
 
-Every record says in its value which it is, `PARTITION:NUMBER:` with the number that it has among those of its source
+Every record says in its value which it is, `PARTITION:NUMBER:` with the number that it has among the ones of its source
 partition, so that a reader needs nothing of the product to tell a lost record from a doubled one.
 """
 

@@ -64,7 +64,7 @@ class Background:
 class Load(Background):
     """Writes about `per_second` records to all partitions in turn until it is stopped.
 
-    `acked` are those that the source acknowledged; of a transactional load, those of committed transactions.
+    `acked` are those that the source acknowledged; of a transactional load, the ones of committed transactions.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """`python -m tests.faults.page [OUTCOMES.jsonl ...]`: makes `docs/guarantees.md` of the outcomes of `make faults` and
 `make soak`.
 
-`tests/faults/outcomes.jsonl` has the last outcome of each case and engine; those of the named files replace them there.
+`tests/faults/outcomes.jsonl` has the last outcome of each case and engine; the ones of the named files replace them
+there.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ NAMES = {
     END_TXN: "EndTxn",
 }
 RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER that sends RST: what lies in the buffers is lost, as with a crashed peer."""
+"""SO_LINGER that sends RST: what is in the buffers is lost, as with a crashed peer."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.faults
 
 
 def woken_unfenced(scene: Scene) -> None:
-    """What a zombie has on its way is written beside its successor's records. Both notice it, and stop."""
+    """What a zombie has on its way is written next to its successor's records. Both notice it, and stop."""
     scene.strike("SIGSTOP of every process; a successor")
     scene.engine.freeze()
     scene.still()

@@ -155,7 +155,7 @@ def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, se
         began = at - each.seconds
         assert not each.records or read <= rate * (began - started + 1) + LARGEST_BATCH, passes
         read += each.bytes
-    # Nobody knew how large they are: it felt its way.
+    # No one knew how large they are: it felt its way.
     assert len([each for _, each in passes if each.records]) >= 4
     said = any(each.waiting.startswith("rate-limited to 60.0 KB/s") for _, each in passes)
     assert said or read < rate * (passes[-1][0] - started + 2)  # a busy machine may be slower than that by itself

@@ -90,7 +90,7 @@ def records(logs: Logs) -> List[Tuple[int, LogRecord]]:
 
 
 def where(logs: Logs, keep: Any, **changes: Any) -> List[Tuple[int, LogRecord]]:
-    """What of the source is left by `keep`, with the fields that `changes` make anew of a record."""
+    """The source's records that `keep` leaves, with the fields that `changes` make of a record."""
     kept = [(number, record) for number, record in records(logs) if keep(record)]
     return [(n, r._replace(**{field: made(r) for field, made in changes.items()})) for n, r in kept]
 

@@ -233,7 +233,7 @@ def random(rows):
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Dict[str, str]:
-    """`places` of a file beside which the module `house_of_changes` lies."""
+    """`places` of a file next to which the module `house_of_changes` lies."""
     (tmp_path / "house_of_changes.py").write_text(RULES, encoding="utf-8")
     return {"transform": f"{tmp_path / 'mirror.yaml'}:7"}
 

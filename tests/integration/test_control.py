@@ -1,4 +1,4 @@
-"""Topic configs, ACLs and heartbeats on real brokers: what arrives, what is left alone; nothing stops the copy."""
+"""Topic configs, ACLs and heartbeats on real brokers: what arrives, what stays as it is; nothing stops the copy."""
 
 from __future__ import annotations
 

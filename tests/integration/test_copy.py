@@ -129,7 +129,7 @@ def test_verify_says_the_same_by_batch_and_by_record(
     assert {topic["topic"]: topic["verdict"] for topic in reports[0]["topics"]} == dict.fromkeys(HARD, "equal")
     told = [re.findall(r"\d+", each.getMessage()) for each in caplog.records if "by their batches" in each.msg]
     ((records, one_by_one),) = [(int(one), int(other)) for one, other in told]
-    # Batches of one record, and those larger than the remote topic allows, were put together anew.
+    # Batches of one record, and those larger than the remote topic allows, were rebuilt.
     assert records == sum(count for count in HARD.values() if count is not None)
     assert 3000 <= one_by_one <= records - 3000
 

@@ -1,4 +1,4 @@
-"""A broker killed with `kill -9` mid-copy, or one that holds answers back: the lane waits, looks and goes on."""
+"""A broker killed with `kill -9` mid-copy, or one that holds answers back: the lane waits, looks and continues."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def wait_for_a_look() -> None:
 
 
 def to_the_end(plan: TaskPlan) -> TaskPlan:
-    """The same lanes, told to go on to what is written late."""
+    """The same lanes, told to continue to what is written late."""
     return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
 
 

@@ -1,4 +1,4 @@
-"""State that is lost or behind, and drivers that meet or are told to stop: the copy is exact after the next run."""
+"""State that is lost or behind, and drivers that meet or are asked to stop: the copy is exact after the next run."""
 
 from __future__ import annotations
 

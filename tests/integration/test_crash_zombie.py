@@ -1,4 +1,4 @@
-"""A lane that goes on writing after its successor started: what it writes then is refused, wherever it stood still.
+"""A lane that continues writing after its successor started: what it writes then is refused, wherever it stood still.
 
 Without the fence the same scene doubles records; that is tested too, or the other tests would prove nothing.
 """
@@ -36,7 +36,7 @@ def filled(source: KafkaBroker, target: KafkaBroker, topic: str, directory: Path
 
 
 def to_the_end(plan: TaskPlan) -> TaskPlan:
-    """The same lane, told to go on to what is written late."""
+    """The same lane, told to continue to what is written late."""
     return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
 
 

@@ -63,7 +63,7 @@ def test_read_of_a_damaged_table_names_the_file(spark: SparkSession, state: Path
     faults = examined(spark, str(table), data=True).faults
     assert [each.kind for each in faults] == list(DAMAGES[name].kinds) and {each.file for each in faults} == {file}
     if not DAMAGES[name].told:
-        # The negative control: Delta takes what is left for the whole table.
+        # The negative control: Delta takes the rest for the whole table.
         left = spark.read.format("delta").load(str(table)).count()
         assert left < 4
 

@@ -387,7 +387,7 @@ def test_the_docs_list_every_column_with_its_type_and_no_other() -> None:
 
 
 def test_the_sql_join_of_the_docs_translates_as_the_mirror_does(spark: SparkSession, state: str) -> None:
-    """Every offset of random ledgers, and one position on a topic that was created anew."""
+    """Every offset of random ledgers, and one position on a topic that was re-created."""
     keys = {replace(KEY, partition=n): random_rows(n) for n in range(5)}
     old = replace(KEY, source_topic_id="old-id")
     ledger(spark, state, ledger_rows([(0, 900, 1000)], old))

@@ -161,7 +161,7 @@ def test_groups_that_are_not_consumer_groups_are_not_listed(
         reader.close()
     assert workers not in names
     assert sharing not in names
-    # Its members are seen all the same, so that nobody takes the name for a free one.
+    # Its members are seen all the same, so that no one takes the name for a free one.
     assert [each.partitions for each in described[workers].members] == [frozenset()]
 
 
@@ -180,7 +180,7 @@ def test_offsets_of_a_live_group_are_neither_changed_nor_deleted_and_the_reason_
     in_use = "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
     assert refused == {(topic, 0): in_use, (topic, 1): in_use}
     assert (kept[topic, 0] or "").startswith("GROUP_SUBSCRIBED_TO_TOPIC: ")
-    # The same orders are carried out as soon as nobody is there.
+    # The same orders are carried out as soon as no one is there.
     assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(6)}) == {(topic, 0): None}
     assert target.delete_offsets(topic, [(topic, 0), (topic, 2)]) == {(topic, 0): None, (topic, 2): None}
     assert target.committed_offsets([topic]) == {topic: {}}

@@ -1,4 +1,4 @@
-"""The commands about groups and positions on real clusters, and Kafka's own tool beside them."""
+"""The commands about groups and positions on real clusters, and Kafka's own tool next to them."""
 
 from __future__ import annotations
 

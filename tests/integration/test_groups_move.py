@@ -1,4 +1,4 @@
-"""Groups that go on on the other cluster with ordinary consumers: nothing is passed unread, nothing read twice."""
+"""Groups that resume on the other cluster with ordinary consumers: nothing is passed unread, nothing read twice."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_group_of_a_partition_that_was_never_written_starts_at_its_first_record(
     assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
 
 
-# --- groups that live, groups that nobody can see living, and rewinds ---------------------------------------------
+# --- groups that live, groups that no one can see living, and rewinds ---------------------------------------------
 
 Places = Dict[int, int]
 

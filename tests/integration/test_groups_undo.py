@@ -1,4 +1,4 @@
-"""Undo of a translation on real clusters: groups go back to where they stood, and nobody is disturbed by it."""
+"""Undo of a translation on real clusters: groups go back to where they stood, and no one is disturbed by it."""
 
 from __future__ import annotations
 

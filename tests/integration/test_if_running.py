@@ -1,5 +1,5 @@
 """A second run of a flow: refused while another process copies it, whether on this machine or on another; ends with 0
-where a schedule asks for that; fences the other one where it is told to. A killed run blocks none that is refused."""
+where a schedule asks for that; fences the other one where it is asked to. A killed run blocks none that is refused."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ KUBERNETES = ROOT / "conf" / "deploy" / "kubernetes"
 
 
 def image_spark(folder: Path) -> Path:
-    """Spark's home in the image: what the Dockerfile copies to its jars lies beside Spark's own."""
+    """Spark's home in the image: what the Dockerfile copies to its jars lies next to Spark's own."""
     home, jars = folder / "spark", folder / "spark" / "jars"
     jars.mkdir(parents=True)
     for path in SPARK_HOME.iterdir():

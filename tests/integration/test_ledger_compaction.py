@@ -118,7 +118,7 @@ def test_a_ledger_in_fewer_rows_says_the_same_to_every_reader(ledger: Ledger) ->
     for number, rows in enumerate(history(seed=1)):
         again = row(1, 10 * number, 10 * number, 10)
         ledger.append(*rows, again, again, again)
-    # The source was truncated and the topic created anew: rows that contradict each other, and the last word counts.
+    # The source was truncated and the topic re-created: rows that contradict each other, and the last word counts.
     ledger.append(row(2, 0, 0, 100), row(2, 100, 100, 0), row(3, 0, 0, 9))
     ledger.append(row(2, 80, 100, 0), row(3, 0, 9, 4, source_id="new-id"))
     ledger.append(row(0, 0, 0, 3), row(0, 7, 5, 3), flow=OTHER)
@@ -322,7 +322,7 @@ def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_mer
 
 
 def placed(number: int) -> List[LedgerRow]:
-    """What micro-batch n of a flow that places records anew writes down: ten records of each of two source partitions
+    """What micro-batch n of a flow that repartitions records writes down: ten records of each of two source partitions
     into one remote partition and one into another; partition 1 of the source has none of them from the third on."""
     rows: List[LedgerRow] = []
     for source in (0, 1):
@@ -390,7 +390,7 @@ def test_old_ranges_become_few_and_span_what_they_take_the_place_of(ledger: Ledg
         # The older a range is, the wider, and no wider than a share of its age.
         widths = [((one.upstream_until or 0) - one.upstream_offset, 390 - one.upstream_offset) for one in own]
         assert all(width <= age / 4 + 10 for width, age in widths) and max(widths)[0] >= 20
-    # What a flow goes on from is the same behind a compaction.
+    # What a flow continues from is the same behind a compaction.
     ledger.append(row(0, 0, 0, 10))
     ledger.append(row(0, 10, 10, 10))
     ledger.merge()

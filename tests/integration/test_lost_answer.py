@@ -1,4 +1,4 @@
-"""A coordinator that dies behind its answer to a lane that fences again: is the lane somebody else's now?"""
+"""A coordinator that dies behind its answer to a lane that fences again: is the lane another client's now?"""
 
 from __future__ import annotations
 

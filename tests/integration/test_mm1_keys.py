@@ -1,5 +1,5 @@
 """MirrorMaker 1's topics with other partition counts: `mirror mm1` refuses them, and a file with `partitioner: key`
-goes on where the old group stood, with each record where MirrorMaker 1 would have put it."""
+resumes where the old group stood, with each record where MirrorMaker 1 would have put it."""
 
 from __future__ import annotations
 

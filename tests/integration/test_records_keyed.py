@@ -209,7 +209,7 @@ def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before
     again = sum(each.translation.reread or 0 for each in [*there, *home])
     assert sum(rest.values()) - sum((every - read - found).values()) <= again
 
-    # A job that goes on keeps the group in step.
+    # A job that continues keeps the group in step.
     flow.settings.update({"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": 1})
     flow.trigger = "1 second"
     config, at = load(str(flow.config)), positions(flow.source, group, flow.topic, flow.partitions)
@@ -256,7 +256,7 @@ def test_topic_that_was_copied_is_not_copied_again_by_another_partitioner(
 def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_killed_among_them(
     spark: SparkSession, flow: OneFlow
 ) -> None:
-    """All is written, and none of it in the ledger. Who then goes on in small steps is killed on the way: the ledger
+    """All is written, and none of it in the ledger. Who then continues in small steps is killed on the way: the ledger
     must not stand before a step that the dead driver had taken and this one has not."""
     stage, settled = "mirror_lib.rows.stage:append_rows", "mirror_lib.rows.placed:PlacedMirror._settle"
     assert run_mirror(flow.config, crash=CrashPoint(stage, "after", 1, flow.directory / "first")) == -9

@@ -129,7 +129,7 @@ def test_names_that_attack_the_page_do_nothing(browser: Page, tmp_path: Path) ->
     assert browser.requests == [path.as_uri()]
     assert browser.errors == []
 
-    # Even markup that nobody escaped does nothing: the policy of the page stops it, and the browser reports that.
+    # Even markup that no one escaped does nothing: the policy of the page stops it, and the browser reports that.
     for attack in ("<script>window.attacked=1</script>", "<img src=x onerror=window.attacked=1>"):
         path.write_text(
             rendered(mirror_report([flow_report()])).replace("<header>", attack + "<header>"), encoding="utf-8"

@@ -226,7 +226,7 @@ def test_attempt_that_finds_what_another_one_of_it_appended_leaves_it_to_the_nex
     plan = plan_of(flow, 50)
     plan = next_plan(plan, lanes_of([attempt(flow, spark, plan)]), RECORDS)
     rows = arrow_of(rows_of(flow, spark, plan))
-    # Spark begins a stage anew where it has lost what a task of the one before gave it: that one appended something.
+    # Spark begins a stage again where it has lost what a task of the one before gave it: that one appended something.
     assert sum(lane.part.records for lane in RowWriter(plan, 0, False).run(rows[:2]).lanes) == 100
     assert RowWriter(plan, 0, False).run(rows).broken
     lanes = lanes_of([attempt(flow, spark, with_lanes(plan, sequence=None))])

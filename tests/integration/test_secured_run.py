@@ -159,7 +159,7 @@ def guarded(lab_directory: Path) -> Iterator[Guarded]:
         made = Guarded(broker, directory)
         fill(broker)
         admin = broker.acl_admin()
-        # Somebody else's rights on the source's topic, for the copy of ACLs.
+        # Another client's rights on the source's topic, for the copy of ACLs.
         grant(admin, [acl("reader", "Read", "Topic", "orders"), *(each.acl(USERS[each.cluster]) for each in rights())])
         admin.close()
         config = made.config()

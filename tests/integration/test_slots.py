@@ -1,4 +1,4 @@
-"""The ledger's commit never starves: a tail whose Spark loses slots for good goes on with those that are left."""
+"""The ledger's commit never starves: a tail whose Spark loses slots for good continues with those that are left."""
 
 from __future__ import annotations
 

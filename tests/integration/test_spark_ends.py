@@ -1,4 +1,4 @@
-"""A Spark that ends under a flow: it is said so, and nobody waits for it."""
+"""A Spark that ends under a flow: it is said so, and no one waits for it."""
 
 from __future__ import annotations
 

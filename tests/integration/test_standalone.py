@@ -93,7 +93,7 @@ def test_executors_python_that_cannot_copy_is_refused_before_a_topic_is_created(
 
 
 def elsewhere(script: Path, change: str, command: str) -> str:
-    """A program that runs `command` where `change` was made to the files that it sees, and to nobody else's."""
+    """A program that runs `command` where `change` was made to the files that it sees, and to no other client's."""
     if subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("this user may not have a mount namespace of its own")
     script.write_text(f'#!/bin/sh\nexec unshare -m sh -c \'{change} && exec {command} "$@"\' sh "$@"\n')

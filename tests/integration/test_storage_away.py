@@ -30,7 +30,7 @@ def flow(
 
 
 class Running:
-    """A flow that runs beside the test, until it is told to stop."""
+    """A flow that runs next to the test, until it is asked to stop."""
 
     def __init__(self, flow: OneFlow, spark: SparkSession) -> None:
         self._stop = threading.Event()

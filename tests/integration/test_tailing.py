@@ -1,4 +1,5 @@
-"""A continuous flow goes on copying what comes while its stage runs: each record once, whatever is killed meanwhile."""
+"""A continuous flow continues copying what comes while its stage runs: each record once, whatever is killed
+meanwhile."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def tailing(flow: OneFlow, listener: ReportServer, exactly_once: bool = True) ->
 
 
 def lane_that_tails(plan: TaskPlan, listener: ReportServer) -> contextlib.AbstractContextManager[List[TaskReport]]:
-    """The lane goes on while the block does; its last report is there afterwards, behind those that it told."""
+    """The lane continues while the block does; its last report is there afterwards, behind those that it told."""
 
     def copy(stop: threading.Event) -> List[TaskReport]:
         def end() -> None:

@@ -38,7 +38,7 @@ from tests.lab.takeover_lab import NAME, Takeover, busy, made, records, write_on
 
 # As one would say it of a Connect cluster; only the name is that of MirrorMaker's own.
 AS_CONNECT = "connect-topic=mm2-offsets.source.internal"
-# Topics that nobody writes to while MirrorMaker lives.
+# Topics that no one writes to while MirrorMaker lives.
 STILL = ("idle", "foreign", "emptied")
 
 
@@ -51,7 +51,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]
 
 @dataclass
 class Living:
-    """A MirrorMaker at work, and somebody who writes to what it copies."""
+    """A MirrorMaker at work, and a client that writes to what it copies."""
 
     lab: GroupLab
     mirrormaker: MirrorMaker

@@ -1,4 +1,4 @@
-"""Brokers that throttle the mirror by a quota: it is silent for as long as they ask, and then goes on where it was."""
+"""Brokers that throttle the mirror by a quota: it is silent for as long as they ask, and then resumes where it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second job: it follows groups, ledger and clock, outlives a cluster that is away, and ends when told to."""
+"""The second job: it follows groups, ledger and clock, outlives a cluster that is away, and ends when asked to."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_group_that_commits_is_followed_while_no_data_moves(lab: JobLab) -> None
         until(lambda: lab.done(lab.name) == 60 and len(lab.checkpoints()) == 2)
     assert errors == []
     assert [each.upstream_offset for each in lab.checkpoints()] == [10, 60]
-    # Each life has a folder of its own, which nobody goes on with.
+    # Each life has a folder of its own, which no one continues with.
     assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
 
 
@@ -262,7 +262,7 @@ def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> No
         until(lambda: lab.translate() == {(lab.name, "orders", 0): "exact"})
         at(lab, lab.name, 50)
         until(lambda: lab.done(lab.name) == 50)
-        # What nobody here wrote is somebody's who is at work.
+        # What this test did not write comes from a client at work.
         commit(lab.target, lab.name, lab.remote("orders"), 55)
         at(lab, lab.name, 60)
         until(lambda: lab.reports[-1].verdicts == {"active on target": 1})
@@ -342,7 +342,7 @@ def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
     rows = lab.spark.read.format("delta").load(str(lab.directory / "state" / "offset_syncs"))
     assert sum(batches) == rows.count() > 1
     assert (len(batches) == 1) == whole
-    # No later query goes on with its checkpoint.
+    # No later query continues with its checkpoint.
     assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
 
 

@@ -728,7 +728,7 @@ STRANGER = Rec(b"stranger")
 
 @dataclass(frozen=True)
 class PlacedCase:
-    """What lies in both remote partitions of a flow that places TEN and MORE by their keys. What is found: partition,
+    """What is in both remote partitions of a flow that places TEN and MORE by their keys. What is found: partition,
     kind, both offsets, and how many places differ."""
 
     logs: Mapping[int, Sequence[Rec]]
@@ -796,7 +796,7 @@ PLACED: Mapping[str, PlacedCase] = {
 
 
 def enter_ranges(lab: Lab, names: Sequence[str], ends: Mapping[Tuple[str, int], int]) -> None:
-    """What a flow writes down that copied TEN and MORE in one micro-batch; `ends` are those of remote partitions."""
+    """What a flow writes down that copied TEN and MORE in one micro-batch; `ends` are the ones of remote partitions."""
     rows: List[LedgerRow] = []
     for each in lab.copied(names):
         topics = (each.source.name, each.remote_topic)

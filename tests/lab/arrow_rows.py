@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def with_columns(rows: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
-    """`rows` with these columns in the place of those of the same names."""
+    """`rows` with these columns in the place of the ones of the same names."""
     arrays = [columns.get(name, rows.column(at)) for at, name in enumerate(rows.schema.names)]
     return pa.RecordBatch.from_arrays(arrays, names=rows.schema.names)
 

@@ -71,7 +71,7 @@ appender.file.layout.pattern = %d %p %c{{1}} %m%n
 """
 
 _running: List[KafkaBroker] = []
-# What formatting a folder writes beside its ids, once a broker of this process has been formatted by Kafka's own tool.
+# What formatting a folder writes next to its ids, once a broker of this process has been formatted by Kafka's own tool.
 _bootstrap: Dict[str, bytes] = {}
 
 
@@ -103,7 +103,7 @@ def end_with_parent() -> None:
 class KafkaBroker:
     """One broker that is its own cluster. `directory` holds its data, settings and log; it survives `kill`.
 
-    `keep` leaves the process running when its starter ends; `java_options` are by default those of a short life;
+    `keep` leaves the process running when its starter ends; `java_options` are by default the ones of a short life;
     `classes` is a folder of further Java classes.
     """
 

@@ -14,7 +14,7 @@ CHANGES = sorted((EXAMPLES / "changes").glob("*.yaml"))
 
 
 def joined(files: Sequence[Path], servers: Sequence[str], folder: Path) -> Path:
-    """A file in `folder` with the flow of each of `files`, whose source is named after the file; modules beside it."""
+    """A file in `folder` with the flow of each of `files`, whose source is named after the file; modules next to it."""
     config: Dict[str, Any] = {"clusters": {"backup": {"bootstrap.servers": servers[1]}}, "flows": {}}
     for file in files:
         read = yaml.safe_load(file.read_text(encoding="utf-8").replace("primary", file.stem))

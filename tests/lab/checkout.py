@@ -10,7 +10,7 @@ CACHE = ROOT / ".cache"
 
 
 class LabError(Exception):
-    """Why the lab cannot go on, in one sentence."""
+    """Why the lab cannot continue, in one sentence."""
 
 
 def jars_folder() -> Path:

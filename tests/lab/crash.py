@@ -1,7 +1,7 @@
 """Runs a driver in a process of its own that dies, by SIGKILL, exactly before or after the n-th call of a function.
 
 Works in drivers and in Spark's Python workers, because each of their Pythons imports `crash_site/sitecustomize.py`
-first. Instead of dying a process can stop (SIGSTOP), to go on later as a zombie. Nothing in the product knows of it.
+first. Instead of dying a process can stop (SIGSTOP), to continue later as a zombie. Nothing in the product knows of it.
 """
 
 from __future__ import annotations

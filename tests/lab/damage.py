@@ -118,7 +118,7 @@ def damaged(table: Path, name: str) -> str:
 
 
 def protocol_of_later(table: Path) -> None:
-    """As a later Delta leaves a table that somebody has given a feature."""
+    """As a later Delta leaves a table that a client has given a feature."""
     without_checksum_files(table)
     path = commits(table)[-1]
     features: Dict[str, object] = {"readerFeatures": ["ofLater"], "writerFeatures": ["ofLater"]}

@@ -32,7 +32,7 @@ from tests.lab.moving_group import Work, faults, work
 SOURCE, TARGET = "primary", "backup"
 NEEDED_BYTES = 1_000_000_000
 STOPPED = 130
-# A consumer group that reads these, stops after so many records and goes on on the other cluster.
+# A consumer group that reads these, stops after so many records and resumes on the other cluster.
 GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER = "billing", ("compacted", "json.zstd", "odd.records", "transactions"), 3500
 
 CONFIG = """\
@@ -191,7 +191,7 @@ class Demo:
         return 1 if wrong else 0
 
     def say_where(self) -> None:
-        """For who wants to go on with both clusters."""
+        """For who wants to use both clusters."""
         pids = " ".join(str(broker.pid) for broker in self.brokers)
         print(f"both clusters go on: {SOURCE} {self.brokers[0].bootstrap}, {TARGET} {self.brokers[1].bootstrap}")
         print(f"configuration: {self.config.relative_to(ROOT)}\nto stop them: kill {pids}; rm -r {self.directory}")

@@ -78,7 +78,7 @@ class FlowLab:
 
     @property
     def config(self) -> Path:
-        """The configuration file, written anew from `settings` and `trigger`: whole for whoever reads it meanwhile."""
+        """The configuration file, rewritten from `settings` and `trigger`: whole for whoever reads it meanwhile."""
         settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
         settings.setdefault("topics", f'["{self.name}[.].*"]')
         lines = [f"name: {self.name}", "clusters:"]
@@ -156,7 +156,7 @@ class FlowLab:
         return [(r["kind"], r["topic"][cut:], r["partition"], r["from_offset"], r["until_offset"]) for r in rows]
 
     def delete(self, broker: KafkaBroker, topic: str) -> None:
-        """Delete a topic and wait until nobody sees it any more."""
+        """Delete a topic and wait until no one sees it any more."""
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.delete_topics([topic])[topic].result(30)
         while topic in admin.list_topics(timeout=10).topics:

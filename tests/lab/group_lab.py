@@ -1,6 +1,6 @@
 """Ordinary consumers on a flow's clusters, and the translation of their groups: what was read and decided out.
 
-The consumers are librdkafka's and share no code with what translates. Notes beside offsets go through kafka-python:
+The consumers are librdkafka's and share no code with what translates. Notes next to offsets go through kafka-python:
 librdkafka commits them with a NUL behind, and hands them out without the one that its own binding reads up to
 (librdkafka, issue 4649).
 """
@@ -183,7 +183,7 @@ class GroupLab(FlowLab):
             return self.passed(translation, **rules)
 
     def passed(self, translation: Any, **rules: Any) -> Dict[Tuple[str, str, int], str]:
-        """One pass of a translation that goes on."""
+        """One pass of a translation that continues."""
         from mirror_lib.groups.flow import Selection
 
         own_rows = rules.pop("own_rows", False)

@@ -1,4 +1,4 @@
-"""Java classes of the lab for real brokers: the source beside this module in, a folder with the class out."""
+"""Java classes of the lab for real brokers: the source next to this module in, a folder with the class out."""
 
 from __future__ import annotations
 

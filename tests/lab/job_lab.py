@@ -56,7 +56,7 @@ class JobLab(GroupLab):
         return self.reports[-1]
 
     def translating(self) -> ContextManager[List[MirrorError]]:
-        """The job goes on while the block does; its errors are there afterwards."""
+        """The job continues while the block does; its errors are there afterwards."""
         return meanwhile(partial(self.job, "1 second"))
 
     def offset(self, group: str, stem: str = "orders", partition: int = 0) -> Optional[int]:

@@ -1,4 +1,4 @@
-"""Something that goes on in a thread of its own while a block runs, and is told to end with it."""
+"""Something that continues in a thread of its own while a block runs, and is asked to end with it."""
 
 from __future__ import annotations
 

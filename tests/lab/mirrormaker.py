@@ -1,4 +1,4 @@
-"""A real MirrorMaker 2 beside the product, dedicated or in a Connect worker: a Java process, ends with its starter."""
+"""A real MirrorMaker 2 next to the product, dedicated or in a Connect worker: a Java process, ends with its starter."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEFAULTS = {
 @dataclass
 class _JavaProcess:
     """`main_class` with a file of its settings. `clusters` by alias; `properties` come over the settings' defaults;
-    `java_options` are by default those of a short life."""
+    `java_options` are by default the ones of a short life."""
 
     directory: Path
     clusters: Mapping[str, KafkaBroker]

@@ -41,7 +41,7 @@ class Mm1Lab:
     consumer: Dict[str, str] = field(default_factory=lambda: {"auto.offset.reset": "earliest"})
 
     def arguments(self, state: str, *more: str) -> List[str]:
-        """With the client files written anew. `state` names a folder of the lab."""
+        """With the client files rewritten. `state` names a folder of the lab."""
         consumer = {"bootstrap.servers": self.source.bootstrap, "group.id": self.group, **self.consumer}
         producer = {"bootstrap.servers": self.target.bootstrap}
         for name, settings in (("consumer", consumer), ("producer", producer)):

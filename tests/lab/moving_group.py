@@ -1,4 +1,4 @@
-"""A consumer group that works on one cluster, stops halfway, and goes on on the other, with ordinary consumers."""
+"""A consumer group that works on one cluster, stops halfway, and resumes on the other, with ordinary consumers."""
 
 from __future__ import annotations
 

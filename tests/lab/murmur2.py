@@ -27,7 +27,7 @@ def murmur2(data: bytes) -> int:
 def placed(key: Optional[bytes], partition: int, count: int) -> int:
     """The partition, of `count`, of a record that came from `partition`.
 
-    Kafka spreads records without a key by chance, which nobody could repeat after a crash: they keep together by the
+    Kafka spreads records without a key by chance, which no one could repeat after a crash: they keep together by the
     partition they came from.
     """
     return partition % count if key is None else (murmur2(key) & 0x7FFFFFFF) % count

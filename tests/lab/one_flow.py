@@ -74,7 +74,7 @@ class OneFlow:
 
     @property
     def config(self) -> Path:
-        """The configuration file, written anew from `settings` and `trigger`."""
+        """The configuration file, rewritten from `settings` and `trigger`."""
         settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
         lines = [
             f"name: {self.topic}",
@@ -161,7 +161,7 @@ class OneFlow:
         return bool(CHANGES & self.settings.keys()) and self.settings.get("provenance") != "off"
 
     def false_origins(self) -> List[str]:
-        """Origins on the remote log that are not those of the source's records, once each and in order."""
+        """Origins on the remote log that are not the ones of the source's records, once each and in order."""
         topic_id, source = self.source_topic_id()[:6], self.original()
         found: List[str] = []
         wanted = {
@@ -218,4 +218,4 @@ def state_of(pid: int) -> str:
 
 
 def _ignore(snapshot: FlowMetrics) -> None:
-    """Nobody watches."""
+    """No one watches."""

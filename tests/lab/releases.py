@@ -65,7 +65,7 @@ OPENED = ("java.base/java.lang", "java.base/java.nio", "java.base/sun.nio.ch", "
 
 @dataclass
 class ReleaseCluster(KafkaBroker):
-    """`version` in `size` broker processes. `port` and `controller_port` are those of the first one."""
+    """`version` in `size` broker processes. `port` and `controller_port` are the ones of the first one."""
 
     version: str = ""
     size: int = 1

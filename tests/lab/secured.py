@@ -35,7 +35,8 @@ LOGINS = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-256": "scram.ScramLoginM
 
 @dataclass(frozen=True)
 class Stores:
-    """Files in `directory`: `trusted.jks`, `own.p12` and so on. `own.jks` has a password for its key beside its own."""
+    """Files in `directory`: `trusted.jks`, `own.p12` and so on. `own.jks` has a password for its key next to its
+    own."""
 
     directory: Path
 

@@ -1,4 +1,4 @@
-"""What tests of take-overs share: a flow over named topics, somebody who writes to them, and a look at what is left."""
+"""What tests of take-overs share: a flow over named topics, a client that writes to them, and a look at the rest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def made(pair: Sequence[KafkaBroker], spark: SparkSession, directory: Path, *ste
 
 @contextmanager
 def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
-    """Somebody writes to two partitions of each topic all the time, about a thousand records a second."""
+    """A client writes to two partitions of each topic all the time, about a thousand records a second."""
     stop = threading.Event()
 
     def write() -> None:

@@ -109,7 +109,7 @@ class Terminal:
 
     def _read(self) -> None:
         rest = b""
-        with contextlib.suppress(OSError):  # nobody has the other end any more
+        with contextlib.suppress(OSError):  # no one has the other end any more
             while True:
                 *whole, rest = re.split(rb"(?<=\n)", rest + os.read(self._ours, 65536))
                 # An escape sequence or a character may be cut between two reads, but not across the end of a line.

@@ -1,4 +1,4 @@
-"""A cluster of one broker that answers fetches of one partition as it is told to, for what asks and judges answers."""
+"""A cluster of one broker that answers fetches of one partition as it is asked to, for what asks and judges answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Leader:
 
 
 def fetch_answer(version: int, end: int, records: bytes = b"", **changes: Any) -> FetchAnswer:
-    """About `PARTITION`; `changes` are those of its part."""
+    """About `PARTITION`; `changes` are the ones of its part."""
     some: Dict[str, Any] = {
         "partition_index": 0,
         "error_code": 0,

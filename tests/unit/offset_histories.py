@@ -1,6 +1,6 @@
 """Histories of a mirrored partition, drawn by hypothesis: what lies where in both logs, and the ledger's rows.
 
-The truth (`copied`) is kept beside the rows that a mirror writes, so that a translation can be judged by what a
+The truth (`copied`) is kept next to the rows that a mirror writes, so that a translation can be judged by what a
 consumer would read and not by another translation.
 """
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 Triple = Tuple[int, int, int]
 
 RECORD, SKIPPED, MARKER, CUT = "record", "skipped", "marker", "cut"
-# What may lie in a source's log and is not copied: nobody reads it either.
+# What may lie in a source's log and is not copied: no one reads it either.
 INVISIBLE = ("aborted", "control", "compacted")
 
 
@@ -39,7 +39,7 @@ class History:
         return [up for up in sorted(self.copied) if up >= offset]
 
     def never_copied_after(self, downstream_offset: int) -> List[int]:
-        """Left-out records behind the last one read by who stands at `downstream_offset`, which he has not read."""
+        """Left-out records behind the last one read by who is at `downstream_offset`, which he has not read."""
         read = [up for up, down in self.copied.items() if down < downstream_offset]
         return [up for up in sorted(self.skipped) if up > max(read, default=-1)]
 

@@ -51,7 +51,7 @@ from tests.unit.test_report_channel import REPORT
 from tests.unit.test_wire import kafkas_answer
 
 EXAMPLES = int(os.environ.get("MIRROR_EXAMPLES", "150"))
-# What a reader of something broken may take, beside what it was given.
+# What a reader of something broken may take, next to what it was given.
 LIMIT = 1 << 20
 # Where the part of a batch begins that its checksum is of.
 CHECKED_FROM = 21

@@ -1,4 +1,4 @@
-"""Where the source partitions of a flow that places records anew go on, and when none may."""
+"""Where the source partitions of a flow that repartitions records continue, and when none may."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far behind a flow says that it is: what is left, and since when."""
+"""How far behind a flow says that it is: the rest, and since when."""
 
 from __future__ import annotations
 

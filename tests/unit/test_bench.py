@@ -26,7 +26,7 @@ from tests.lab.checkout import LabError
 
 
 def copy_of(per_second: float, seconds: int, start: float) -> List[Seen]:
-    """Looks at a copy that begins `start` seconds after the command and goes on evenly."""
+    """Looks at a copy that begins `start` seconds after the command and continues evenly."""
     return [Seen(float(at), max(0.0, (at - start) * per_second)) for at in range(seconds + 1)]
 
 

@@ -1,4 +1,4 @@
-"""What MirrorMaker 2's own readers make of the records that are emitted for them: nobody is led past a record."""
+"""What MirrorMaker 2's own readers make of the records that are emitted for them: no one is led past a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is kept in step beside the copy: which pairs have heartbeats, what is told, and that a refusal stops nothing."""
+"""What is kept in step next to the copy: which pairs have heartbeats, what is told, and that a refusal stops
+nothing."""
 
 from __future__ import annotations
 

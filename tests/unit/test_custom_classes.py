@@ -123,7 +123,7 @@ class Groups:
 
 @pytest.fixture
 def flow_with(tmp_path: Path) -> Callable[..., ReplicationFlow]:
-    """Load a file with these settings of its flow, beside a module of custom classes."""
+    """Load a file with these settings of its flow, next to a module of custom classes."""
     module = f"mine_{tmp_path.name}".replace("-", "_").replace("[", "_").replace("]", "_")
     (tmp_path / f"{module}.py").write_text(CLASSES)
     (tmp_path / f"{module}_broken.py").write_text("import there_is_no_such_module\n")

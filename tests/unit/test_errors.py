@@ -1,4 +1,4 @@
-"""What is told of an error that came through Spark: the sentence that somebody raised, and no more."""
+"""What is told of an error that came through Spark: the sentence that a client raised, and no more."""
 
 from __future__ import annotations
 

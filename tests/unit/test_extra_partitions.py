@@ -1,4 +1,4 @@
-"""Partitions of a remote topic that no partition of the source has, beside a flow that goes on."""
+"""Partitions of a remote topic that no partition of the source has, next to a flow that continues."""
 
 from __future__ import annotations
 

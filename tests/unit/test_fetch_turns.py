@@ -1,4 +1,4 @@
-"""Whom a broker is asked about: everyone gets a turn, and nobody waits for one that tiered storage keeps waiting."""
+"""Whom a broker is asked about: everyone gets a turn, and no one waits for one that tiered storage keeps waiting."""
 
 from __future__ import annotations
 

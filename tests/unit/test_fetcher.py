@@ -72,7 +72,7 @@ def test_a_log_that_ends_with_offsets_that_hold_nothing_is_read_to_its_end() -> 
 
 
 def test_a_broker_is_asked_or_it_is_told_how_soon_it_may_be() -> None:
-    """Who waits for a broker that nobody asked waits in vain."""
+    """Who waits for a broker that no one asked waits in vain."""
     fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 2, DATA))), Wanting()
     passed_over = 0
     for _ in range(200):

@@ -25,7 +25,7 @@ from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end
 
 
 class Once(FlowLife):
-    """Lives once and ends with `error`; it was told to end meanwhile."""
+    """Lives once and ends with `error`; it was asked to end meanwhile."""
 
     def __init__(self, error: Optional[Exception], passing: Tuple[Type[MirrorError], ...]) -> None:
         super().__init__("A->B", threading.Event())
@@ -71,7 +71,8 @@ def test_flow_that_was_told_to_end_has_not_failed_where_java_was_told_as_well() 
 
 
 class Lives(FlowLife):
-    """Ends its lives with `errors`, one after the other; the last time it is told to end. With None it is connected."""
+    """Ends its lives with `errors`, one after the other; the last time it is asked to end. With None it is
+    connected."""
 
     def __init__(self, *errors: Optional[Exception]) -> None:
         super().__init__("A->B", threading.Event())
@@ -223,7 +224,7 @@ def test_spark_gets_one_line_of_what_a_call_failed_with_and_no_trace() -> None:
 
 
 def ended_amid_a_call(failure: Exception) -> Optional[BaseException]:
-    """What becomes of a query that is told to end while a call is under way, which then fails."""
+    """What becomes of a query that is asked to end while a call is under way, which then fails."""
     stop, begun = threading.Event(), threading.Event()
     watched = WatchedQuery(stop, threading.Lock())
 

@@ -1,4 +1,4 @@
-"""The ledger's rows as maps by partition, while rows go on coming."""
+"""The ledger's rows as maps by partition, while rows continue coming."""
 
 from __future__ import annotations
 

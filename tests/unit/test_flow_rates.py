@@ -228,7 +228,7 @@ def test_word_of_a_pass_names_the_bound_that_held_it_back() -> None:
     assert bounds.word([report({}, {FLOW: 1.5})], 2.0) == "rate-limited to 5.0 MB/s"
     assert bounds.word([report({}, {0: 1.5})], 2.0) == "rate-limited to 1.0 MB/s for logs.*"
     assert bounds.word([report({}, {FLOW: 0.1})], 2.0) is None
-    # A task that goes on tells of its time in pieces.
+    # A task that continues tells of its time in pieces.
     assert bounds.word([report({}, {FLOW: 1.0})] * 5, 10.0) == "rate-limited to 5.0 MB/s"
 
 

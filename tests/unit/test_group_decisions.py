@@ -45,7 +45,7 @@ def test_group_that_is_absent_on_the_other_side_is_written() -> None:
 
 
 def test_group_whose_state_is_not_told_is_not_touched() -> None:
-    """It has offsets there, so it exists, and somebody may be working with it."""
+    """It has offsets there, so it exists, and a client may be working with it."""
     there = {"billing": {("other", 3): CommittedOffset(7)}}
     assert decided(present=there).translation.verdict == f"untranslatable: {UNTOLD}"
     assert decided(present={}).translation.verdict == f"untranslatable: {UNTOLD}"

@@ -1,4 +1,5 @@
-"""The producer ids that a flow's lanes append under are written down once, and nobody goes on who does not know all."""
+"""The producer ids that a flow's lanes append under are written down once, and no one continues who does not know
+all."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ OWN = ("mirror.origin", b"A/orders/3/1234/Qx7f2k")
 def body(
     *headers: Tuple[str, Optional[bytes]], key: Optional[bytes] = b"k", value: Optional[bytes] = b"v"
 ) -> bytes:
-    """Of a record that lies in a log."""
+    """Of a record that is in a log."""
     (record,) = read_records(batch_of(0, [Rec(value, key, headers=headers)]).raw())
     return bytes(record.body)
 

@@ -33,7 +33,7 @@ def has_row(key: str, rows: Sequence[str]) -> bool:
 
 
 def without_row(title: str, rows: Sequence[str]) -> List[str]:
-    # Of a worker's own keys, those of its clients are what any client has.
+    # Of a worker's own keys, the ones of its clients are what any client has.
     of_clients = CLIENT_PROPERTIES if title == "DistributedConfig" else frozenset()
     return sorted(key for key in kafkas_keys()[title] if not has_row(key, rows) and key not in of_clients)
 

@@ -264,7 +264,7 @@ def newest_sync_plus_distance(history: History) -> Formula:
 
 
 def behind_the_hole(history: History) -> Formula:
-    """Takes a row that is missing for a gap in the source, and goes on behind it."""
+    """Takes a row that is missing for a gap in the source, and continues behind it."""
     middle = history.rows[len(history.rows) // 2]
     left = PartitionMap.of([row for row in history.rows if row != middle])
     return lambda g: left.to_downstream(g).latest

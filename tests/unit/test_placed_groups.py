@@ -1,4 +1,5 @@
-"""Groups of flows that place records anew: nothing that a group has not read lies before the place that it is given."""
+"""Groups of flows that repartition records: nothing that a group has not read lies before the place that it is
+given."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ def decided(
 
 
 def decided_back(ranges: FlowRanges, at: Mapping[int, int], ends: Sequence[int]) -> List[Decision]:
-    """Where a group goes on on the source that stands so on the remote partitions."""
+    """Where a group resumes on the source that stands so on the remote partitions."""
     named = flow(change=RecordChange(rename=((".*", ("all",)),), partitioner=KEY))
     source = {"orders": TopicDescription("orders", "s", len(ends))}
     feeds = feeds_of(named, ranges, source, {"all": TopicDescription("all", "r", 2)}, ["orders"])

@@ -57,7 +57,7 @@ def acl(topic: str, operation: str = "READ", principal: str = "User:app") -> Acl
 
 
 class Told:
-    """A cluster that answers what it was told to, and takes no orders."""
+    """A cluster that answers what it was asked to, and takes no orders."""
 
     def __init__(
         self,

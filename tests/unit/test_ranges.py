@@ -1,4 +1,4 @@
-"""Where each partition goes on: the ledger and both logs decide, and no loss is passed in silence."""
+"""Where each partition continues: the ledger and both logs decide, and no loss is passed in silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A refused record stops its partition, or is left out alone and written down; what lies beside it is copied."""
+"""A refused record stops its partition, or is left out alone and written down; what lies next to it is copied."""
 
 from __future__ import annotations
 

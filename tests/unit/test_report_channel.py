@@ -1,4 +1,4 @@
-"""Who may report to a driver, and order a task to end: those who know the stage's secret, and nobody in between."""
+"""Who may report to a driver, and order a task to end: those who know the stage's secret, and no one in between."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def heard(server: ReportServer, count: int) -> List[TaskReport]:
 
 
 class ByHand:
-    """A task that knows the secret, and says what it is told to say."""
+    """A task that knows the secret, and says what it is asked to say."""
 
     def __init__(self, to: ReportTo) -> None:
         self.line = socket.create_connection((to.host, to.port))

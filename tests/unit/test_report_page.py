@@ -211,7 +211,7 @@ def test_history_of_more_than_a_day_has_charts_of_30_days_too() -> None:
 
 
 class Tables:
-    """Stands for `TableReader`: rows by table, and an error instead of those of `broken`."""
+    """Stands for `TableReader`: rows by table, and an error instead of the ones of `broken`."""
 
     def __init__(self, rows: Dict[str, List[Dict[str, object]]], broken: Dict[str, Exception]) -> None:
         self._rows, self._broken = rows, broken

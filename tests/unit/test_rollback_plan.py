@@ -1,4 +1,4 @@
-"""Undoing a run: each group goes back to where it stood, and what somebody else did since is not undone with it."""
+"""Undoing a run: each group goes back to where it stood, and what another client did since is not undone with it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def found(log: Sequence[LogBatch], task: LaneTask = TASK, provenance: Provenance
     return read_back(entries(fetched(log)), task, provenance, RANGES)
 
 
-# --- what lies there already -------------------------------------------------------------------------------------
+# --- what is there already -------------------------------------------------------------------------------------
 
 
 def test_records_behind_the_position_are_told_by_their_origins() -> None:
@@ -388,7 +388,7 @@ def test_log_that_lost_its_tail_stops_the_lane(monkeypatch: pytest.MonkeyPatch) 
     assert (lane.written, part.lost_tail, part.position) == ([], True, 10)
 
 
-# --- a lane that goes on as the producer it had -------------------------------------------------------------------
+# --- a lane that continues as the producer it had -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", [99, 101])

@@ -1,4 +1,4 @@
-"""A record was refused: whether its partition goes on depends on what its remote topic takes by now."""
+"""A record was refused: whether its partition continues depends on what its remote topic takes by now."""
 
 from __future__ import annotations
 

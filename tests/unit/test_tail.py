@@ -1,4 +1,4 @@
-"""A log read to its end, answer by answer: each record once, in whatever format it lies there."""
+"""A log read to its end, answer by answer: each record once, in whatever format it is there."""
 
 from __future__ import annotations
 

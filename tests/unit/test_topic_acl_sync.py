@@ -230,7 +230,7 @@ def test_acl_that_could_not_be_deleted_now_is_deleted_at_a_later_turn() -> None:
     assert len(target.acls) == 1
     target.away = False
     assert turn().deleted == 1 and target.acls == []
-    # What is gone is not the flow's any more: somebody else's, given later, stays.
+    # What is gone is not the flow's any more: another client's, given later, stays.
     target.acls = [replace(READ, topic="A.orders")]
     assert turn().deleted == 0 and len(target.acls) == 1
 

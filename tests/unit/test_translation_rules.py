@@ -1,4 +1,4 @@
-"""What is done about one group on one partition: never past an unread record, never under somebody's feet, said why."""
+"""What is done about one group on one partition: never past an unread record, never under a client's feet, said why."""
 
 from __future__ import annotations
 

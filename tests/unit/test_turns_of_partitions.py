@@ -1,4 +1,4 @@
-"""Nobody is passed over for long: partitions that are large, bounded, or led by a slow broker take their turns."""
+"""No one is passed over for long: partitions that are large, bounded, or led by a slow broker take their turns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Wanting:
 
 
 class Source:
-    """Two brokers: `slow` leads the topic of that name and answers when it is told to, the other at once."""
+    """Two brokers: `slow` leads the topic of that name and answers when it is asked to, the other at once."""
 
     alias = "source"
 

@@ -91,7 +91,7 @@ def test_equal_logs_are_settled_whole(layout: List[Tuple[int, int, int]], size: 
 
 @given(LAYOUTS, st.integers(1, 40), st.data())
 def test_batch_that_differs_stays_open(layout: List[Tuple[int, int, int]], size: int, data: st.DataObject) -> None:
-    """Its records are within what is left, and what is left is not all where pieces are small."""
+    """Its records are within the rest, and the rest is not all where pieces are small."""
     source, remote, runs = copy_of(layout)
     number = data.draw(st.integers(0, len(runs) - 1))
     at = next(n for n, each in enumerate(remote) if each[1] and each[2] and each[1].base_offset == runs[number][1])

@@ -1,4 +1,4 @@
-"""What of flows that place records anew is compared: pure decisions before both logs are read, and behind that."""
+"""What of flows that repartition records is compared: pure decisions before both logs are read, and behind that."""
 
 from __future__ import annotations
 

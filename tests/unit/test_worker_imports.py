@@ -28,7 +28,7 @@ def test_archive_is_not_read_again_between_tasks_and_the_rest_of_it_can_still_be
         archive.writestr("given_to_workers/later.py", "what = 'later'")
     monkeypatch.syspath_prepend(str(tmp_path / "given.zip"))
     assert importlib.import_module("given_to_workers.first").what == "first"
-    assert archives_of(tmp_path)  # which Python reads again when it is told to forget what it knows
+    assert archives_of(tmp_path)  # which Python reads again when it is asked to forget what it knows
     forget_archives()
     assert not archives_of(tmp_path)
     importlib.invalidate_caches()

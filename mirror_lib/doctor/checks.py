@@ -121,7 +121,7 @@ def time_of_copy(
         yield Check(flow, "backlog", OK, f"about {size(nbytes)} to copy{told}")
     if kept is None:
         return
-    remedy = "mirror retention raise CONFIG --days N --execute keeps records on the source until they are copied"
+    remedy = "keep records until they are copied: mirror retention raise CONFIG --days 14 --execute"
     if takes is not None and takes > kept:
         detail = f"the source may delete records of {place} after {duration(max(0.0, kept))}, before they are copied"
         yield Check(flow, "retention", WARNING, detail, f"{remedy}, or raise max.bytes.per.second")

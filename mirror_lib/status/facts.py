@@ -23,7 +23,7 @@ STUCK_SECONDS = 120.0
 # Brokers abort a transaction that lasts longer than `transaction.max.timeout.ms`, 15 minutes by default.
 HANGING_SECONDS = 900.0
 HANGING_REMEDY = "end its producer; kafka-transactions.sh abort ends a transaction that its producer left"
-RAISE_RETENTION = "mirror retention raise CONFIG --days N --execute keeps records on the source until they are copied"
+RAISE_RETENTION = "keep records until they are copied: mirror retention raise CONFIG --days 14 --execute"
 WELL_ENDED = ("ok", "stopped", "window closed")
 
 

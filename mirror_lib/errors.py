@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional
+from typing import Iterable, List, Optional
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_STOPPED = 143
+# The worst first: see `worst`.
+_BY_WEIGHT = (EXIT_USAGE, EXIT_REFUSED, EXIT_FAILED, EXIT_STOPPED, EXIT_OK)
 
 _TRACE = "Traceback (most recent call last):"
 _JAVA_STACK = re.compile(r"^\s+at [\w$.]+\S*\(|^(?:JVM|Driver) stacktrace:", re.MULTILINE)
@@ -125,6 +127,20 @@ class FencedError(RefusedError):
     """Another driver of the same flow took over a lane."""
 
     code = "MIR-302"
+
+
+def worst(exit_codes: Iterable[int]) -> int:
+    """The exit code of a command whose flows ended with `exit_codes`: the one that needs the most from the operator.
+
+    2 before 3 before 1 before 143 before 0. 2: a file must be corrected, or no run succeeds. 3: an operator must decide
+    about data. 1: a later run may succeed. 143: a later run resumes. Without any flow it is 0.
+    """
+    return min(exit_codes, key=_BY_WEIGHT.index, default=EXIT_OK)
+
+
+def exit_code_of(errors: Iterable[MirrorError], interrupted: bool = False) -> int:
+    """The exit code of one flow that ended with `errors`, or was `interrupted` before it had finished."""
+    return worst([*(each.exit_code for each in errors), EXIT_STOPPED if interrupted else EXIT_OK])
 
 
 def cause_of(error: BaseException) -> str:

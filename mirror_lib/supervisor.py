@@ -30,11 +30,12 @@ class FlowLife(ABC):
     """A flow in a thread of its own. `_live` is one life of it, `_over` is called with what became of the last.
 
     After an error of the kinds in `_passing()` it starts again, until `stop` is set; not where a login is refused
-    before it was `_connected` for the first time.
+    before it was `_connected` for the first time. `flow` is the name in its log lines, by default `name`.
     """
 
-    def __init__(self, name: str, stop: threading.Event) -> None:
+    def __init__(self, name: str, stop: threading.Event, flow: Optional[str] = None) -> None:
         self._name = name
+        self._logs_for = flow or name
         self._stop = stop
         self._busy = threading.Lock()
         self._connected = False
@@ -59,7 +60,7 @@ class FlowLife(ABC):
     def _over(self, error: Optional[MirrorError]) -> None: ...
 
     def _run(self) -> None:
-        with in_flow(self._name):
+        with in_flow(self._logs_for):
             self._live_until_the_end()
 
     def _live_until_the_end(self) -> None:

@@ -21,6 +21,7 @@ exit codes:
   {EXIT_USAGE}    bad usage or configuration; nothing was started
   {EXIT_REFUSED}    refused for safety: to continue could lose or double records
   {EXIT_STOPPED}  a bounded run (`--once`, `--until`, `availableNow`) was interrupted; run it again to resume
+Where flows end with different codes, the exit code is the first of 2, 3, 1, 143, 0 that a flow has.
 """
 CONFIG = "YAML, a MirrorMaker 2 .properties file as it is, or the JSON files of Kafka Connect's Mirror… connectors"
 

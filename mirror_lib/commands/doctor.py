@@ -52,7 +52,7 @@ def _on_spark(config: MirrorConfig, flows: List[ReplicationFlow]) -> Iterator[Ch
         with running_session("mirror doctor") as spark:
             yield from on_spark(spark, config, flows)
     except MirrorError as error:
-        yield Check("spark", "start", BLOCKING, error.message, error.hint or "")
+        yield Check("spark", "start", BLOCKING, error.message, error.hint or "", error.code)
 
 
 def _show(check: Check, as_json: bool) -> None:

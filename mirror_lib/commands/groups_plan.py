@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_undo, undo_line
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, worst
 from mirror_lib.text import counted
 
 if TYPE_CHECKING:
@@ -36,27 +36,32 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
 
     flows = chosen_flows(arguments, config)
     direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
-    failed = 0
+    codes = []
     with running_session("mirror groups plan") as spark:
         for flow in flows:
             planned = _planned(arguments, config, flow, spark, direction)
-            _show(arguments, flow, direction, planned)
-            failed += len(planned.untold) + sum(move.action.startswith("refused") for move in planned.moves)
-            failed += _not_committed(flow, planned) if arguments.execute else 0
-    return EXIT_FAILED if failed else EXIT_OK
+            left = _not_committed(planned) if arguments.execute else []
+            failed = planned.untold or left or any(move.action.startswith("refused") for move in planned.moves)
+            codes.append(EXIT_FAILED if failed else EXIT_OK)
+            _show(arguments, flow, direction, planned, codes[-1])
+            _show_not_committed(flow, left)
+    return worst(codes)
 
 
 # Verdicts under which a consumer that starts on the other side has no offset, or an old one.
 WITHOUT_OFFSET = ("held", "untranslatable")
 
 
-def _not_committed(flow: ReplicationFlow, planned: _Planned) -> int:
-    """How many positions were to be committed and could not be; said in a sentence."""
-    left = [
+def _not_committed(planned: _Planned) -> Sequence[PlannedMove]:
+    """Positions that were to be committed and could not be."""
+    return [
         move
         for move in planned.moves
         if move.action == "left alone" and move.decision.translation.verdict.startswith(WITHOUT_OFFSET)
     ]
+
+
+def _show_not_committed(flow: ReplicationFlow, left: Sequence[PlannedMove]) -> None:
     if left:
         first = left[0].decision
         print_error(
@@ -64,7 +69,6 @@ def _not_committed(flow: ReplicationFlow, planned: _Planned) -> int:
             f"on {first.here[0]}-{first.here[1]}: {first.translation.verdict} (a consumer that starts there has no "
             "such offset: run the mirror until it has caught up, then again)"
         )
-    return len(left)
 
 
 class _Planned(NamedTuple):
@@ -98,14 +102,16 @@ def _planned(
     return _Planned(moves, untold, translation.run_id if moving else None)
 
 
-def _show(arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned) -> None:
+def _show(
+    arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned, exit_code: int
+) -> None:
     from mirror_lib.groups.report import plan_json, plan_lines, summary
 
     moves, run_id = planned.moves, planned.run_id
     if arguments.json:
         rows = [plan_json(move) for move in moves]
         whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
-        print_json({**whose, "positions": rows, "untold": planned.untold})
+        print_json({**whose, "positions": rows, "untold": planned.untold, "exit_code": exit_code})
     else:
         title = f"{flow.name}: group offsets, from {_way(flow, direction)}"
         print_lines([title, *(plan_lines(moves) if moves else []), summary(moves)])

@@ -29,7 +29,7 @@ from typing import (
 )
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.errors import ConfigError, MirrorError
+from mirror_lib.errors import ConfigError, MirrorError, exit_code_of
 from mirror_lib.log_lines import FORMAT, JSON, json_line, wants_json
 from mirror_lib.metrics import FlowMetrics, metrics_json
 from mirror_lib.progress import FlowProgress, Outage, after, is_news, outage_json, outage_line, status_line
@@ -211,6 +211,16 @@ def json_to(path: str) -> Iterator[None]:
 def print_json(document: Dict[str, Any]) -> None:
     """One document on a line of its own, on standard output or in the file of `--json=FILE`."""
     print(as_json(document), file=_file, flush=True)
+
+
+def error_json(errors: Sequence[MirrorError], interrupted: bool = False) -> Dict[str, Any]:
+    """The fields with which a flow's document says how the flow ended: the first error, its code, the exit code."""
+    first = errors[0] if errors else None
+    return {
+        "error": None if first is None else str(first),
+        "code": None if first is None else first.code,
+        "exit_code": exit_code_of(errors, interrupted),
+    }
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequ
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_OK, ConfigError, MirrorError, StateError, cause_of
+from mirror_lib.errors import ConfigError, MirrorError, StateError, cause_of, worst
 from mirror_lib.facts import AclBinding
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.ledger.table_reader import local_refusal
     from mirror_lib.plan.render import preview_json, preview_lines
 
-    flows, code = chosen_flows(arguments, config), EXIT_OK
+    flows, codes = chosen_flows(arguments, config), []
     unwritable = local_refusal(config.state, os.environ)
     known = _spark_knows(config, flows) if unwritable is None else {}
     for flow in flows:
@@ -47,8 +47,8 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
             print_lines(preview_lines(found, arguments.all))
         if found.refusal is not None:
             print_error(found.refusal)
-            code = found.refusal.exit_code
-    return code
+            codes.append(found.refusal.exit_code)
+    return worst(codes)
 
 
 def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> FlowPreview:

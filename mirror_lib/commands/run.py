@@ -10,13 +10,14 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, ContextManager, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
     ProgressWatcher,
     add_plain_lines,
     chosen_flows,
+    error_json,
     print_end,
     print_json,
     print_lines,
@@ -26,7 +27,16 @@ from mirror_lib.commands.output import (
 )
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice, until
-from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, ClusterError, ConfigError, MirrorError, RefusedError
+from mirror_lib.errors import (
+    EXIT_OK,
+    EXIT_REFUSED,
+    ClusterError,
+    ConfigError,
+    MirrorError,
+    RefusedError,
+    exit_code_of,
+    worst,
+)
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
 from mirror_lib.progress import Outage
@@ -136,7 +146,8 @@ def _run(
         unlike = refuse_changes(spark, copied)
         refused = check_executors(spark, copied, config.state, print_progress) if copied else ()
         if refused:
-            _show((), refused, arguments.json, False)
+            for refusal in refused:
+                print_end(refusal)
             return EXIT_REFUSED
         for flow in flows:
             chosen = terms(flow, task_slots(spark), flow.name not in unlike) if flow.copied else COPIES_NOTHING
@@ -165,11 +176,14 @@ def _run(
             outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
             whole = config.trigger != AVAILABLE_NOW or not stop.is_set()
             exporter.end([outcome.flow for outcome in outcomes if outcome.error is None and whole])
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None] + translation.errors
-    _show(outcomes, errors, arguments.json, stop.is_set())
-    if errors:
-        return max(error.exit_code for error in errors)
-    return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK
+    errors: Dict[str, List[MirrorError]] = {flow.name: [] for flow in flows}
+    for outcome in outcomes:
+        errors[outcome.flow] += [] if outcome.error is None else [outcome.error]
+    for name, error in translation.errors.items():
+        errors[name].append(error)
+    interrupted = stop.is_set() and config.trigger == AVAILABLE_NOW
+    _show(outcomes, errors, arguments.json, stop.is_set(), interrupted)
+    return worst(exit_code_of(each, interrupted) for each in errors.values())
 
 
 @contextmanager
@@ -262,22 +276,29 @@ def stop_on_signals() -> threading.Event:
 
 
 def _show(
-    outcomes: Sequence[FlowOutcome], errors: Sequence[MirrorError], as_json: bool, stopped: bool
+    outcomes: Sequence[FlowOutcome],
+    errors: Mapping[str, Sequence[MirrorError]],
+    as_json: bool,
+    stopped: bool,
+    interrupted: bool,
 ) -> None:
+    """The end of each flow; `errors` are those of its copy and of its translation, by flow."""
     from mirror_lib.replication.totals import total_json, total_lines
 
-    for error in errors:
+    for error in (each for found in errors.values() for each in found):
         print_end(error)
     for outcome in outcomes:
         if as_json:
-            why = None if outcome.error is None else str(outcome.error)
             topics: List[object] = [total_json(total) for total in outcome.topics]
-            code = None if outcome.error is None else outcome.error.code
-            print_json({**vars(outcome), "topics": topics, "error": why, "code": code})
+            print_json({**vars(outcome), "topics": topics, **error_json(errors[outcome.flow], interrupted)})
         elif outcome.topics:
             print_lines(total_lines(outcome.flow, outcome.topics))
         elif outcome.error is None:
             print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped)}")
+    copied = {outcome.flow for outcome in outcomes}
+    for name, found in errors.items():
+        if as_json and found and name not in copied:
+            print_json({"flow": name, **error_json(found, interrupted)})
 
 
 def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:

@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, List, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, error_json, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, worst
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
         raise ConfigError("--compare must be 1 or more")
     flows = chosen_flows(arguments, config)
     with running_session("mirror takeover") as spark:
-        return max(_flow(arguments, config, flow, spark) for flow in flows)
+        return worst([_flow(arguments, config, flow, spark) for flow in flows])
 
 
 def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:
@@ -65,15 +65,19 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
         raise
     except MirrorError as error:
         print_error(error)
+        if arguments.json:
+            print_json({"flow": flow.name, "run_id": None, "partitions": [], **error_json([error])})
         return error.exit_code
+    code = EXIT_REFUSED if refused(decided) else EXIT_OK
     if arguments.json:
         rows = [takeover_json(each) for each in decided]
-        print_json({"flow": flow.name, "run_id": run_id if taken else None, "partitions": rows})
+        found = {"flow": flow.name, "run_id": run_id if taken else None, "partitions": rows}
+        print_json({**found, **error_json([]), "exit_code": code})
     else:
         print_lines([flow.name, *takeover_lines(decided)])
         if not arguments.execute:
             print_lines(["nothing was changed: --execute writes the ledger"])
-    return EXIT_REFUSED if refused(decided) else EXIT_OK
+    return code
 
 
 def _taken_over(

@@ -6,11 +6,11 @@ import argparse
 from dataclasses import replace
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_end, watcher
+from mirror_lib.commands.output import chosen_flows, error_json, print_end, print_json, watcher
 from mirror_lib.commands.run import stop_on_signals
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import EXIT_OK, EXIT_STOPPED
+from mirror_lib.errors import exit_code_of
 
 
 def add(commands: Commands) -> None:
@@ -33,8 +33,8 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
         watch = watcher(arguments.json, pass_line, pass_json)
         stop = stop_on_signals()
         errors = run_translations(config, flows, spark, watch, stop)
-    for error in errors:
+    for flow, error in errors.items():
         print_end(error)
-    if errors:
-        return max(error.exit_code for error in errors)
-    return EXIT_STOPPED if stop.is_set() and config.trigger == AVAILABLE_NOW else EXIT_OK
+        if arguments.json:
+            print_json({"flow": flow, **error_json([error])})
+    return exit_code_of(errors.values(), stop.is_set() and config.trigger == AVAILABLE_NOW)

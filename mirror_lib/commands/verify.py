@@ -11,7 +11,7 @@ from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment, share
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError, worst
 from mirror_lib.threads import repeated
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     with running_session("mirror verify") as spark, repeated(PROGRESS_SECONDS, "progress", partial(progress, spark)):
         done = [_verify(flow, config, spark, arguments, scope) for flow in flows]
     # One of two directions may have nothing to copy yet. All of them is more likely a filter that names nothing.
-    failed = any(each.failed for each in done) or not any(each.compared for each in done)
-    return EXIT_FAILED if failed else EXIT_OK
+    nothing = EXIT_OK if any(each.compared for each in done) else EXIT_FAILED
+    return worst([*(each.exit_code for each in done), nothing])
 
 
 PROGRESS_SECONDS = 10.0
@@ -81,10 +81,10 @@ def progress(spark: SparkSession) -> None:
 
 
 class _Done(NamedTuple):
-    """Whether the flow has anything to compare, and whether it is not all equal."""
+    """Whether the flow has anything to compare, and its exit code: 1 where it is not all equal."""
 
     compared: bool
-    failed: bool
+    exit_code: int
 
 
 def _verify(
@@ -106,22 +106,23 @@ def _verify(
     report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
     if report.topics:
         _record(spark, config, report, scope)
-    if arguments.json:
-        print_json(report_json(report))
-    elif report.topics:
-        print_lines(report_lines(report))
     missing = [
         f"{topic.source.name} was never copied: {topic.remote_topic} does not exist"
         for topic in plan.copied
         if topic.create
     ]
     missing += [f"{topic.name} cannot be copied: {topic.reason}" for topic in plan.blocked]
+    lacking = arguments.complete and not report.complete
+    code = EXIT_FAILED if missing or lacking or not report.equal else EXIT_OK
+    if arguments.json:
+        print_json({**report_json(report), "exit_code": code})
+    elif report.topics:
+        print_lines(report_lines(report))
     if not (report.topics or missing):
         print_progress(f"{flow.name}: nothing was compared: the flow copies no topic that is on the source")
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
-    lacking = arguments.complete and not report.complete
-    return _Done(bool(report.topics), bool(missing) or lacking or not report.equal)
+    return _Done(bool(report.topics), code)
 
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:

@@ -17,13 +17,15 @@ names = partial(some, most=5)
 @dataclass(frozen=True)
 class Check:
     """One thing that was looked at: of a cluster, a flow, Spark or the state folder (`subject`). `code` names the kind
-    for scripts. `detail` is what was found, `remedy` what to do where that is not well."""
+    for scripts. `detail` is what was found, `remedy` what to do where that is not well. `error`: the code of the error
+    that the check is about, which `mirror help` explains."""
 
     subject: str
     code: str
     level: str
     detail: str
     remedy: str = ""
+    error: str = ""
 
 
 def check_lines(check: Check) -> List[str]:

@@ -95,7 +95,7 @@ def _guarded(subject: str, checks: Iterator[Check]) -> Iterator[Check]:
     try:
         yield from checks
     except MirrorError as error:
-        yield Check(subject, "unanswered", BLOCKING, error.message, error.hint or "")
+        yield Check(subject, "unanswered", BLOCKING, error.message, error.hint or "", error.code)
 
 
 def _login(
@@ -107,7 +107,7 @@ def _login(
         count, identity = found.broker_count(), found.cluster_id()
         addresses = log_in(Access(cluster, role))
     except MirrorError as error:
-        yield Check(alias, "login", BLOCKING, error.message, error.hint or "")
+        yield Check(alias, "login", BLOCKING, error.message, error.hint or "", error.code)
         return
     connected[alias] = found
     release = f"Kafka {found.release()} or newer"
@@ -320,7 +320,7 @@ def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[Replicat
         refuse_settings(spark)
         refuse_logins(spark.version, flows)
     except MirrorError as error:
-        yield Check("spark", "settings", BLOCKING, error.message, error.hint or "")
+        yield Check("spark", "settings", BLOCKING, error.message, error.hint or "", error.code)
     tailing = sum(flow.tails for flow in flows)
     slots = most_slots(spark)
     if tailing and not tail_tasks(slots, tailing, 1):

@@ -198,13 +198,14 @@ class TranslationRun(FlowLife):
         stop: threading.Event,
         copied: Optional[threading.Event] = None,
     ) -> None:
-        super().__init__(f"translation of {flow.name}", stop)
+        super().__init__(f"translation of {flow.name}", stop, flow.name)
         self._config, self._flow, self._spark = config, flow, spark
         self._watcher, self._copied = watcher, copied
         self._ledger = OffsetSyncTable(spark, config.state)
         self._due = Timers(flow)
         self._told: Optional[PassReport] = None
         self.looked = threading.Event()
+        self.flow = flow.name
         self.error: Optional[MirrorError] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
@@ -325,17 +326,23 @@ class TranslationRun(FlowLife):
 
 def run_translations(
     config: MirrorConfig, flows: Sequence[ReplicationFlow], spark: SparkSession, watcher: Watcher, stop: threading.Event
-) -> List[MirrorError]:
-    """Translate `flows` until each has ended: one full cycle (`availableNow`), or stopped. Returns why some failed."""
+) -> Dict[str, MirrorError]:
+    """Translate `flows` until each has ended: one full cycle (`availableNow`), or until `stop` is set.
+
+    Returns the errors of the flows that failed, by flow."""
     runs = [TranslationRun(config, flow, spark, watcher, stop) for flow in flows]
     for run in runs:
         run.start()
     await_end(runs, stop, STOP_SECONDS, LEFT)
-    return [run.error for run in runs if run.error is not None]
+    return _errors(runs)
+
+
+def _errors(runs: Sequence[TranslationRun]) -> Dict[str, MirrorError]:
+    return {run.flow: run.error for run in runs if run.error is not None}
 
 
 class TranslationBeside:
-    """A context for the copy. `errors` returns after its end why translations failed."""
+    """A context for the copy. After its end `errors` has the errors of translations that failed, by flow."""
 
     def __init__(
         self,
@@ -353,7 +360,7 @@ class TranslationBeside:
             TranslationRun(config, flow, spark, watcher, stop, self._copied if flow.copied else None)
             for flow in syncing
         ]
-        self.errors: List[MirrorError] = []
+        self.errors: Dict[str, MirrorError] = {}
 
     def __enter__(self) -> TranslationBeside:
         for run in self._runs:
@@ -379,4 +386,4 @@ class TranslationBeside:
             self._stop.set()
         self._copied.set()
         await_end(self._runs, self._stop, STOP_SECONDS, LEFT)
-        self.errors = [run.error for run in self._runs if run.error is not None]
+        self.errors = _errors(self._runs)

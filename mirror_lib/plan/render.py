@@ -11,6 +11,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
+from mirror_lib.errors import exit_code_of
 from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.plan.look import (
     ACLS,
@@ -278,6 +279,8 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
         "engine": preview.engine and vars(preview.engine),
         "copying": terms_json(preview.flow) if preview.flow.copied else None,
         "refused": None if preview.refusal is None else str(preview.refusal),
+        "code": None if preview.refusal is None else preview.refusal.code,
+        "exit_code": exit_code_of([] if preview.refusal is None else [preview.refusal]),
         "warning": preview.warning or None,
         "retention": "; ".join(preview.retention) or None,
         "changes": changes(preview),

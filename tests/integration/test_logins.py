@@ -144,7 +144,7 @@ def test_continuous_flow_with_a_wrong_password_ends_instead_of_trying_until_the_
     ends: List[Sequence[object]] = []
     jobs: Dict[str, Callable[[], Sequence[object]]] = {
         "run_flows": lambda: [each.error for each in run_flows(config, config.flows, spark, print, stop)],
-        "run_translations": lambda: run_translations(config, config.flows, spark, print, stop),
+        "run_translations": lambda: list(run_translations(config, config.flows, spark, print, stop).values()),
     }
     running = threading.Thread(target=lambda: ends.append(jobs[job]()))
     running.start()

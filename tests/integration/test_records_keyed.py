@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from mirror_lib.config.loader import load
 from mirror_lib.copy_job import run_flows
-from mirror_lib.errors import RefusedError
+from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.flow import FlowTranslation, Selection
 from mirror_lib.groups.job import run_translations
@@ -220,7 +220,10 @@ def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before
         return all(each.offset >= end for each, end in zip(stands, ends))
 
     assert not in_step()
-    with meanwhile(lambda stop: run_translations(config, config.flows, spark, lambda _: None, stop)) as failed:
+    def translate(stop: threading.Event) -> List[MirrorError]:
+        return list(run_translations(config, config.flows, spark, lambda _: None, stop).values())
+
+    with meanwhile(translate) as failed:
         until(in_step)
     assert not failed
 

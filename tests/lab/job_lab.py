@@ -47,7 +47,7 @@ class JobLab(GroupLab):
         from mirror_lib.groups.job import run_translations
 
         config = self.loaded(trigger)
-        return run_translations(config, config.flows, self.spark, self.reports.append, stop)
+        return list(run_translations(config, config.flows, self.spark, self.reports.append, stop).values())
 
     def pass_once(self) -> PassReport:
         """One full pass, which must succeed."""

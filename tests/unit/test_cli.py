@@ -17,10 +17,12 @@ import pytest
 
 from mirror_lib import __version__, cli
 from mirror_lib.cli import _parser, main
+from mirror_lib.commands import run
 from mirror_lib.commands.output import chosen_flows, json_words, print_progress, wants_screen
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError
+from mirror_lib.copy_job import FlowOutcome
+from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.checkout import ROOT
 
@@ -318,3 +320,19 @@ def test_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "rich", None)  # as where it is not installed
     arguments = _parser().parse_args(["run", "mirror.yaml"])
     assert not wants_screen(arguments, {"TERM": "xterm"})
+
+
+def test_each_flow_of_a_run_has_its_own_exit_code_in_its_document(capsys: pytest.CaptureFixture[str]) -> None:
+    away, refused = ClusterError("B->A: away"), RefusedError("C->D: no", code="MIR-304")
+    outcomes = [FlowOutcome("A->B", 1, 10, (), None), FlowOutcome("B->A", 0, 0, (), away)]
+    errors: Dict[str, List[MirrorError]] = {"A->B": [], "B->A": [away], "C->D": [refused]}
+    run._show(outcomes, errors, True, False, False)
+    printed = capsys.readouterr()
+    documents = [json.loads(line) for line in printed.out.splitlines()]
+    assert [(each["flow"], each["exit_code"], each["code"]) for each in documents] == [
+        ("A->B", 0, None),
+        ("B->A", 1, "MIR-201"),
+        ("C->D", 3, "MIR-304"),
+    ]
+    lines = [line.partition("error: ")[2] for line in printed.err.splitlines()]
+    assert lines == ["MIR-201: B->A: away", "MIR-304: C->D: no; mirror help MIR-304 explains it"]

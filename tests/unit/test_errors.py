@@ -6,7 +6,8 @@ from typing import List, Optional
 
 import pytest
 
-from mirror_lib.errors import cause_of
+from mirror_lib.commands.output import error_json
+from mirror_lib.errors import ClusterError, RefusedError, cause_of, exit_code_of, worst
 
 BEGINS = "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
 TRACE = """\
@@ -93,3 +94,31 @@ def test_exception_of_java_is_told_by_its_innermost_cause_but_for_what_python_ra
     error = RuntimeError("An error occurred while calling o42.collect")
     error.java_exception = JavaException(*texts)  # type: ignore[attr-defined]
     assert cause_of(error) == told
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([], 0),
+        ([0, 0], 0),
+        ([0, 143], 143),
+        ([143, 1], 1),
+        ([1, 3, 0], 3),
+        ([3, 2, 143], 2),
+    ],
+)
+def test_the_exit_code_of_several_flows_is_the_one_that_needs_most_from_the_operator(
+    codes: List[int], expected: int
+) -> None:
+    assert worst(codes) == worst(reversed(codes)) == expected
+
+
+def test_the_exit_code_of_a_flow_follows_from_its_errors_before_its_interruption() -> None:
+    assert exit_code_of([]) == 0 and exit_code_of([], interrupted=True) == 143
+    assert exit_code_of([ClusterError("no answer"), RefusedError("no", code="MIR-300")], interrupted=True) == 3
+
+
+def test_the_document_of_a_flow_has_its_own_exit_code() -> None:
+    error = RefusedError("A->B: no", "ask", code="MIR-304")
+    assert error_json([error, ClusterError("away")]) == {"error": "A->B: no (ask)", "code": "MIR-304", "exit_code": 3}
+    assert error_json([], interrupted=True) == {"error": None, "code": None, "exit_code": 143}

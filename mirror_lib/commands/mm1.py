@@ -13,7 +13,7 @@ from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.output import add_json
 from mirror_lib.commands.run import add_run_options, run_command
 from mirror_lib.config.document import Document
-from mirror_lib.config.loader import config_of, with_values
+from mirror_lib.config.loader import checked
 from mirror_lib.config.mm1_reader import OPTIONS, Given, Option, help_of, read_mm1
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.yaml_writer import convert_document
@@ -63,7 +63,7 @@ def _lag(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationF
 
 def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:
     """The configuration that the arguments come to. Raises `ConfigError`."""
-    return config_of(with_values(_document(arguments), os.environ))
+    return checked(_document(arguments), os.environ)
 
 
 def _document(arguments: argparse.Namespace) -> Document:

@@ -60,7 +60,8 @@ class Document:
     """A file that was read but not yet understood; for connectors, all their files. `aliases` are in file order.
 
     `comments` are the comment lines of a `.properties` file: a lost setting sometimes hides in one.
-    `left_out` are keys that the reader knows to be without effect where they stand, and why.
+    `left_out` are keys that the reader knows to be without effect where they stand, and why. `errors` are those of
+    entries that could not be read, each with its place: the other entries are still checked.
     """
 
     path: str
@@ -70,6 +71,7 @@ class Document:
     comments: Tuple[Tuple[str, str], ...] = ()
     warnings: Tuple[str, ...] = ()
     left_out: Tuple[Tuple[Entry, str], ...] = ()
+    errors: Tuple[ConfigError, ...] = ()
 
     @property
     def asks_for_exactly_once(self) -> bool:
@@ -81,6 +83,31 @@ class Document:
 def config_error(message: str, place: str) -> ConfigError:
     """A `ConfigError` that prints as `message (file:line)`."""
     return ConfigError(message, hint=place)
+
+
+def joined(errors: Sequence[ConfigError], path: str) -> ConfigError:
+    """One error that lists `errors`, each on a line of its own with its place, in the order of the lines. Of one error
+    it is that one."""
+    if len(errors) == 1:
+        return errors[0]
+    listed = "".join(f"\n{error}" for error in sorted(errors, key=_line_of))
+    return ConfigError(f"{path} has {len(errors)} errors; nothing was started:{listed}")
+
+
+def _line_of(error: ConfigError) -> Tuple[str, int]:
+    path, _, line = (error.hint or "").rpartition(":")
+    return (path, int(line)) if line.isdigit() else (error.hint or "", 0)
+
+
+def entry_of(error: ConfigError, entries: Iterable[Entry]) -> Optional[Entry]:
+    """The entry that the error is about: it stands at the error's place, and the error names its key."""
+    return next((each for each in entries if each.place == error.hint and each.key in error.message), None)
+
+
+def follows(error: ConfigError, wrong: Iterable[Entry]) -> bool:
+    """Whether the error may only follow from the entries in `wrong`, which were left out: it names a like key."""
+    words = {word.strip(":;,()'") for word in error.message.split()}
+    return any(nearest(word, [each.key, each.written], cutoff=0.8) for each in wrong for word in words)
 
 
 def nearest(key: str, names: Iterable[str], cutoff: float = 0.6) -> Optional[str]:

@@ -16,11 +16,21 @@ import javaproperties
 
 from mirror_lib.config.build import build_config
 from mirror_lib.config.connect_reader import Connector, connector_of_properties, join_connectors, read_connectors
-from mirror_lib.config.document import Document, Entry, Value, config_error, read_properties
+from mirror_lib.config.document import (
+    Document,
+    Entry,
+    Value,
+    config_error,
+    entry_of,
+    follows,
+    joined,
+    read_properties,
+)
 from mirror_lib.config.keys import sort_keys
 from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.yaml_reader import read_yaml
+from mirror_lib.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z][\w-]*):([^}]*)\}")
 _CLASSES = {"EnvVarConfigProvider": "env", "FileConfigProvider": "file", "DirectoryConfigProvider": "dir"}
@@ -153,11 +163,35 @@ def load(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.envir
 
     Raises `ConfigError` with `file:line`; neither it nor the result's `warnings` and `repr` hold a secret.
     """
-    return config_of(with_values(read_document(paths), environ))
+    return checked(read_document(paths), environ)
+
+
+def checked(document: Document, environ: Mapping[str, str]) -> MirrorConfig:
+    """The configuration that a document comes to. Raises one `ConfigError` that lists every wrong entry: each is left
+    out once it was found, so that the others are checked too."""
+    errors: List[ConfigError] = list(document.errors)
+    wrong: List[Entry] = []
+    while True:
+        try:
+            config = config_of(with_values(document, environ))
+            break
+        except ConfigError as error:
+            entry = entry_of(error, document.entries)
+            if entry is None:
+                # Not about one entry. It may follow from one that was left out, or that could not be read.
+                if not errors or not (document.errors or follows(error, wrong)):
+                    errors.append(error)
+                break
+            errors.append(error)
+            wrong.append(entry)
+            document = replace(document, entries=tuple(each for each in document.entries if each is not entry))
+    if errors:
+        raise joined(errors, document.path)
+    return config
 
 
 def config_of(document: Document) -> MirrorConfig:
-    """The configuration that a document, its references replaced, comes to. Raises `ConfigError`."""
+    """The configuration that a document, its references replaced, comes to. Raises the first `ConfigError`."""
     return build_config(document, sort_keys(document))
 
 

@@ -21,6 +21,7 @@ from mirror_lib.config.document import (
 )
 from mirror_lib.config.settings import BY_NAME, Setting
 from mirror_lib.config.values import PATTERNS, items
+from mirror_lib.errors import ConfigError
 
 # Kafka's own pages also write comments as `// …`.
 _COMMENT_AFTER = re.compile(r"((^|\s+)#|\s+//\s).*$", re.DOTALL)
@@ -28,12 +29,18 @@ _QUOTED = re.compile(r"\s*([\"'])(.*)\1\s*", re.DOTALL)
 
 
 def read_mm2(content: bytes, path: str) -> Document:
-    """The file's clusters and keys. Raises `ConfigError` where there are no clusters or a key names none of them."""
+    """The file's clusters and keys, and the errors of keys that name no cluster. Raises `ConfigError` where there are
+    no clusters."""
     found, comments = read_properties(content, path)
     aliases, warnings = _aliases(found, path)
     last: Dict[str, Entry] = {}
+    errors: List[ConfigError] = []
     for one in found:
-        scope = _scope(one, aliases, path)
+        try:
+            scope = _scope(one, aliases, path)
+        except ConfigError as error:
+            errors.append(error)
+            continue
         key = one.key[len(scope) + 1 :] if scope else one.key
         # A name that is given twice counts the second time, as java.util.Properties has it.
         place = f"{path}:{one.line}"
@@ -41,7 +48,8 @@ def read_mm2(content: bytes, path: str) -> Document:
             warnings.append(f"{one.key} is given twice, at {last[one.key].place} and {place}; the last counts")
         last[one.key] = Entry(scope, key, one.value, place)
     places = tuple((comment.text, f"{path}:{comment.line}") for comment in comments)
-    return Document(path, MM2, aliases, tuple(last.values()), places, tuple(warnings))
+    entries = tuple(last.values())
+    return Document(path, MM2, aliases, entries, places, tuple(warnings), errors=tuple(errors))
 
 
 def tidy(entry: Entry, setting: Setting) -> Tuple[Entry, List[str]]:

@@ -10,13 +10,15 @@ import yaml
 from mirror_lib.config.document import YAML, Document, Entry, Value, config_error, unknown_cluster
 from mirror_lib.config.record_change import RENAMES, rename_items
 from mirror_lib.config.settings import BY_NAME, ENABLED
+from mirror_lib.errors import ConfigError
 
 _FLOW = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*")
 _NULL = "tag:yaml.org,2002:null"
 
 
 def read_yaml(content: bytes, path: str) -> Document:
-    """The file's clusters, flows and bare keys. Raises `ConfigError` with the line, and never shows a value."""
+    """The file's clusters, flows and bare keys, and the errors of what could not be read. Raises `ConfigError` with the
+    line for a file that is no YAML, and never shows a value."""
     reader = _Reader(path)
     root = reader.compose(content)
     sections: Dict[str, yaml.Node] = {}
@@ -30,8 +32,9 @@ def read_yaml(content: bytes, path: str) -> Document:
     for alias, node in aliases:
         entries += reader.section(alias, node)
     entries += reader.flows(sections.get("flows"), [alias for alias, _ in aliases])
-    reader.refuse_repeated(entries)
-    return Document(path, YAML, tuple(alias for alias, _ in aliases), tuple(entries))
+    entries = reader.without_repeated(entries)
+    names = tuple(alias for alias, _ in aliases)
+    return Document(path, YAML, names, tuple(entries), errors=tuple(reader.errors))
 
 
 class _Reader:
@@ -39,6 +42,7 @@ class _Reader:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.errors: List[ConfigError] = []
 
     def compose(self, content: bytes) -> Optional[yaml.Node]:
         """The root node. Only the parser's short problem is repeated: its full text quotes lines of the file."""
@@ -64,17 +68,18 @@ class _Reader:
         if node is None or node.tag == _NULL:
             return
         if not isinstance(node, yaml.MappingNode):
-            raise config_error(f"{section} must be a map, `key: value` on each line", self._place(node.start_mark.line))
+            self._wrong(f"{section} must be a map, `key: value` on each line", node.start_mark.line)
+            return
         seen: Dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line
             if not isinstance(key, yaml.ScalarNode):
-                raise config_error("a key must be plain text", self._place(line))
-            if key.value in seen:
-                first = self._place(seen[key.value])
-                raise config_error(f"{key.value} is given twice, first at {first}", self._place(line))
-            seen[key.value] = line
-            yield key.value, value, line
+                self._wrong("a key must be plain text", line)
+            elif key.value in seen:
+                self._wrong(f"{key.value} is given twice, first at {self._place(seen[key.value])}", line)
+            else:
+                seen[key.value] = line
+                yield key.value, value, line
 
     def flatten(self, scope: str, key: str, node: yaml.Node, line: int) -> Iterator[Entry]:
         """One entry for a value; for a map inside, one for each of its keys, joined with dots. A map that is a value of
@@ -85,12 +90,15 @@ class _Reader:
             for inner, value, inner_line in self.pairs(node):
                 yield from self.flatten(scope, f"{key}.{inner}", value, inner_line)
         else:
-            yield Entry(scope, key, self._value(node, key), self._place(line))
+            found = self._value(node, key)
+            if found is not None:
+                yield Entry(scope, key, found, self._place(line))
 
     def _named(self, node: yaml.MappingNode) -> Iterator[Tuple[str, Tuple[str, ...]]]:
         for key, value, _ in self.pairs(node):
             found = self._value(value, key)
-            yield key, (found,) if isinstance(found, str) else found
+            if found is not None:
+                yield key, (found,) if isinstance(found, str) else found
 
     def section(self, scope: str, node: yaml.Node) -> Iterator[Entry]:
         """The entries of one cluster or one flow."""
@@ -102,39 +110,49 @@ class _Reader:
         seen: Dict[str, str] = {}
         for name, value, line in self.pairs(node, "flows"):
             scope = self._flow_scope(name, aliases, line)
+            if scope is None:
+                continue
             if scope in seen:
-                raise config_error(f"{scope} is given twice, first at {seen[scope]}", self._place(line))
+                self._wrong(f"{scope} is given twice, first at {seen[scope]}", line)
+                continue
             seen[scope] = self._place(line)
             entries = list(self.section(scope, value))
             if all(entry.key != ENABLED for entry in entries):
                 yield Entry(scope, ENABLED, "true", self._place(line))
             yield from entries
 
-    def refuse_repeated(self, entries: List[Entry]) -> None:
-        """A nested map and a dotted key can say the same thing twice, which no single map shows."""
-        seen: Dict[Tuple[str, str], str] = {}
+    def without_repeated(self, entries: List[Entry]) -> List[Entry]:
+        """The first entry of each key. A nested map and a dotted key can say the same thing twice, which no single map
+        shows."""
+        first: Dict[Tuple[str, str], Entry] = {}
         for entry in entries:
-            first = seen.setdefault((entry.scope, entry.key), entry.place)
-            if first != entry.place:
-                raise config_error(f"{entry.written} is given twice, first at {first}", entry.place)
+            kept = first.setdefault((entry.scope, entry.key), entry)
+            if kept is not entry:
+                self.errors.append(config_error(f"{entry.written} is given twice, first at {kept.place}", entry.place))
+        return list(first.values())
 
-    def _flow_scope(self, name: str, aliases: List[str], line: int) -> str:
+    def _flow_scope(self, name: str, aliases: List[str], line: int) -> Optional[str]:
         match = _FLOW.fullmatch(name)
         if not match:
-            raise config_error(f"flow {name} must be written A->B", self._place(line))
-        for alias in match.groups():
-            if alias not in aliases:
-                raise unknown_cluster(alias, aliases, name, self._place(line))
-        return "->".join(match.groups())
+            self._wrong(f"flow {name} must be written A->B", line)
+            return None
+        unknown = [alias for alias in match.groups() if alias not in aliases]
+        self.errors += [unknown_cluster(alias, aliases, name, self._place(line)) for alias in unknown]
+        return None if unknown else "->".join(match.groups())
 
-    def _value(self, node: yaml.Node, key: str) -> Value:
+    def _value(self, node: yaml.Node, key: str) -> Optional[Value]:
         if isinstance(node, yaml.SequenceNode):
             if not all(isinstance(item, yaml.ScalarNode) and item.tag != _NULL for item in node.value):
-                raise config_error(f"{key} must be a list of plain values", self._place(node.start_mark.line))
+                self._wrong(f"{key} must be a list of plain values", node.start_mark.line)
+                return None
             return tuple(item.value for item in node.value)
         if node.tag == _NULL:
-            raise config_error(f"{key} has no value; write '' if it is to be empty", self._place(node.start_mark.line))
+            self._wrong(f"{key} has no value; write '' if it is to be empty", node.start_mark.line)
+            return None
         return str(node.value)
+
+    def _wrong(self, message: str, line: int) -> None:
+        self.errors.append(config_error(message, self._place(line)))
 
     def _place(self, line: int) -> str:
         return f"{self._path}:{line + 1}"

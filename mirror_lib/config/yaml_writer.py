@@ -16,7 +16,7 @@ import yaml
 
 from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, Value
 from mirror_lib.config.keys import Keys, sort_keys
-from mirror_lib.config.loader import config_of, provider_names, read_document, standard_references, with_values
+from mirror_lib.config.loader import checked, provider_names, read_document, standard_references, with_values
 from mirror_lib.config.settings import (
     BY_NAME,
     DIFFERS,
@@ -224,13 +224,15 @@ def convert(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.en
 
 def convert_document(document: Document, environ: Mapping[str, str] = os.environ) -> Conversion:
     """The same for a document that was read already."""
+    if document.errors:
+        checked(document, environ)  # raises these, with the errors of the other entries
     text = yaml_text(document)
     try:
-        resolved = with_values(document, environ)
+        with_values(document, environ)
     except ConfigError as error:
         return Conversion(text, (f"values were not checked: {error}",))
-    config = config_of(resolved)
-    again = config_of(with_values(read_yaml(text.encode("utf-8"), "the YAML"), environ))
+    config = checked(document, environ)
+    again = checked(read_yaml(text.encode("utf-8"), "the YAML"), environ)
     if replace(again, warnings=()) != replace(config, warnings=()):
         raise ConfigError(f"{document.path} cannot be said in YAML without a change of meaning", "please report it")
     return Conversion(text, config.warnings)

@@ -45,7 +45,8 @@ GROUPS: Mapping[str, str] = {
 }
 
 _NOTHING_COPIED = "No record was copied, and nothing was changed."
-_COMPLETE = "The copy is exact up to the position in the ledger. Nothing after it was written."
+_STOPS = "The copy is exact up to the position in the ledger. The mirror writes nothing more to the partition."
+_RESUMES = "No record is lost. The next run finds what was written last and resumes there."
 
 ENTRIES: Tuple[Entry, ...] = (
     Entry(
@@ -60,28 +61,28 @@ ENTRIES: Tuple[Entry, ...] = (
         "MIR-102",
         "A custom class failed",
         "A replication policy or a filter of the user raised an exception or returned a value of another type.",
-        _COMPLETE,
+        _RESUMES,
         "Correct the class, or remove its key from the configuration, and start the flow again.",
     ),
     Entry(
         "MIR-201",
         "A cluster did not answer or refused a request",
         "No broker answered in time, or a broker answered with an error.",
-        f"{_COMPLETE} The next run resumes there.",
+        _RESUMES,
         "Check `bootstrap.servers`, the network and the brokers. `mirror doctor CONFIG` tries each broker.",
     ),
     Entry(
         "MIR-202",
         "A cluster refused the login",
         "A broker refused the user, the password, the token or the certificate, or the listener has another protocol.",
-        f"{_COMPLETE} The next run resumes there.",
+        _RESUMES,
         "Correct the `sasl.*`, `ssl.*` and `security.protocol` keys of the cluster that the message names.",
     ),
     Entry(
         "MIR-203",
         "A permission is missing",
         "The cluster knows the principal of the mirror but denies it the operation that the message names.",
-        f"{_COMPLETE} The next run resumes there.",
+        _RESUMES,
         "Grant the ACL that the message names. `mirror doctor CONFIG` lists all missing permissions.",
     ),
     Entry(
@@ -89,13 +90,35 @@ ENTRIES: Tuple[Entry, ...] = (
         "A record batch cannot be copied",
         "A record batch on the source is corrupt, or is of a kind that the mirror cannot write.",
         "The records before it are copied. The partition stops at this batch.",
-        "Read the offset in the message. Set `on.error: skip` to continue without the batch, or repair the source.",
+        "Read the offset in the message. Check the batch on the source with kafka-dump-log.sh.",
+    ),
+    Entry(
+        "MIR-205",
+        "A partition or a topic was not copied",
+        "The target refused a record batch, or a remote topic cannot be created, lacks partitions or an ACL.",
+        "The partition is copied up to the offset in the message. Other partitions and topics are copied.",
+        "Follow the message, often to raise `max.message.bytes`, grant an ACL or add partitions. `mirror plan CONFIG`"
+        " lists blocked topics.",
+    ),
+    Entry(
+        "MIR-206",
+        "The change of a flow fails on a record",
+        "`where`, `transform` or `partitioner` failed on a record, or the dead-letter topic refused a record.",
+        "The records before it are copied. The record is not.",
+        "Name a `dead.letter.topic` for such records, exclude them by `on.error: skip`, or correct the expression.",
+    ),
+    Entry(
+        "MIR-207",
+        "The remote log was truncated during a run",
+        "The target lost records that it had acknowledged, for example by the election of an unclean leader.",
+        "The lost records are missing on the target until the next start copies them from the source.",
+        "Start the flow again. Find the cause of the truncation.",
     ),
     Entry(
         "MIR-300",
         "A partition stopped for safety",
         "A partition cannot continue without the risk of lost or duplicate records. The message has the reason.",
-        _COMPLETE,
+        _STOPS,
         "Read the reason in the message or in the table `incidents`. `mirror status CONFIG` shows both.",
     ),
     Entry(
@@ -166,7 +189,7 @@ ENTRIES: Tuple[Entry, ...] = (
         "MIR-310",
         "The source deleted records before they were copied",
         "The log of the source starts after the next offset to copy. Retention or DeleteRecords removed the records.",
-        "The records in the range that the message names are missing on the target. All others are copied.",
+        "Records in the range that the message names are missing on the target. The partition stops before the range.",
         "Set `on.data.loss: continue` to resume after the gap. Raise the retention of the source.",
     ),
     Entry(
@@ -189,14 +212,14 @@ ENTRIES: Tuple[Entry, ...] = (
         "MIR-313",
         "The remote topic has records of another writer",
         "A record on the remote topic is not the copy of the next record of the source.",
-        f"{_COMPLETE} The foreign record stays.",
+        f"{_STOPS} The foreign record stays.",
         "Find the other writer and revoke its Write permission. Then give the flow an empty remote topic.",
     ),
     Entry(
         "MIR-314",
         "Compaction removed the proof of what was copied",
         "An interrupted run wrote records. Compaction removed the records that would show which ones.",
-        _COMPLETE,
+        _STOPS,
         "Give the flow an empty remote topic.",
     ),
     Entry(
@@ -204,7 +227,7 @@ ENTRIES: Tuple[Entry, ...] = (
         "Retention removed what an interrupted run wrote",
         "An interrupted run wrote records after the position in the ledger. The remote log or the source no longer has"
         " them.",
-        f"{_COMPLETE} It is unknown which records after it were copied.",
+        f"{_STOPS} It is unknown which records after it were copied.",
         "Give the flow an empty remote topic. For a shared remote topic set `on.data.loss: continue`: the records of"
         " that run are copied again.",
     ),
@@ -229,7 +252,7 @@ ENTRIES: Tuple[Entry, ...] = (
         "The change of a flow cannot be repeated",
         "`transform` or `partitioner` places records by what differs at each run, makes several records of one for the"
         " same remote topic, or changes their order.",
-        _COMPLETE,
+        _STOPS,
         "Compute partitions from fields of the record. Let `transform` keep the order, and send each record that it"
         " makes of a source record to another remote topic.",
     ),
@@ -367,14 +390,14 @@ ENTRIES: Tuple[Entry, ...] = (
         "MIR-500",
         "The command failed",
         "The mirror could not complete its work. The message has the cause.",
-        f"{_COMPLETE} The next run resumes there.",
+        _RESUMES,
         "Read the message. With `MIRROR_LOG=debug` the log has the trace.",
     ),
     Entry(
         "MIR-501",
         "Spark ended",
         "The Java process or the Spark context is gone.",
-        f"{_COMPLETE} The next run resumes there.",
+        _RESUMES,
         "Read the log of Spark for the cause, often memory. Run the command again.",
     ),
     Entry(
@@ -383,6 +406,13 @@ ENTRIES: Tuple[Entry, ...] = (
         "The commit to the ledger waited for minutes, because other tasks occupied every slot.",
         "The copy is exact. The next run recovers the offset ranges from the remote log.",
         "Give Spark more cores than flows that tail, and run the command again.",
+    ),
+    Entry(
+        "MIR-503",
+        "Spark failed",
+        "A query or a job of Spark failed. The message has the innermost cause.",
+        _RESUMES,
+        "Read the cause and the logs of the executors. For lack of memory follow the message. Run the command again.",
     ),
     Entry(
         "MIR-601",

@@ -384,7 +384,7 @@ class FlowRun(FlowLife):
         if isinstance(failure, MirrorError):
             raise failure
         if failure is not None:
-            raise ClusterError(f"{self._flow.name}: the query failed: {cause_of(failure)}")
+            raise ClusterError(f"{self._flow.name}: the query failed: {cause_of(failure)}", code="MIR-503")
         if self._group is not None and not self._group.has_turn():
             other = FencedError(f"{self._flow.name}: another process of its group copies by now")
             raise self._group.refusal() or other
@@ -458,7 +458,8 @@ def left_over(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorError]:
     refused = [part.code for part in mirror.stopped() if part.refused]
     if refused:
         return RefusedError(reason, code=refused[0] or None)
-    return MirrorError(reason, way_out(mirror.stopped()))
+    way = way_out(mirror.stopped())
+    return MirrorError(reason, way, code="MIR-205" if way is None else "MIR-206")
 
 
 def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:

@@ -106,7 +106,7 @@ def unforeseen(name: str, error: Exception) -> MirrorError:
         # A query that cannot be started, mostly: its checkpoint may be away, or another of its name not be over yet.
         log.debug("%s failed", name, exc_info=error)
         said = cause_of(error)
-        return ClusterError(f"{name}: Spark failed: {said}", memory_hint(said))
+        return ClusterError(f"{name}: Spark failed: {said}", memory_hint(said), code="MIR-503")
     log.error("%s failed", name, exc_info=error)
     return MirrorError(f"{name}: {type(error).__name__}: {cause_of(error)}")
 

@@ -304,7 +304,8 @@ class TranslationRun(FlowLife):
             raise failure
         if failure is not None:
             said = cause_of(failure)
-            raise StateError(f"{self._flow.name}: the translating query failed: {said}", memory_hint(said))
+            what = f"{self._flow.name}: the translating query failed: {said}"
+            raise StateError(what, memory_hint(said), code="MIR-503")
 
     def _on_trigger(self, translation: FlowTranslation, rows: Optional[Sequence[LedgerRow]]) -> None:
         if rows is None:

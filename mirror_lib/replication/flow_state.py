@@ -253,7 +253,7 @@ def end_if_lost(flow: str, outcome: Commit) -> None:
     driver took over."""
     lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
     if lost:
-        raise ClusterError(f"{flow}: {lost[0]}", "the next start copies the lost records again")
+        raise ClusterError(f"{flow}: {lost[0]}", "the next start copies the lost records again", code="MIR-207")
     if any(report.fenced for report in outcome.reports):
         raise FencedError(
             f"{flow}: another driver fenced this flow; this one stops, nothing is lost or doubled",

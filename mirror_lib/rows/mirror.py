@@ -403,11 +403,12 @@ class RowMirror(ABC):
                 raise MirrorError(
                     f"{self.flow.name}: {topic}-{number} at offset {offset}: {reason}",
                     "set dead.letter.topic for records that cannot be changed, or skip them by on.error: skip",
+                    code="MIR-206",
                 )
         for lane in (lane for report in found for lane in report.lanes if self._is_dead(lane.remote)):
             if lane.part.stopped is not None:
                 refused = "the dead-letter topic refuses a record"
-                raise MirrorError(f"{self.flow.name}: {refused}: {lane.part.stopped}")
+                raise MirrorError(f"{self.flow.name}: {refused}: {lane.part.stopped}", code="MIR-206")
         return not any(report.broken for report in found)
 
     def _is_dead(self, remote: TopicPartition) -> bool:

@@ -250,7 +250,7 @@ class PlacedMirror(RowMirror):
             if part.stopped is not None:
                 kind = RefusedError if part.refused or part.lost_tail else MirrorError
                 hint = None if part.refused else "see dead.letter.topic"
-                raise kind(f"{self.flow.name}: {part.stopped}", hint, code=part.code or None)
+                raise kind(f"{self.flow.name}: {part.stopped}", hint, code=part.code or "MIR-205")
         skipped = [each for report in found for each in report.incidents]
         skipped += [each for lane in lanes for each in lane.part.incidents]
         self._journal.note(skipped, batch)

@@ -56,7 +56,7 @@ def stage_error(flow: str, spark: SparkSession, error: Exception) -> MirrorError
         return gone
     said = cause_of(error)
     named = said if said.startswith(f"{flow}: ") else f"{flow}: {said}"
-    return ClusterError(named, memory_hint(said) or "the executors' logs have the trace")
+    return ClusterError(named, memory_hint(said) or "the executors' logs have the trace", code="MIR-503")
 
 
 def _lives(context: Any) -> bool:

@@ -203,7 +203,7 @@ def unread(flow: str, error: Exception) -> ClusterError:
     """Why a live Spark did not read both logs to the end."""
     said = cause_of(error)
     hint = memory_hint(said, "then verify again") or _EXPIRED
-    return ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint)
+    return ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint, code="MIR-503")
 
 
 def verify_planned(

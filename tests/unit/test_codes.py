@@ -158,4 +158,4 @@ def test_run_ends_with_the_code_of_the_first_partition_that_was_refused() -> Non
     error = left_over(_Mirror(failed, refused))  # type: ignore[arg-type]
     assert isinstance(error, RefusedError) and error.code == "MIR-310"
     other = left_over(_Mirror(failed))  # type: ignore[arg-type]
-    assert other is not None and other.code == "MIR-500"
+    assert other is not None and other.code == "MIR-205"

@@ -23,7 +23,7 @@ from mirror_lib.progress import FlowProgress, after, screen_lines, status_line
 from tests.lab.two_clusters import EXAMPLE, NAMES, file_for, wanted_ports
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "conf").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "conf").rglob("*.md")])
 FOLDERS = ("conf", "docs", "jobs", "locks", "mirror_lib", "tests", "tools")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 FILES = {

@@ -97,7 +97,8 @@ def spark_kafka_options(
 
 
 def login_risk(props: Mapping[str, str]) -> Optional[str]:
-    """What these properties show to whoever listens, or whom they believe, and what to set instead; else `None`."""
+    """What these properties show to a listener on the network, or which peer they trust, and what to set instead; else
+    `None`."""
     protocol, mechanism = props.get("security.protocol", "").upper(), mechanism_of(props)
     if sends_token_in_clear(props):
         return "a token or its client secret is sent in clear; use SASL_SSL, and https for the token endpoint"

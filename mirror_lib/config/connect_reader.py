@@ -34,7 +34,7 @@ KINDS = (SOURCE, CHECKPOINT, HEARTBEAT)
 OTHER = ""
 
 CLASS = "connector.class"
-# What Connect's REST answers beside the config. A state other than RUNNING is an order to Connect, not to this mirror.
+# What Connect's REST answers besides the config. A state other than RUNNING is an order to Connect, not to this mirror.
 _BESIDE_CONFIG = ("name", "tasks", "type", "initial_state")
 _JSON_KEY = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
 
@@ -251,7 +251,7 @@ def _pair(connector: Connector) -> Pair:
 
 
 class _FlowEntries:
-    """The keys of one pair's connectors, sorted into those of the flow, of its clusters, and of the whole file."""
+    """The keys of one pair's connectors, sorted into the keys of the flow, of its clusters, and of the whole file."""
 
     def __init__(self, pair: Pair, connectors: Mapping[str, Connector], beats_alone: bool) -> None:
         self.pair = pair

@@ -60,7 +60,7 @@ class Document:
     """A file that was read but not yet understood; for connectors, all their files. `aliases` are in file order.
 
     `comments` are the comment lines of a `.properties` file: a lost setting sometimes hides in one.
-    `left_out` are keys that the reader knows to be without effect where they stand, and why. `errors` are those of
+    `left_out` are keys that the reader knows to be without effect where they stand, and why. `errors` are the ones of
     entries that could not be read, each with its place: the other entries are still checked.
     """
 

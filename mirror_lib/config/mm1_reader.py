@@ -66,7 +66,7 @@ OPTIONS: Tuple[Option, ...] = (
     Option("help", "", "show all options"),
 )
 
-# By file: names of before Kafka 0.9 to those of today.
+# By file: names before Kafka 0.9 and today's names.
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "consumer.config": {"groupid": "group.id", "zk.groupid": "group.id", "autooffset.reset": "auto.offset.reset"},
     "producer.config": {"broker.list": "bootstrap.servers", "metadata.broker.list": "bootstrap.servers"},
@@ -101,7 +101,7 @@ CLIENT_KEYS: Mapping[str, Tuple[Unused, ...]] = {
         Unused(("compression.type", "compression.codec", "compressed.topics", "compression.gzip.level",
                 "compression.lz4.level", "compression.zstd.level"),
                "record batches keep the codec that they have; set compression.type of the remote topic, and its "
-               "brokers compress anew"),
+               "brokers compress again"),
         Unused(("producer.type", "queue.*", "batch.size", "batch.num.messages", "linger.ms", "buffer.memory",
                 "buffer.size", "max.block.ms", "block.on.buffer.full", "send.buffer.bytes", "client.buffer"), _COPIED),
         Unused(("max.message.size", "max.request.size"), "the remote topic's max.message.bytes decides"),
@@ -276,7 +276,7 @@ class _ClientFile:
         ]
 
     def clients(self, alias: str) -> List[Entry]:
-        """The file's client properties as those of a cluster. The group is the flow's."""
+        """The file's client properties as a cluster's. The group is the flow's."""
         keys = {name: key for name, key in self._keys.items() if name != "group.id"}
         if self._option == "consumer.config":
             reset = keys.get("auto.offset.reset", _Key("auto.offset.reset", "latest", self._path))

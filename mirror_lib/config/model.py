@@ -18,7 +18,7 @@ DEFAULT_CONFIG_FILTER = "DefaultConfigPropertyFilter"
 # Where a remote topic has another number of partitions: a record's partition is kept, or the topic is not copied.
 KEEP, REFUSE = "keep", "refuse"
 
-# Kafka's operations on topics that an ACL may allow, but for writing; those of which nothing of the copy changes.
+# Kafka's operations on topics that an ACL may allow, but for writing; the ones that the copy does not change.
 ACL_OPERATIONS = ("READ", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE", "DELETE", "ALTER", "ALTER_CONFIGS")
 READING = ACL_OPERATIONS[:3]
 
@@ -177,7 +177,7 @@ class MirrorConfig:
 
     `trigger` is `availableNow` or a Spark processing time such as `10 seconds`.
     `heartbeat_pairs` are not copied; heartbeats are written to their targets, because the file asks for it.
-    `name` tells apart mirrors whose flows are called the same; it is part of every transactional id.
+    `name` distinguishes mirrors whose flows have the same name; it is part of every transactional id.
     `metrics_port` is `None` where no metrics are served, and `metrics_textfile` empty where no file is written.
     `warnings` are sentences for the operator, to be printed once; they hold no values that may be secret.
     `places` holds `file:line` of each setting for the whole file that the file has, by name.

@@ -89,7 +89,7 @@ CHANGE_KEYS: Mapping[str, str] = {
 
 
 def change_of(values: Mapping[str, Any], places: Mapping[str, str]) -> RecordChange:
-    """The change that a flow's settings come to; `places` are theirs and those of other settings."""
+    """The change that a flow's settings come to; `places` are theirs and other settings'."""
     given = {name: values[key] for key, name in CHANGE_KEYS.items()}
     return RecordChange(**given, places={key: places[key] for key in CHANGE_KEYS if key in places})
 

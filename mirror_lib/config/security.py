@@ -37,7 +37,7 @@ class Store:
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """What to trust (`None`: what the system trusts), who we are (`None`: nobody), and what is spoken.
+    """What to trust (`None`: what the system trusts), who we are (`None`: no principal), and what is spoken.
 
     `ciphers` are OpenSSL's names of TLS 1.2 suites; empty for the default ones.
     """
@@ -139,7 +139,7 @@ def _protocols(props: Mapping[str, str]) -> Tuple[str, ...]:
 
 
 def _ciphers(suites: str) -> Tuple[str, ...]:
-    """OpenSSL's names of the TLS 1.2 suites among `suites`; Python has no choice of those of TLS 1.3."""
+    """OpenSSL's names of the TLS 1.2 suites among `suites`; Python has no choice of the TLS 1.3 suites."""
     found = []
     for suite in (name.strip() for name in suites.split(",") if name.strip()):
         match = _SUITE.fullmatch(suite)
@@ -422,7 +422,7 @@ def _endpoint(props: Mapping[str, str]) -> str:
 
 
 def _extensions(options: Mapping[str, str]) -> Tuple[Tuple[str, str], ...]:
-    """What the broker is told with the token, such as Confluent Cloud's logicalCluster. Java's rules for names."""
+    """What the broker gets with the token, such as Confluent Cloud's logicalCluster. Java's rules for names."""
     found = {key[len(_EXTENSION) :]: value for key, value in options.items() if key.startswith(_EXTENSION)}
     for name, value in found.items():
         if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):

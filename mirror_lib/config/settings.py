@@ -128,13 +128,13 @@ _REPLICATION = whole_number(1, default_of_broker=True)
 
 SETTINGS: Tuple[Setting, ...] = (
     Setting("clusters", TEXT, "", "Aliases of the clusters; in YAML a map from alias to client properties", level=TOP),
-    Setting("name", LEGAL_NAME, "mirror", "Tells apart mirrors whose flows are called the same (`A->B`), over other "
+    Setting("name", LEGAL_NAME, "mirror", "Distinguishes mirrors whose flows have the same name (`A->B`), over other "
             "topics or into other remote topics; part of every transactional id, so never change it", "name",
             level=TOP),
     Setting("state", TEXT, "./mirror-state", "Folder of the Delta tables and Spark's checkpoints: any path that Spark "
             "can write", "state", level=TOP),
-    Setting("trigger", TRIGGER, "availableNow", "`availableNow` copies what is there and ends; a time such as "
-            "`10 seconds` goes on for ever", "trigger", level=TOP,
+    Setting("trigger", TRIGGER, "availableNow", "`availableNow` copies the present records and ends; a time such as "
+            "`10 seconds` runs until it is stopped", "trigger", level=TOP,
             note=f"in an MM2 file the default is `{MM2_TRIGGER}`, because MirrorMaker never ends"),
     Setting(METRICS_PORT, OPTIONAL_PORT, "none", "Port on the driver where `mirror run` serves its metrics to "
             "Prometheus, under `/metrics`; 0 is any free port. Needs the extra `metrics`", "metrics_port", level=TOP),
@@ -181,7 +181,7 @@ SETTINGS: Tuple[Setting, ...] = (
             "comes from", "use_defaults_from"),
     Setting("consumer.isolation.level", choice("read_committed", "read_uncommitted"), "read_committed", "Whether "
             "records of aborted transactions are left out", "isolation_level", DIFFERS,
-            "MirrorMaker copies aborted records unless told otherwise"),
+            "MirrorMaker copies aborted records by default"),
     Setting("consumer.auto.offset.reset", choice("earliest", "latest"), "earliest", "Where to begin in a partition "
             "that was never copied", "auto_offset_reset"),
     Setting("start.position", START_POSITION, "", "The same, and more: `earliest`, `latest`, a time "
@@ -196,12 +196,12 @@ SETTINGS: Tuple[Setting, ...] = (
             "refuse transactional ids or are older than Kafka 2.5. A MirrorMaker file without this key falls back to "
             "it on targets older than 2.5", "delivery"),
     Setting("on.error", choice("fail", "skip"), "fail", "Where the target rejects a record batch: `fail` stops its "
-            "partition and fails the run, `skip` writes the offsets down as an incident and goes on", "on_error"),
+            "partition and fails the run, `skip` writes the offsets down as an incident and continues", "on_error"),
     Setting("on.data.loss", choice("fail", "continue"), "fail", "What to do where the source lost records before they "
             "were copied, or a shared remote topic lost what an interrupted attempt may have written", "on_data_loss"),
     Setting("batch.max.seconds", SECONDS, "10", "About how long one pass copies before its offset syncs are committed",
             "batch_max_seconds"),
-    Setting("tail.enabled", BOOLEAN, "true", "In continuous mode: tasks go on copying what comes, so that a record is "
+    Setting("tail.enabled", BOOLEAN, "true", "In continuous mode: tasks keep copying new records, so that a record is "
             "on the target milliseconds later; `false` copies once per `trigger`", "tail"),
     Setting("report.port", PORT, "0", "Where tasks that tail report to the driver; 0 is any free port. Where it is "
             "taken, as by another flow of the run, the driver tries the 15 ports after it, as Spark does",
@@ -261,7 +261,7 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("groups.exclude", PATTERNS, "console-consumer-.*, connect-.*, __.*", "Consumer groups to leave out; beats "
             "`groups`", "groups_exclude"),
     Setting("groups.simple", choice("exclude", "include"), "exclude", "Whether to commit on the target for a group "
-            "without membership that somebody else committed for: Kafka cannot tell whether such a consumer lives",
+            "without membership that another client committed for: Kafka does not show whether such a consumer lives",
             "groups_simple"),
     Setting("refresh.groups.enabled", BOOLEAN, "true", "Look for new groups while running", "",
             switches="refresh.groups.interval.seconds"),
@@ -282,7 +282,7 @@ SETTINGS: Tuple[Setting, ...] = (
             "emit_offset_syncs", DIFFERS, "off unless the topic lies on the target: the source stays read-only until "
             "asked for"),
     Setting("offset.lag.max", whole_number(0), "100", "Records between two of MirrorMaker's offset syncs",
-            "offset_lag_max", DIFFERS, "no effect: both ends of every run are told"),
+            "offset_lag_max", DIFFERS, "no effect: each copied range has an offset sync at both ends"),
     Setting("offset-syncs.topic.location", choice("source", "target"), "source", "Cluster of the offset-syncs topic",
             "offset_syncs_topic_location"),
     Setting("offset-syncs.topic.replication.factor", _REPLICATION, "3", "Of the offset-syncs topic",
@@ -326,7 +326,7 @@ GONE: Mapping[str, str] = {
     "non-deterministic",
 }
 
-# A key that goes on behind one of these is for the class that is named there, and for it alone.
+# A key that continues one of these is for the class that is named there, and for it alone.
 CLASS_KEYS = tuple(setting.name for setting in SETTINGS if setting.kind.name == "class")
 
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}

@@ -118,7 +118,7 @@ class _Writer:
             yield from self._line(ENABLED, entry, 4)
 
     def _settings(self, scope: str, indent: int) -> Iterator[str]:
-        """What a flow is told, by its own keys or by bare ones; keys for the user's own classes among them."""
+        """What a flow is given, by its own keys or by bare ones; keys for the user's own classes among them."""
         for (where, name), entry in [*self._keys.settings.items(), *self._keys.custom.items()]:
             if where == scope and name != ENABLED and (name not in BY_NAME or BY_NAME[name].level == FLOW):
                 yield from self._line(name, entry, indent)

@@ -27,7 +27,7 @@ HEAD_OF_CASE = (
 HEAD = """\
 # Benchmarks
 
-This mirror beside MirrorMaker 2 on one machine, in the same runs. Read the ratios: brokers and engines share its cores.
+This mirror and MirrorMaker 2 on one machine, in the same runs. Read the ratios: brokers and engines share its cores.
 
 ```
 make bench-mm2                              # all cases; BIG=1 copies 10 GB too

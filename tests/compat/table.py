@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, Tuple
 from tests.lab.checkout import CACHE, LabError
 
 FOLDER = CACHE / "compat"
-CHECKS = ("kill and go on", "verify equal", "read equal", "plan", "groups", "heartbeats", "MirrorClient")
+CHECKS = ("kill and resume", "verify equal", "read equal", "plan", "groups", "heartbeats", "MirrorClient")
 
 Side = Tuple[str, int]
 """A release, and in how many brokers."""

@@ -143,7 +143,7 @@ def documents(capsys: pytest.CaptureFixture[str], *arguments: str) -> List[Dict[
 
 
 def test_hard_data_set_is_copied_over_a_kill(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    with check(table, pair, "kill and go on"):
+    with check(table, pair, "kill and resume"):
         pair.made, transaction = dataset.fill(pair.source, pair.target, ("source", "target"), SCALE)
         if release(pair.source.version) < FIRST_WITHOUT_OLD_FORMATS:
             pair.made = [*pair.made, *dataset.old_formats(pair.source)]

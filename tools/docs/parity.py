@@ -41,7 +41,7 @@ _FORMS: Tuple[Row, ...] = (
      "ignored", "what copies speaks Kafka's protocol itself; only Spark's source, which looks where a log ends, has "
      "them"),
     ("`${env:NAME}`, `${file:/path:key}`, `${dir:/path:file}`", "supported", "in every value but `clusters`, by these "
-     "names or those of `config.providers`; one that is not found is refused, where Kafka leaves the text as it is"),
+     "names or the names of `config.providers`; one that is not found is refused, where Kafka leaves the text"),
     ("`${name:…}` of a provider class of your own", "refused", "no Java class runs here"),
     ("comments after a value, quotes round it, a key given twice", "differs", "put right with a warning, where Java "
      "takes them into the value or takes the last in silence"),
@@ -57,8 +57,8 @@ _CONNECT: Tuple[Row, ...] = (
      "its own"),
     ("`MirrorCheckpointConnector` without `MirrorSourceConnector`", "refused", "offsets are translated by what this "
      "mirror copied"),
-    ("client properties of the checkpoint and heartbeat connectors", "ignored", "those of the source connector serve "
-     "the whole flow; `source.cluster.` and `target.cluster.` may stand in any"),
+    ("client properties of the checkpoint and heartbeat connectors", "ignored", "the source connector's "
+     "serve the whole flow; `source.cluster.` and `target.cluster.` may stand in any"),
     ("pause, resume, restart, status, offsets by REST", "differs", "SIGTERM and a new start, the status line, the "
      "tables"),
 )

@@ -61,7 +61,7 @@ these, or the answer of `GET /connectors?expand=info`. A standalone worker's `.p
 - `.properties` files are read as Java reads them: ISO-8859-1, `\\uXXXX`, `\\` at the end of a line continues it, and
   a single backslash before any other letter is dropped (write `\\\\.` for `\\.`). There are no comments after a value
   and no quotes round it; where a setting has them all the same, they are taken off with a warning.
-- An interval of -1 means never; so does the `.enabled` key beside it when false.
+- An interval of -1 means never; so does the `.enabled` key next to it when false.
 - A relative `state` is relative to the folder in which the command is started.
 
 ## Patterns
@@ -83,7 +83,7 @@ it. The class is made once a flow, as `Class(flow, properties)`: `flow` has the 
 
 | key | methods |
 | --- | --- |
-| `replication.policy.class` | those of `DefaultReplicationPolicy` in `mirror_lib/topics/policy.py`. Extend it; then \
+| `replication.policy.class` | as `DefaultReplicationPolicy` of `mirror_lib/topics/policy.py` has them. Extend it: \
 `format_remote_topic(alias, topic)`, `topic_source(topic)` and `upstream_topic(topic)` are enough |
 | `topic.filter.class` | `why_not(topic)`: a reason, or `None` where the topic is to be copied |
 | `group.filter.class` | `why_not(group)`: a reason, or `None` where the group's offsets are to be translated |
@@ -102,11 +102,11 @@ record of 1 KB cost 1.4 µs of CPU, in a tuned MirrorMaker 2 9.5 ([benchmarks.md
 
 | 1 KB, 2 cores | records/s | MirrorMaker 2, tuned | CPU µs a record | MirrorMaker 2 |
 | --- | ---: | ---: | ---: | ---: |
-| `select: *` | 229 000 | 192 000 | 5.3 | 7.4 |
-| a field of the JSON value masked | 231 000 | 201 000, and nothing masked | 6.3 | 6.7 |
-| a tenth kept, by a header | 237 000 | 353 000 | 5.7 | 3.7 |
-| a tenth kept, by a field of the JSON value | 202 000 | 451 000, by a header | 7.8 | 3.0 |
-| … bytes first, as below | 253 000 | 423 000, by a header | 5.8 | 3.1 |
+| `select: *` | 229,000 | 192,000 | 5.3 | 7.4 |
+| a field of the JSON value masked | 231,000 | 201,000, and nothing masked | 6.3 | 6.7 |
+| a tenth kept, by a header | 237,000 | 353,000 | 5.7 | 3.7 |
+| a tenth kept, by a field of the JSON value | 202,000 | 451,000, by a header | 7.8 | 3.0 |
+| … bytes first, as below | 253,000 | 423,000, by a header | 5.8 | 3.1 |
 
 The last three were measured on 25 November 2026 on a slower day; their ratios count.
 
@@ -136,8 +136,8 @@ records out: `contains(value, cast('placed' as binary)) and get_json_object(…)
 - With `partitioner` other than `source`, or such a `rename`, several partitions meet in one: groups of such topics
   read a part of a micro-batch again ([groups.md](groups.md)), and `on.data.loss: continue` is refused. Records
   without a key go by the partition they came from.
-- A topic goes on as it began: where its records kept their partitions, a `partitioner` or `rename` by which they are
-  placed anew is refused, and the other way round, since all of it would be copied again beside its copies.
+- A topic continues as it began: where its records kept their partitions, a `partitioner` or `rename` by which they are
+  repartitioned is refused, and the other way round, since all of it would be copied a second time.
 - Another `where`, `select` or `transform` counts from where the flow stands; what was copied by the old one stays
   ([operate.md](operate.md), "Change settings").
 - A `transform` is looked for like a custom class, above. Functions of yours that run on executors must be importable
@@ -166,7 +166,7 @@ To read it in a consumer:
 | Spark SQL, with `includeHeaders` | \
 `aggregate(headers, cast(null as string), (o, h) -> if(h.key = 'mirror.origin', cast(h.value as string), o))` |
 
-Several copies of one topic, such as the large orders, those of some customers, and all of them masked, are a flow each.
+Several copies of one topic, such as the large orders, some customers' orders, and all of them masked, are a flow each.
 In one file give the source an alias for each, so that the flows and their remote topics (`large.orders`, `eu.orders`)
 have names of their own:
 
@@ -204,7 +204,7 @@ The same properties serve Spark's Java client and kafka-python.
   it, Python what the system trusts.
 - `ssl.endpoint.identification.algorithm`: `https`, or empty to skip the check of the host name.
 - `ssl.protocol`, `ssl.enabled.protocols`: TLS 1.2 and 1.3. `ssl.cipher.suites`: GCM and CHACHA20 suites; the choice
-  among those of TLS 1.3 is Java's only.
+  among the suites of TLS 1.3 is Java's only.
 
 Kafka's Java client cannot open a PEM key that is encrypted with PBES2, OpenSSL's default; encrypt it with
 `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.

@@ -73,7 +73,7 @@ test-all: ## everything: test, test-long, test-lines
 	@$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory test-lines
 
-compat: compat-brokers compat-clusters compat-spark ## every Kafka release, cluster and Spark line that docs/compatibility.md lists
+compat: compat-brokers compat-clusters compat-spark ## every Kafka release, cluster and Spark line that docs/deploy/compatibility.md lists
 
 # One process: a row's brokers are enough for one machine.
 compat-brokers: setup ## Kafka releases from 2.4 to 4.3 as source and as target, real brokers of each: ROWS= (a table in .cache/compat)

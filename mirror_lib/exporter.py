@@ -1,6 +1,6 @@
 """Exports the metrics of a run to Prometheus: on a port of the driver, and in a file for node_exporter.
 
-Every value is made of the flows' `FlowMetrics`. `METRICS` is the table of all metrics: docs/monitoring.md, and the
+Every value is made of the flows' `FlowMetrics`. `METRICS` is the table of all metrics: docs/run/monitoring.md, and the
 dashboard and the alert rules in conf/monitoring, are checked against it. prometheus_client is imported only where a
 setting asks for metrics.
 """

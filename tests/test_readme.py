@@ -281,15 +281,16 @@ def test_readme_shows_the_screen_that_is_drawn() -> None:
 def test_operators_find_every_exit_code() -> None:
     rows = re.findall(r"^  (\d+) +(.*)$", EXIT_CODES, re.MULTILINE)
     assert rows
-    assert not [row for row in rows if f"| {row[0]} | {row[1]} |" not in page_named("docs/operate.md").text]
+    assert not [row for row in rows if f"| {row[0]} | {row[1]} |" not in page_named("docs/run/start-and-stop.md").text]
     assert not [code for code, _ in rows if f"{code} " not in page_named("README.md").text.partition("Exit codes:")[2]]
 
 
 def test_operators_find_every_kind_of_incident() -> None:
-    assert not [kind for kind in INCIDENT_KINDS if f"| `{kind}` |" not in page_named("docs/operate.md").text]
+    assert not [kind for kind in INCIDENT_KINDS if f"| `{kind}` |" not in page_named("docs/run/status.md").text]
 
 
 def test_page_and_comment_of_the_table_name_the_same_kinds_of_incident() -> None:
     (kind,) = (column for column in INCIDENTS.columns if column.name == "kind")
-    (row,) = re.findall(r"^\| `kind` \| string \| (`data lost`.*) \|$", page_named("docs/tables.md").text, re.MULTILINE)
+    text = page_named("docs/reference/tables.md").text
+    (row,) = re.findall(r"^\| `kind` \| string \| (`data lost`.*) \|$", text, re.MULTILINE)
     assert row.replace("`", "") == kind.comment

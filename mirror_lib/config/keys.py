@@ -320,7 +320,7 @@ class _Sorting:
             source = entry.scope.partition("->")[0]
             advice = f"client properties belong to a cluster: {source}.{entry.key}"
         else:
-            advice = f"did you mean {like}?" if like else "docs/settings.md lists them all"
+            advice = f"did you mean {like}?" if like else "docs/reference/settings.md lists them all"
         return config_error(f"{entry.written} is not a setting; {advice}", entry.place)
 
 

@@ -1,4 +1,4 @@
-"""The table of settings: each key's meaning, default and field. docs/settings.md is generated from it."""
+"""The table of settings: each key's meaning, default and field. docs/reference/settings.md is generated from it."""
 
 from __future__ import annotations
 

@@ -80,11 +80,11 @@ class _Writer:
         yield from ["", *self._whole_file()]
 
     def _head(self) -> Iterator[str]:
-        yield from _comment(f"Converted from {self._document.path}. docs/settings.md lists all keys.", 0)
+        yield from _comment(f"Converted from {self._document.path}. docs/reference/settings.md lists all keys.", 0)
         if self._document.dialect == YAML:
             yield ""
             return
-        yield from _comment("docs/parity.md says what is not as in MirrorMaker.", 0)
+        yield from _comment("docs/reference/mirrormaker-keys.md says what is not as in MirrorMaker.", 0)
         if not any(_ISOLATION in properties for properties in self._keys.clients.values()):
             yield "#"
             yield from _comment(

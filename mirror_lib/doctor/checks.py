@@ -70,7 +70,7 @@ def missing_operations(
         yield Check(subject, f"acl-{resource}", level, detail, remedy)
     if unknown:
         detail = f"the brokers do not report operations on {len(unknown)} {resource}s: {names(unknown)}"
-        yield Check(subject, f"acl-{resource}", WARNING, detail, "grant what docs/rights.md lists")
+        yield Check(subject, f"acl-{resource}", WARNING, detail, "grant what docs/deploy/permissions.md lists")
     if wanted and not lacking and not unknown:
         needed = sorted({each.title().replace("_", "") for operations in wanted.values() for each in operations})
         yield Check(subject, f"acl-{resource}", OK, f"{', '.join(needed)} granted on {len(wanted)} {resource}s")

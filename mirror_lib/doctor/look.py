@@ -355,7 +355,7 @@ def _log_store(spark: SparkSession, state: str) -> Iterator[Check]:
         return
     if spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None) is None:
         detail = f"{state} is on S3, and Spark has no log store for several drivers"
-        remedy = f"run one driver at a time, or set spark.delta.logStore.{scheme}.impl (docs/operate.md, State)"
+        remedy = f"run one driver at a time, or set spark.delta.logStore.{scheme}.impl (docs/deploy/spark.md, State)"
         yield Check("state", "log-store", WARNING, detail, remedy)
     else:
         yield Check("state", "log-store", OK, f"spark.delta.logStore.{scheme}.impl is set")

@@ -1,6 +1,6 @@
 """The table of group offsets: each offset commit is recorded before it is made. Rows are only added; undo reads them.
 
-`docs/tables.md` documents the columns for users.
+`docs/reference/tables.md` documents the columns for users.
 """
 
 from __future__ import annotations

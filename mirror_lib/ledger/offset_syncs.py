@@ -1,6 +1,6 @@
 """The ledger: offset syncs are appended once; positions, ranges and reverse look-ups are read. The columns are public.
 
-`docs/tables.md` documents them for users.
+`docs/reference/tables.md` documents them for users.
 """
 
 from __future__ import annotations

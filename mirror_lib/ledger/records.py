@@ -35,7 +35,7 @@ INCIDENT_KINDS = (
     PARTITION_STOPPED,
     GROUP_LOST_RECORDS,
 )
-# By kind: what happened, and what to do. docs/operate.md has the same sentences.
+# By kind: what happened, and what to do. docs/run/status.md has the same sentences.
 INCIDENT_ADVICE: Mapping[str, Tuple[str, str]] = {
     PARTITION_STOPPED: (
         "The target refused a record batch, or another writer wrote to the remote partition.",

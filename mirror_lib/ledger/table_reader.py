@@ -76,7 +76,7 @@ def place_of(state: str) -> str:
     if scheme in _UNREADABLE:
         raise ConfigError(
             f"the state folder {without_logins(state)} cannot be read without Spark: {scheme} is Hadoop's",
-            "run the queries of docs/tables.md in Spark; for Azure name the folder by abfss",
+            "run the queries of docs/reference/tables.md in Spark; for Azure name the folder by abfss",
         )
     if scheme not in _SCHEMES:
         return state.rstrip("/")

@@ -274,7 +274,8 @@ class _Section:
             for each in (flow.source, flow.target)
         ]
         count = unchanged_count(flow.settings)
-        others = tag("p", f"{counted(count, 'other setting')} with the default, see docs/settings.md.", cls="quiet")
+        text = f"{counted(count, 'other setting')} with the default, see docs/reference/settings.md."
+        others = tag("p", text, cls="quiet")
         rows = [Row(tuple(map(Cell, (each.name, each.value, each.default, each.place)))) for each in flow.settings]
         own = self._table("settings", "setting", _SETTING, rows) if rows else None
         return join(tag("dl", *clusters, cls="facts"), own, others)
@@ -318,7 +319,7 @@ def _run_words(runs: Optional[Sequence[RunRecord]], now: float) -> str:
 
 def _advice(kind: str, count: int) -> Tuple[Markup, Markup]:
     happened, remedy = INCIDENT_ADVICE.get(kind, ("", ""))
-    remedy = remedy or "See docs/operate.md."
+    remedy = remedy or "See docs/run/status.md."
     return tag("dt", f"{grouped(count)} × {named(kind)}"), tag("dd", prose(happened), " What to do: ", prose(remedy))
 
 

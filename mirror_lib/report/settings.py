@@ -28,7 +28,8 @@ def shown_state(state: str, hidden: FrozenSet[str]) -> str:
 
 
 def changed_settings(flow: ReplicationFlow, hidden: FrozenSet[str]) -> Tuple[SettingValue, ...]:
-    """In the order of docs/settings.md. `hidden`: places (`file:line`) of settings that come from a reference."""
+    """In the order of docs/reference/settings.md. `hidden`: places (`file:line`) of settings that come from a
+    reference."""
     found: List[SettingValue] = []
     for setting in SETTINGS:
         if setting.level == FLOW and setting.field:

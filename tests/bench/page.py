@@ -1,4 +1,4 @@
-"""docs/benchmarks.md from what was measured: `python -m tests.bench.page RESULTS [CHART.json|SECTION.md ...]`.
+"""docs/project/benchmarks.md from what was measured: `python -m tests.bench.page RESULTS [CHART.json|SECTION.md ...]`.
 
 RESULTS is the file of `make bench-mm2`. A chart is shown with the picture that `tests.bench.plot` makes of it in docs/.
 """
@@ -32,7 +32,7 @@ This mirror and MirrorMaker 2 on one machine, in the same runs. Read the ratios:
 ```
 make bench-mm2                              # all cases; BIG=1 copies 10 GB too
 make bench-mm2 ROUNDS=1 CASES="far small"   # some; they replace themselves in .cache/bench/results.json
-python -m tests.bench.page .cache/bench/results.json > docs/benchmarks.md
+python -m tests.bench.page .cache/bench/results.json > docs/project/benchmarks.md
 ```
 
 """

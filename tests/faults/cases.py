@@ -1,5 +1,5 @@
 """The faults: each a function that acts on a scene while records flow. A new case is one function here, and its row in
-`docs/guarantees.md` comes from the next run of `make faults`."""
+`docs/project/guarantees.md` comes from the next run of `make faults`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`python -m tests.faults.page [OUTCOMES.jsonl ...]`: makes `docs/guarantees.md` of the outcomes of `make faults` and
-`make soak`.
+"""`python -m tests.faults.page [OUTCOMES.jsonl ...]`: makes `docs/project/guarantees.md` of the outcomes of `make
+faults` and `make soak`.
 
 `tests/faults/outcomes.jsonl` has the last outcome of each case and engine; the ones of the named files replace them
 there.
@@ -22,7 +22,7 @@ from tests.lab.checkout import ROOT
 Found = Mapping[Tuple[str, str], Mapping[str, Any]]
 
 KEPT = ROOT / "tests" / "faults" / "outcomes.jsonl"
-PAGE = ROOT / "docs" / "guarantees.md"
+PAGE = ROOT / "docs" / "project" / "guarantees.md"
 SOAK = "soak"
 
 ENGINES = (Mirror.name, MirrorMaker2.name, MirrorMaker2ExactlyOnce.name)
@@ -50,7 +50,7 @@ python -m tests.faults.page .cache/faults/outcomes.jsonl
   a reader would have to wait for.
 - **No group is led past a record that it has not read.** A translated offset may lie too early, never too late.
 - What cannot be kept is said: exit code 3, and an entry in the table `incidents` with topic, partition and offsets
-  ([operate.md](operate.md)).
+  ([start-and-stop.md](../run/start-and-stop.md)).
 
 Not promised: that all records of one source transaction become visible at once; that a record has the same offset on
 both sides (the table `offset_syncs` has the exact map); that records which the source acknowledged and then lost are

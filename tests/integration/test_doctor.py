@@ -1,4 +1,5 @@
-"""`mirror doctor` on clusters with ACLs: what docs/rights.md grants is enough, and each missing permission is named."""
+"""`mirror doctor` on clusters with ACLs: what docs/deploy/permissions.md grants is enough, and each missing permission
+is named."""
 
 from __future__ import annotations
 

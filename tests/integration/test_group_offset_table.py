@@ -1,4 +1,5 @@
-"""The audit table of group offsets, the ledger as flat triples, the SQL of docs/tables.md: on real Spark and Delta."""
+"""The audit table of group offsets, the ledger as flat triples, the SQL of docs/reference/tables.md: on real Spark and
+Delta."""
 
 from __future__ import annotations
 
@@ -333,7 +334,7 @@ def test_a_million_true_runs_of_a_thousand_partitions_reach_the_driver(spark: Sp
 
 
 def sql_of_the_docs(state: str) -> List[str]:
-    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
     return [block.replace("/mirror-state/", f"{state}/") for block in re.findall(r"```sql\n(.*?)```", page, re.S)]
 
 
@@ -379,7 +380,7 @@ def test_the_sql_of_the_docs_answers_for_each_remote_topic(spark: SparkSession, 
 
 
 def test_the_docs_list_every_column_with_its_type_and_no_other() -> None:
-    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
     for schema in (OFFSET_SYNCS, GROUP_OFFSETS):
         section = page.partition(f"\n## {schema.name}\n")[2].partition("\n## ")[0]
         listed = re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.M)

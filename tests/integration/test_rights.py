@@ -1,4 +1,5 @@
-"""The second table of docs/rights.md: with exactly these rights each feature works, and what is missing is named."""
+"""The second table of docs/deploy/permissions.md: with exactly these rights each feature works, and what is missing is
+named."""
 
 from __future__ import annotations
 

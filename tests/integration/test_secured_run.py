@@ -1,4 +1,5 @@
-"""A whole mirror under guard: exactly the rights of docs/rights.md, stores of all kinds, secrets that stay secret."""
+"""A whole mirror under guard: exactly the rights of docs/deploy/permissions.md, stores of all kinds, secrets that stay
+secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/rights.md as rows, and as ACLs for the principals that use them."""
+"""docs/deploy/permissions.md as rows, and as ACLs for the principals that use them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Right:
 
 def rights() -> List[Right]:
     """Every operation of the page's first table."""
-    table = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8").split("\n\n")[3]
+    table = (ROOT / "docs" / "deploy" / "permissions.md").read_text(encoding="utf-8").split("\n\n")[3]
     found = [_ROW.fullmatch(line) for line in table.splitlines()[2:]]
     assert all(found), table
     return [
@@ -51,7 +51,7 @@ def rights() -> List[Right]:
 
 def further_rights() -> List[Right]:
     """Every operation of the page's second table; `A or B` as A, and the first name where a row has others."""
-    table = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8").split("\n\n")[6]
+    table = (ROOT / "docs" / "deploy" / "permissions.md").read_text(encoding="utf-8").split("\n\n")[6]
     found = [_FURTHER.fullmatch(line) for line in table.splitlines()[2:]]
     assert all(found), table
     return [

@@ -193,7 +193,7 @@ def test_the_internal_separator_follows_unless_told_not_to(tmp_path: Path) -> No
         ("A->B.topcs = x", "A->B.topcs is not a setting; did you mean A->B.topics? (mm2.properties:5)"),
         ("A->B.topics.whitelist = x", "A->B.topics.whitelist is not a setting; did you mean A->B.topics?"),
         ("group.whitelist = x", "group.whitelist is not a setting; did you mean groups?"),
-        ("zzz = x", "zzz is not a setting; docs/settings.md lists them all (mm2.properties:5)"),
+        ("zzz = x", "zzz is not a setting; docs/reference/settings.md lists them all (mm2.properties:5)"),
         ("BB.bootstrap.server = x", "BB.bootstrap.server is not a setting; did you mean B.bootstrap.servers?"),
         ("A.bootstrap.server = x", "is not a Kafka client property; did you mean A.bootstrap.servers?"),
         ("A.ssl.trustore.location = x", "did you mean A.ssl.truststore.location?"),

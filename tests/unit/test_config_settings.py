@@ -1,4 +1,4 @@
-"""The table of settings is the one source: the model's defaults and docs/settings.md agree with it."""
+"""The table of settings is the one source: the model's defaults and docs/reference/settings.md agree with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, SETTINGS, TOP
 from tools.docs.settings import page
 
-DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 # Set by two keys together, not by a row of their own.
 DERIVED = {"internal_separator", "change", "checkpoints_beside", "delivery_may_fall", "custom_properties", "places"}
 OF_FLOWS = {"flows", "heartbeat_pairs"}
@@ -50,4 +50,4 @@ def test_no_setting_is_also_unused() -> None:
 
 
 def test_the_reference_page_is_up_to_date() -> None:
-    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.settings > docs/settings.md"
+    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.settings > docs/reference/settings.md"

@@ -195,7 +195,7 @@ def test_a_refused_file_names_its_line_and_not_the_secret(tmp_path: Path, key: s
 
 
 def test_the_recipes_of_the_page_are_read_as_logins(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "logins.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "deploy" / "logins.md").read_text(encoding="utf-8")
     found: Dict[str, List[Dict[str, Any]]] = {}
     for number, block in enumerate(re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)):
         path = tmp_path / f"{number}.yaml"

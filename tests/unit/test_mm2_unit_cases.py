@@ -1,4 +1,5 @@
-"""Cases of MirrorMaker 2's own unit tests that no other test here has; docs/parity.md says which answers which."""
+"""Cases of MirrorMaker 2's own unit tests that no other test here has; docs/reference/mirrormaker-keys.md says which
+answers which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard, the alert rules and docs/monitoring.md agree with what the exporter exports."""
+"""The dashboard, the alert rules and docs/run/monitoring.md agree with what the exporter exports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.lab.checkout import ROOT
 from tools.docs.metrics import table
 
 FOLDER = ROOT / "conf" / "monitoring"
-PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "run" / "monitoring.md").read_text(encoding="utf-8")
 LABELS = {metric.name: set(metric.labels) for metric in METRICS}
 # Prometheus has these itself: of a scrape, and of a target.
 OF_PROMETHEUS = {"up": {"job", "instance"}}
@@ -144,7 +144,7 @@ def test_dashboard_has_what_grafana_requires() -> None:
 
 
 def test_page_has_the_table_of_the_exporter() -> None:
-    assert table() in PAGE, "run python -m tools.docs.metrics, and put the table into docs/monitoring.md"
+    assert table() in PAGE, "run python -m tools.docs.metrics, and put the table into docs/run/monitoring.md"
     assert len(PAGE.replace(table(), "").split()) <= 900
 
 

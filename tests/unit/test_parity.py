@@ -16,7 +16,7 @@ from mirror_lib.errors import ConfigError
 from tools.docs.mm2_keys import SECTIONS
 from tools.docs.parity import key_row, page
 
-DOCS = Path(__file__).parents[2] / "docs" / "parity.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "mirrormaker-keys.md"
 LIST = Path(__file__).parent / "data" / "mm2-4.3.1-keys.txt"
 HEAD = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
 ROWS = [key for _, keys in SECTIONS for key in keys]
@@ -39,7 +39,7 @@ def without_row(title: str, rows: Sequence[str]) -> List[str]:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.parity > docs/parity.md"
+    assert DOCS.read_text(encoding="utf-8") == page(), f"run: python -m tools.docs.parity > {DOCS}"
 
 
 @pytest.mark.parametrize("title", kafkas_keys())

@@ -541,7 +541,7 @@ def test_a_page_that_cannot_be_written_is_refused_with_what_to_do(tmp_path: Path
 
 def test_advice_covers_every_kind_of_incident_and_is_that_of_the_docs() -> None:
     assert sorted(INCIDENT_ADVICE) == sorted(INCIDENT_KINDS)
-    text = (ROOT / "docs/operate.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/run/status.md").read_text(encoding="utf-8")
     for kind, (happened, remedy) in INCIDENT_ADVICE.items():
         assert f"| `{kind}` | {happened} | {remedy} |" in text
 

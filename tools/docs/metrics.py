@@ -1,4 +1,5 @@
-"""`python -m tools.docs.metrics` prints the table of metrics for docs/monitoring.md, made of mirror_lib/exporter.py."""
+"""`python -m tools.docs.metrics` prints the table of metrics for docs/run/monitoring.md, made of
+mirror_lib/exporter.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""mm2_tests.txt in, the rows of docs/parity.md out that say which test answers which of MirrorMaker 2's own."""
+"""mm2_tests.txt in, the rows of docs/reference/mirrormaker-keys.md out that say which test answers which of MirrorMaker
+2's own."""
 
 from __future__ import annotations
 

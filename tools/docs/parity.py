@@ -1,6 +1,7 @@
-"""The tables of keys and options in, the text of docs/parity.md out: what becomes of each of MirrorMaker's keys here.
+"""The tables of keys and options in, the text of docs/reference/mirrormaker-keys.md out: what becomes of each of
+MirrorMaker's keys here.
 
-`python -m tools.docs.parity > docs/parity.md` writes the page.
+`python -m tools.docs.parity > docs/reference/mirrormaker-keys.md` writes the page.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _HEAD = """# Parity with MirrorMaker
 
 What becomes of each key of MirrorMaker 2 (4.3.1, and the names of earlier releases) and of each option of
 MirrorMaker 1. `*` stands for any ending. [settings.md](settings.md) has values, defaults and what is only here;
-[migrate.md](migrate.md) goes through a move.
+[migrate/choose.md](../migrate/choose.md) goes through a move.
 
 | word | meaning |
 | --- | --- |

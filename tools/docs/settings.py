@@ -1,4 +1,4 @@
-"""The table of settings in, the text of docs/settings.md out."""
+"""The table of settings in, the text of docs/reference/settings.md out."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ alone. Internal topics are never copied, whatever a class says. `conf/examples/c
 Where one of `where`, `select`, `transform`, `rename`, `partitioner` and `dead.letter.topic` is set, or
 `engine: records`, the flow goes through Spark's rows, record by record. Without them it copies whole batches, several
 times as fast and with the source's compression: set none of them where records stay as they are. In whole batches a
-record of 1 KB cost 1.4 µs of CPU, in a tuned MirrorMaker 2 9.5 ([benchmarks.md](benchmarks.md)). Through rows:
+record of 1 KB cost 1.4 µs of CPU, in a tuned MirrorMaker 2 9.5 ([benchmarks](../project/benchmarks.md)). Through rows:
 
 | 1 KB, 2 cores | records/s | MirrorMaker 2, tuned | CPU µs a record | MirrorMaker 2 |
 | --- | ---: | ---: | ---: | ---: |
@@ -134,12 +134,12 @@ records out: `contains(value, cast('placed' as binary)) and get_json_object(…)
   deterministic: the `key` of a flow with `partitioner: key` or a number, and `remote_topic`. Else the flow is
   refused.
 - With `partitioner` other than `source`, or such a `rename`, several partitions meet in one: groups of such topics
-  read a part of a micro-batch again ([groups.md](groups.md)), and `on.data.loss: continue` is refused. Records
-  without a key go by the partition they came from.
+  read a part of a micro-batch again ([consumer-groups.md](../run/consumer-groups.md)), and `on.data.loss: continue` is
+  refused. Records without a key go by the partition they came from.
 - A topic continues as it began: where its records kept their partitions, a `partitioner` or `rename` by which they are
   repartitioned is refused, and the other way round, since all of it would be copied a second time.
 - Another `where`, `select` or `transform` counts from where the flow stands; what was copied by the old one stays
-  ([operate.md](operate.md), "Change settings").
+  ([change-settings.md](../run/change-settings.md)).
 - A `transform` is looked for like a custom class, above. Functions of yours that run on executors must be importable
   there (`--py-files`).
 
@@ -194,8 +194,8 @@ The same properties serve Spark's Java client and kafka-python.
 
 - `security.protocol`: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.
 - `sasl.mechanism`: `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`, `GSSAPI` with
-  `Krb5LoginModule` there ([operate.md](operate.md), "Kerberos"), `OAUTHBEARER` with client credentials, `AWS_MSK_IAM`
-  ([logins.md](logins.md)). Delegation tokens are refused.
+  `Krb5LoginModule` there ([secrets.md](../deploy/secrets.md)), `OAUTHBEARER` with client credentials, `AWS_MSK_IAM`
+  ([logins.md](../deploy/logins.md)). Delegation tokens are refused.
   For clusters without that key the `KafkaClient` section of a JAAS file counts, if `KAFKA_OPTS` or `JDK_JAVA_OPTIONS`
   name one by `-Djava.security.auth.login.config=`.
 - `ssl.truststore.*`, `ssl.keystore.*`, `ssl.key.password`: JKS (the default), PKCS12 and PEM files, and PEM text in

@@ -1,6 +1,6 @@
 """docs/project/benchmarks.md from what was measured: `python -m tests.bench.page RESULTS [CHART.json|SECTION.md ...]`.
 
-RESULTS is the file of `make bench-mm2`. A chart is shown with the picture that `tests.bench.plot` makes of it in docs/.
+RESULTS is the file of `make bench-mm2`. `tests.bench.plot` makes the picture of a chart.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def page(results: Results, charts: Sequence[Chart] = (), sections: Sequence[str]
     parts += ["\n## Case by case\n", *(text for case in measured for text in _case(results, case))]
     if charts:
         parts.append("\n## How cost grows\n")
-        parts += [f"\n![{chart.title}]({chart.file})\n\n{chart.text}\n" for chart in charts]
+        parts += [f"\n![{chart.title}](../pictures/{chart.file})\n\n{chart.text}\n" for chart in charts]
     return "".join([*parts, *(f"\n{section}" for section in sections)])
 
 

@@ -1,4 +1,4 @@
-"""A curve as an SVG picture: `python -m tests.bench.plot CHART.json > docs/growth-NAME.svg`, a `Chart`'s fields.
+"""A curve as an SVG picture: `python -m tests.bench.plot CHART.json`. CHART.json has the fields of a `Chart`.
 
 No library is needed for a frame, some lines and some words.
 """

@@ -1,12 +1,11 @@
-"""mm2_tests.txt in, the rows of docs/reference/mirrormaker-keys.md out that say which test answers which of MirrorMaker
-2's own."""
+"""Reads mm2_tests.txt: which test answers which of MirrorMaker 2's own."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import List, Tuple
 
 LIST = Path(__file__).with_suffix(".txt")
 # NUMBER CLASS TEST TEST ...: what of it
@@ -44,25 +43,3 @@ def _answer(lines: List[str]) -> Answer:
     ours = tuple(line for line in below if not line.startswith("! "))
     differs = "; ".join(line[2:] for line in below if line.startswith("! "))
     return Answer(int(head["number"]), head["class"], tuple(head["tests"].split()), head["part"] or "", ours, differs)
-
-
-def section() -> str:
-    """The section of the page as Markdown."""
-    lines = [
-        "## MirrorMaker 2's own tests and ours",
-        "",
-        "What the tests of Kafka's `connect/mirror` and `connect/mirror-client` ask for, and the tests below `tests/`",
-        "that ask for it here. Numbers put together what belongs together.",
-        "",
-        "| | its test | ours | what is not as there, or why there is none |",
-        "| --- | --- | --- | --- |",
-    ]
-    return "\n".join([*lines, *_rows(), ""])
-
-
-def _rows() -> Iterator[str]:
-    for each in answers():
-        tests = ", ".join(f"`{test}`" for test in each.tests if test != "*")
-        its = f"`{each.of}`: {tests or 'all'}" + (f" · {each.part}" if each.part else "")
-        ours = "<br>".join(f"`{test}`" for test in each.ours) or "none"
-        yield f"| {each.number} | {its} | {ours} | {each.differs} |"

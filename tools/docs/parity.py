@@ -6,12 +6,11 @@ MirrorMaker's keys here.
 
 from __future__ import annotations
 
-from typing import Iterable, List, Mapping, Tuple
+from typing import Dict, Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.keys import Unused, unused
 from mirror_lib.config.mm1_reader import CLIENT_KEYS, OPTIONS, RENAMED, Option
 from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES
-from tools.docs import mm2_tests
 from tools.docs.mm2_keys import CLIENTS, SECTIONS
 
 Row = Tuple[str, str, str]
@@ -84,7 +83,6 @@ def page() -> str:
     for file, rows in CLIENT_KEYS.items():
         renamed = [(f"`{old}`", "supported", f"read as `{new}`") for old, new in RENAMED[file].items()]
         parts.append(_section(f"MirrorMaker 1: --{file}", "key", [*renamed, *map(_unused, rows)]))
-    parts.append(mm2_tests.section())
     return "\n".join(parts)
 
 
@@ -121,7 +119,11 @@ def _unused(row: Unused) -> Row:
 
 def _section(title: str, first: str, rows: Iterable[Row]) -> str:
     lines: List[str] = [f"## {title}", "", f"| {first} | | how, or why |", "| --- | --- | --- |"]
-    lines += [f"| {_cell(name)} | {status} | {_cell(text)} |" for name, status, text in rows]
+    # Keys with one answer share a row.
+    names: Dict[Tuple[str, str], List[str]] = {}
+    for name, status, text in rows:
+        names.setdefault((status, text), []).append(name)
+    lines += [f"| {_cell(', '.join(own))} | {status} | {_cell(text)} |" for (status, text), own in names.items()]
     return "\n".join([*lines, ""])
 
 

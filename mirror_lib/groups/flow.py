@@ -370,7 +370,7 @@ def pass_line(report: PassReport) -> str:
     """`A->B groups · 12 positions: 11 exact, 1 held · 3 committed · 4 checkpoints · 0.2 s`."""
     listed = ", ".join(f"{count} {word}" for word, count in sorted(report.verdicts.items()))
     parts = [f"{report.flow} groups", counted(report.positions, "position") + (f": {listed}" if listed else "")]
-    done = ((report.committed, "committed"), (report.refused, "refused"), (len(report.untold), "not told"))
+    done = ((report.committed, "committed"), (report.refused, "refused"), (len(report.untold), "unreadable"))
     told = ((report.checkpoints, "checkpoint"), (report.offset_syncs, "offset sync"))
     parts += [f"{grouped(count)} {word}" for count, word in done if count]
     parts += [counted(count, noun) for count, noun in told if count]

@@ -55,10 +55,10 @@ timestamps, keys, values, headers and order must be equal in every partition, or
   uncompressed.
 - **Java loop**: one KafkaConsumer that hands each record to one KafkaProducer. It keeps no positions at all.
 - **engine records**: this mirror with `select`, `where` or another change, through Spark's rows; not tuned either. The
-  reader makes the same change of the source. MirrorMaker's transforms see a value as bytes. So beside the filters that
-  look into JSON it drops records by a header that says the same (`Filter` with `HasHeaderKey`): equal results for less
-  work; beside the filter by a header for the same. Beside the mask it copies records as they are, since `MaskField`
-  wants a struct or a map. Rates count the records that were read.
+  reader makes the same change of the source. MirrorMaker's transforms see a value as bytes. In the cases with filters
+  that look into JSON it drops records by a header that says the same (`Filter` with `HasHeaderKey`): equal results for
+  less work. In the case with a filter by a header the work is the same. In the case with the mask it copies records as
+  they are, since `MaskField` wants a struct or a map. Rates count the records that were read.
 
 *Steady state* is from 20 % to 80 % of the records, as an outside observer sees the target's end offsets grow.
 *First* and *last* are seconds from the command until the first and the last record are readable. *CPU* is seconds

@@ -92,7 +92,7 @@ def page(found: Found, machine: Mapping[str, str]) -> str:
     lines = [HEAD.format(rate=PER_SECOND, days=" to ".join(dict.fromkeys((days[0], days[-1]))))]
     beside = [each for each in CASES.values() if each.mm2 and (each.name, Mirror.name) in found]
     alone = [each for each in CASES.values() if not each.mm2 and (each.name, Mirror.name) in found]
-    lines += ["## Beside MirrorMaker 2", ""]
+    lines += ["## Compared with MirrorMaker 2", ""]
     lines += table(("fault", "this mirror", "MirrorMaker 2", "MirrorMaker 2, exactly-once"), beside, ENGINES, found)
     lines += ["", "## Faults that this mirror alone can meet", ""]
     lines += table(("fault", "this mirror"), alone, ENGINES[:1], found)

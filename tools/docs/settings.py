@@ -45,7 +45,7 @@ A flow runs where `A->B.enabled = true`; in YAML, where it is listed.
 `MirrorHeartbeatConnector` as Connect's REST takes and gives them: the flat map, `{"name": …, "config": {…}}`, a list of
 these, or the answer of `GET /connectors?expand=info`. A standalone worker's `.properties` are the same.
 
-- Those of one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. It runs if its source connector is
+- Files of one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. It runs if its source connector is
   there; without a checkpoint connector no groups are translated, without a heartbeat connector no heartbeats written.
 - A connector counts for its own part only, as in Connect: `tasks.max` is the source connector's, and so are
   `consumer.`, `producer.` and `admin.` properties. Keys that a connector does not read are named once. Where two
@@ -125,7 +125,7 @@ records out: `contains(value, cast('placed' as binary)) and get_json_object(…)
 - Refused before anything is copied, with the line: unknown columns, a `select` that loses a part of the record, and
   what could change order or number of records (sorting, grouping, joins, limits, windows, `explode`).
 - A record on which an expression fails goes to `dead.letter.topic` as it came, with two more headers: `mirror.error`
-  has the reason, `mirror.origin` the place. It lies in the partition of its source, modulo the number of partitions
+  has the reason, `mirror.origin` the place. It is in the partition of its source, modulo the number of partitions
   there. Without that topic its partition stops there; with `on.error: skip` the record is left out, with an incident.
   `transform` may add a column `failure`: its text, where it is not null, is such a reason. A Python function that
   raises fails the whole micro-batch.

@@ -31,7 +31,7 @@ def groups_lag_command(arguments: argparse.Namespace, config: MirrorConfig) -> i
     for alias in aliases if arguments.cluster is None else [arguments.cluster]:
         found = _found(arguments, named_cluster(config, alias))
         _show(arguments, alias, found)
-        failed += len(found.untold)
+        failed += len(found.unreadable)
     return EXIT_FAILED if failed else EXIT_OK
 
 
@@ -39,7 +39,7 @@ class _Found(NamedTuple):
     """The rows of a cluster, and a sentence on each group whose offsets are unknown."""
 
     rows: Sequence[GroupLag]
-    untold: Sequence[str]
+    unreadable: Sequence[str]
 
 
 def _found(arguments: argparse.Namespace, settings: ClusterConfig) -> _Found:
@@ -59,10 +59,10 @@ def _found(arguments: argparse.Namespace, settings: ClusterConfig) -> _Found:
     without = {name: found.without for name, found in records.items()}
     topics = None if arguments.topic is None else [arguments.topic]
     rows = group_lags(groups, committed, ends, times, round(time.time() * 1000), topics, without)
-    return _Found(rows, _untold([name for name in names if name not in committed], unlisted))
+    return _Found(rows, _unreadable([name for name in names if name not in committed], unlisted))
 
 
-def _untold(groups: Sequence[str], brokers: Sequence[str]) -> List[str]:
+def _unreadable(groups: Sequence[str], brokers: Sequence[str]) -> List[str]:
     silent = [f"group {group}: its coordinator does not answer with committed offsets" for group in groups]
     return [*silent, *(f"broker {each} does not list its groups" for each in brokers)]
 
@@ -74,9 +74,9 @@ def _show(arguments: argparse.Namespace, alias: str, found: _Found) -> None:
         print_json({"cluster": alias, "groups": [lag_json(row) for row in found.rows]})
     elif found.rows:
         print_lines([alias, *lag_lines(found.rows)])
-    elif not found.untold:
+    elif not found.unreadable:
         asked = "" if arguments.group is None else f" {arguments.group}"
         where = "" if arguments.topic is None else f" on {arguments.topic}"
         print_lines([f"{alias}: no consumer group{asked} has offsets{where}"])
-    for sentence in found.untold:
+    for sentence in found.unreadable:
         print_error(f"{alias}: {sentence}")

@@ -41,7 +41,7 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
         for flow in flows:
             planned = _planned(arguments, config, flow, spark, direction)
             left = _not_committed(planned) if arguments.execute else []
-            failed = planned.untold or left or any(move.action.startswith("refused") for move in planned.moves)
+            failed = planned.unreadable or left or any(move.action.startswith("refused") for move in planned.moves)
             codes.append(EXIT_FAILED if failed else EXIT_OK)
             _show(arguments, flow, direction, planned, codes[-1])
             _show_not_committed(flow, left)
@@ -75,7 +75,7 @@ class _Planned(NamedTuple):
     """The moves, whose positions are not known, a sentence each, and the run's id if moves were made."""
 
     moves: Sequence[PlannedMove]
-    untold: Sequence[str]
+    unreadable: Sequence[str]
     run_id: Optional[str] = None
 
 
@@ -91,15 +91,15 @@ def _planned(
     with clusters_of(flow) as (source, target):
         translation = FlowTranslation(config, flow, spark, source, target, direction)
         found = translation.look(Selection(arguments.group, arguments.topic))
-        decisions, untold = translation.decide(found, rules), translation.untold(found)
+        decisions, unreadable = translation.decide(found, rules), translation.unreadable(found)
         if not arguments.execute:
-            return _Planned([PlannedMove(each, would(each)) for each in decisions], untold)
+            return _Planned([PlannedMove(each, would(each)) for each in decisions], unreadable)
         moving = any(each.translation.commit for each in decisions)
         if moving:
             print_undo(arguments, translation.run_id)
         outcomes = translation.execute(decisions, own_rows=True)
     moves = [PlannedMove(each.decision, each.done) for each in outcomes]
-    return _Planned(moves, untold, translation.run_id if moving else None)
+    return _Planned(moves, unreadable, translation.run_id if moving else None)
 
 
 def _show(
@@ -111,7 +111,7 @@ def _show(
     if arguments.json:
         rows = [plan_json(move) for move in moves]
         whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
-        print_json({**whose, "positions": rows, "untold": planned.untold, "exit_code": exit_code})
+        print_json({**whose, "positions": rows, "unreadable": planned.unreadable, "exit_code": exit_code})
     else:
         title = f"{flow.name}: group offsets, from {_way(flow, direction)}"
         print_lines([title, *(plan_lines(moves) if moves else []), summary(moves)])
@@ -119,7 +119,7 @@ def _show(
             print_lines([undo_line(arguments, run_id)])
         elif any(move.decision.translation.commit for move in moves):
             print_lines(["nothing was changed: --execute commits these offsets"])
-    for sentence in planned.untold:
+    for sentence in planned.unreadable:
         print_error(f"{flow.name}: {sentence}")
 
 

@@ -331,7 +331,7 @@ class Cutover:
         try:
             rules = TranslationRules(simple_groups=self._flow.groups_simple)
             found = translation.look()
-            decisions, unknown = translation.decide(found, rules), translation.untold(found)
+            decisions, unknown = translation.decide(found, rules), translation.unreadable(found)
             self._refuse_consumers({each.group for each in decisions}, direction)
             outcomes = translation.execute(decisions, own_rows=True)
         finally:

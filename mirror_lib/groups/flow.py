@@ -165,11 +165,11 @@ class FlowTranslation:
         found = survey(self._pairs, self._group_names(selection.group), self._here, self._there)
         return found if self._placed is None else self._placed.with_logs(found, self._there, selection.topic)
 
-    def untold(self, found: Survey) -> List[str]:
+    def unreadable(self, found: Survey) -> List[str]:
         """A sentence for each group whose offsets are unknown, and each broker that may have more."""
         alias = self._here.alias
         silent = f"its coordinator on {alias} does not answer with committed offsets"
-        groups = [f"group {group}: {silent}" for group in found.untold]
+        groups = [f"group {group}: {silent}" for group in found.unreadable]
         return [*groups, *(f"broker {each} of {alias} does not list its groups" for each in self._unlisted)]
 
     def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
@@ -310,7 +310,7 @@ def _incident(decision: Decision) -> Incident:
 class PassReport:
     """One cycle: positions decided on, offsets committed and refused on the target, records written for MirrorMaker.
 
-    `untold`: a sentence for each group that could not be read.
+    `unreadable`: a sentence for each group that could not be read.
     """
 
     flow: str
@@ -322,7 +322,7 @@ class PassReport:
     offset_syncs: int
     seconds: float
     verdicts: Dict[str, int] = field(default_factory=dict)
-    untold: Tuple[str, ...] = ()
+    unreadable: Tuple[str, ...] = ()
 
 
 def one_pass(
@@ -351,7 +351,7 @@ def one_pass(
         syncs,
         time.monotonic() - began,
         verdict_counts(decisions),
-        tuple(translation.untold(found)),
+        tuple(translation.unreadable(found)),
     )
 
 
@@ -370,7 +370,7 @@ def pass_line(report: PassReport) -> str:
     """`A->B groups · 12 positions: 11 exact, 1 held · 3 committed · 4 checkpoints · 0.2 s`."""
     listed = ", ".join(f"{count} {word}" for word, count in sorted(report.verdicts.items()))
     parts = [f"{report.flow} groups", counted(report.positions, "position") + (f": {listed}" if listed else "")]
-    done = ((report.committed, "committed"), (report.refused, "refused"), (len(report.untold), "unreadable"))
+    done = ((report.committed, "committed"), (report.refused, "refused"), (len(report.unreadable), "unreadable"))
     told = ((report.checkpoints, "checkpoint"), (report.offset_syncs, "offset sync"))
     parts += [f"{grouped(count)} {word}" for count, word in done if count]
     parts += [counted(count, noun) for count, noun in told if count]

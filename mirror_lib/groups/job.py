@@ -272,10 +272,10 @@ class TranslationRun(FlowLife):
     def _pass_once(self, translation: FlowTranslation) -> None:
         report = one_pass(translation, self._flow)
         self._tell(report)
-        if report.untold:
-            more = f", and {len(report.untold) - 1} more" if len(report.untold) > 1 else ""
+        if report.unreadable:
+            more = f", and {len(report.unreadable) - 1} more" if len(report.unreadable) > 1 else ""
             hint = "retry once its coordinator is up, or grant Describe on the group"
-            raise ClusterError(f"{self._flow.name}: {report.untold[0]}{more}", hint)
+            raise ClusterError(f"{self._flow.name}: {report.unreadable[0]}{more}", hint)
 
     def _go_on(self, translation: FlowTranslation) -> None:
         ledger = LedgerStream(self._spark, self._config.state)

@@ -47,8 +47,8 @@ class Pair:
 class Survey:
     """Positions on partitions of the flow, by group, and the other side of each.
 
-    `logs` lacks partitions without a leader, `present` and `groups` what does not exist there. `untold`: groups whose
-    positions are not known, since their coordinators gave no answer.
+    `logs` lacks partitions without a leader, `present` and `groups` what does not exist there. `unreadable`: groups
+    whose positions are not known, since their coordinators gave no answer.
     """
 
     pairs: Mapping[TopicPartition, Pair]
@@ -56,7 +56,7 @@ class Survey:
     present: Committed
     groups: Mapping[str, ConsumerGroup]
     logs: Mapping[TopicPartition, OffsetRange]
-    untold: Sequence[str] = ()
+    unreadable: Sequence[str] = ()
 
 
 def pairs_of(
@@ -104,5 +104,5 @@ def survey(
     wanted = sorted({pairs[at].there for offsets in positions.values() for at in offsets if not pairs[at].missing})
     logs = there.offsets(wanted, "read_uncommitted")
     found = there.describe_groups(list(positions))
-    untold = [group for group in groups if group not in committed]
-    return Survey(pairs, positions, there.committed_offsets(list(positions)), found, logs, untold)
+    unreadable = [group for group in groups if group not in committed]
+    return Survey(pairs, positions, there.committed_offsets(list(positions)), found, logs, unreadable)

@@ -69,7 +69,7 @@ def test_line_names_what_was_found_and_what_was_written() -> None:
     assert [part.replace(" ", "").replace(",", "") for part in pass_line(busy).split(" · ")[1:-1]] == [
         *("12000positions", "1500committed", "2refused", "3checkpoints", "4offsetsyncs"),
     ]
-    assert pass_line(replace(QUIET, untold=("group a: silent",))).endswith(" · 1 unreadable · 0.0 s")
+    assert pass_line(replace(QUIET, unreadable=("group a: silent",))).endswith(" · 1 unreadable · 0.0 s")
 
 
 def test_json_has_every_number_of_the_pass() -> None:
@@ -83,5 +83,5 @@ def test_json_has_every_number_of_the_pass() -> None:
         "offset_syncs": 0,
         "seconds": 0.04,
         "verdicts": {"exact": 2, "held": 1},
-        "untold": (),
+        "unreadable": (),
     }

@@ -267,19 +267,21 @@ processes() { # driver|all: of the job that was started, the Python drivers, or 
 }
 application() { grep -oshE 'application_[0-9]+_[0-9]+' "$scratch/client.log" | head -1 || true; } # empty before there is one
 forward() {
+    # No return in here: bash 5.2 ends the script where a trap's function returns while `wait` is interrupted.
     signals=$((signals + 1))
     local drivers
     if [[ $deploy_mode == cluster && $runs_on == yarn ]]; then
         drivers=$(application)
-        [[ -n $drivers ]] && "$SPARK_HOME/bin/spark-class" org.apache.hadoop.yarn.client.cli.ApplicationCLI application -kill "$drivers" >&2 && return
-        [[ -z $drivers ]] || printf 'spark-submit.sh: YARN did not end %s, which still runs: yarn application -kill %s\n' "$drivers" "$drivers" >&2
-        kill -TERM "$started" 2>/dev/null || true
-        return
-    fi
-    drivers=$(processes driver)
-    if ((signals > 1)); then
+        if [[ -z $drivers ]]; then
+            kill -TERM "$started" 2>/dev/null || true
+        elif ! "$SPARK_HOME/bin/spark-class" org.apache.hadoop.yarn.client.cli.ApplicationCLI application -kill "$drivers" >&2; then
+            printf 'spark-submit.sh: YARN did not end %s, which still runs: yarn application -kill %s\n' "$drivers" "$drivers" >&2
+            kill -TERM "$started" 2>/dev/null || true
+        fi
+    elif ((signals > 1)); then
         kill -KILL $(processes all) 2>/dev/null || true
     else
+        drivers=$(processes driver)
         # Only the driver: a JVM that gets SIGTERM takes the running tasks down with it.
         kill -TERM ${drivers:-"$started"} 2>/dev/null || true
     fi

@@ -265,24 +265,23 @@ def copying_flow(**more: Any) -> FlowProgress:
     return progress
 
 
-def test_readme_shows_the_status_lines_that_are_printed() -> None:
-    text = page_named("README.md").text
+def test_page_shows_the_status_lines_that_are_printed() -> None:
+    text = page_named("docs/run/status.md").text
     assert f"2026-11-26 08:00:00 {status_line(copying_flow())}\n" in text
     trouble = copying_flow(recovered=310, stopped=1, target_throttled_seconds=3.2)
     explained = {part for part in status_line(trouble).split(" · ")[1:] if f"| `{part}`" in text}
     assert explained == set(status_line(trouble).split(" · ")[1:])
 
 
-def test_readme_shows_the_screen_that_is_drawn() -> None:
+def test_page_shows_the_screen_that_is_drawn() -> None:
     lines = [each.text.rstrip() for each in screen_lines({"primary->backup": copying_flow()}, 30.0, 80, 24)]
-    assert "\n".join(lines) in page_named("README.md").text
+    assert "\n".join(lines) in page_named("docs/run/status.md").text
 
 
 def test_operators_find_every_exit_code() -> None:
     rows = re.findall(r"^  (\d+) +(.*)$", EXIT_CODES, re.MULTILINE)
     assert rows
     assert not [row for row in rows if f"| {row[0]} | {row[1]} |" not in page_named("docs/run/start-and-stop.md").text]
-    assert not [code for code, _ in rows if f"{code} " not in page_named("README.md").text.partition("Exit codes:")[2]]
 
 
 def test_operators_find_every_kind_of_incident() -> None:

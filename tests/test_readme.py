@@ -33,6 +33,9 @@ FILES = {
 # A folder under `state:`, not in the checkout.
 NOT_HERE = {"checkpoints/"}
 KAFKAS_OWN = re.compile(r"(kafka|connect)-[a-z-]+\.sh")
+# What the pages' examples have in the environment.
+LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="mirror" password="x";'
+LOGINS = {"PRIMARY_JAAS": LOGIN, "BACKUP_JAAS": LOGIN}
 # Words before a colon in backticks that are no keys.
 VERDICTS = ("held", "untranslatable")
 
@@ -180,7 +183,7 @@ def wrong_examples(page: Page, folder: Path) -> List[str]:
         try:
             if language in ("yaml", "properties"):
                 file.write_text(body, encoding="utf-8")
-                assert load(str(file), {}).flows, "no flows"
+                assert load(str(file), LOGINS).flows, "no flows"
             if language == "json":
                 assert json.loads(body), "nothing in it"
         except (MirrorError, ValueError, AssertionError) as error:

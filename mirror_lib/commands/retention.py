@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
@@ -13,7 +14,7 @@ from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 from mirror_lib.text import DAY, aligned
 
 if TYPE_CHECKING:
-    from mirror_lib.control.source_retention import Refused, RetentionChange
+    from mirror_lib.control.source_retention import Raised, Refused, RetentionChange
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.source_retentions import SourceRetentionTable
 
@@ -37,10 +38,10 @@ def raise_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     if not arguments.days > 0:
         raise ConfigError(f"--days {arguments.days:g} is not more than 0")
 
-    def changes(flow: ReplicationFlow, source: KafkaCluster, table: SourceRetentionTable) -> List[RetentionChange]:
+    def changes(flow: ReplicationFlow, source: KafkaCluster, raised: Raised) -> List[RetentionChange]:
         lagging = sorted(topic for topic, lag in _lags(config, flow, source).items() if lag)
         configs = source.topic_configs(lagging, CONFIGS)
-        return raises(configs, round(arguments.days * DAY * 1000), table.raised(flow.name))
+        return raises(configs, round(arguments.days * DAY * 1000), raised)
 
     return _all(arguments, config, changes, raise_retention)
 
@@ -49,29 +50,31 @@ def restore_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror retention restore`: show or make it. 1 where a broker refused a change, or a topic stays raised."""
     from mirror_lib.control.source_retention import CONFIGS, restore_retention, restores
 
-    def changes(flow: ReplicationFlow, source: KafkaCluster, table: SourceRetentionTable) -> List[RetentionChange]:
-        raised = table.raised(flow.name)
+    def changes(flow: ReplicationFlow, source: KafkaCluster, raised: Raised) -> List[RetentionChange]:
         return restores(source.topic_configs(sorted(raised), CONFIGS), _lags(config, flow, source), raised)
 
     return _all(arguments, config, changes, restore_retention)
 
 
-Changes = Callable[[ReplicationFlow, "KafkaCluster", "SourceRetentionTable"], List["RetentionChange"]]
+Changes = Callable[[ReplicationFlow, "KafkaCluster", "Raised"], List["RetentionChange"]]
 Make = Callable[[str, Sequence["RetentionChange"], "KafkaCluster", "SourceRetentionTable"], "Refused"]
 
 
 def _all(arguments: argparse.Namespace, config: MirrorConfig, changes: Changes, make: Make) -> int:
+    from mirror_lib.control.source_retention import COLUMNS, raised_of
     from mirror_lib.kafka.admin import KafkaCluster
-    from mirror_lib.ledger.source_retentions import SourceRetentionTable
+    from mirror_lib.ledger.source_retentions import SOURCE_RETENTIONS, SourceRetentionTable
+    from mirror_lib.ledger.table_reader import TableReader
     from mirror_lib.spark.session import running_session
 
-    left = False
-    with running_session("mirror retention") as spark:
-        table = SourceRetentionTable(spark, config.state)
+    left, reader = False, TableReader(config.state)
+    # Only a row to add needs Spark.
+    with running_session("mirror retention") if arguments.execute else nullcontext() as spark:
         for flow in copied_flows(arguments, config):
             with KafkaCluster(flow.source, flow.admin_timeout) as source:
-                found = changes(flow, source, table)
-                refused = make(flow.name, found, source, table) if arguments.execute and found else {}
+                found = changes(flow, source, raised_of(reader.rows(SOURCE_RETENTIONS.name, COLUMNS, flow.name)))
+                table = None if spark is None else SourceRetentionTable(spark, config.state)
+                refused = make(flow.name, found, source, table) if found and table is not None else {}
             left = left or bool(refused) or any(each.row.action == "raise" and each.kept for each in found)
             _show(arguments, flow, found, refused)
     return EXIT_FAILED if left else EXIT_OK

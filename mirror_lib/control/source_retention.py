@@ -7,7 +7,7 @@ changed by someone else in the meantime is left as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import List, Mapping, Optional, Sequence
+from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
 from mirror_lib.facts import TopicConfigs
 from mirror_lib.kafka.admin import KafkaCluster
@@ -19,6 +19,8 @@ RETENTION_MS = "retention.ms"
 CONFIGS = (RETENTION_MS, "cleanup.policy")
 OWN = "DYNAMIC_TOPIC_CONFIG"
 Raised = Mapping[str, SourceRetention]
+# What `raised_of` reads of the table.
+COLUMNS = ("topic", "action", "before", "raised", "at")
 # By topic the reason of the broker.
 Refused = Mapping[str, str]
 
@@ -33,6 +35,14 @@ class RetentionChange:
     to: Optional[str]
     row: SourceRetention
     kept: str = ""
+
+
+def raised_of(rows: Iterable[Mapping[str, Any]]) -> Raised:
+    """By topic of the source what was raised and not restored, by `rows` of the table `source_retentions`. Pure."""
+    in_order = sorted(rows, key=lambda row: row["at"])
+    changes = (SourceRetention(row["topic"], row["action"], row["before"], row["raised"]) for row in in_order)
+    last = {each.topic: each for each in changes}
+    return {topic: each for topic, each in last.items() if each.action == SourceRetention.RAISE}
 
 
 def raises(configs: Mapping[str, TopicConfigs], milliseconds: int, raised: Raised) -> List[RetentionChange]:

@@ -372,20 +372,21 @@ class Cutover:
                 code="MIR-330",
             )
         self._refuse_not_copied()
-        places = [(each.remote_topic, n) for each in self._plan().copied for n in range(each.remote_partitions)]
-        ends = self._target.offsets([*places, *self._own_places()], "read_uncommitted")
+        plan = self._plan()
+        places = [(each.remote_topic, n) for each in plan.copied for n in range(each.remote_partitions)]
+        ends = self._target.offsets([*places, *self._own_places(plan)], "read_uncommitted")
         facts = ends_text({place: log.end for place, log in ends.items()})
         return "the source stayed silent, and all of it is on the target", facts
 
-    def _own_places(self) -> List[TopicPartition]:
+    def _own_places(self, plan: TopicPlan) -> List[TopicPartition]:
         """The partitions of the target's own topics that have the name of a topic of the source: applications that move
         with their topics' names write there. Without those that a flow back copies."""
-        copied = self._plan().copied
         ends = (self._flow.target.alias, self._flow.source.alias)
         back = [each for each in self._config.flows if each.copied and (each.source.alias, each.target.alias) == ends]
         plans = [plan_flow(each, self._target, self._source, self._config.flows) for each in back]
-        copied_back = {each.source.name for plan in plans for each in plan.copied}
-        names = {each.source.name for each in copied} - {each.remote_topic for each in copied} - copied_back
+        copied_back = {each.source.name for own in plans for each in own.copied}
+        remote = {each.remote_topic for each in plan.copied}
+        names = {each.source.name for each in plan.copied} - remote - copied_back
         return [(name, n) for name, topic in self._target.topics().items() if name in names
                 for n in range(topic.partitions)]  # fmt: skip
 
@@ -396,9 +397,10 @@ class Cutover:
         if facts is None:
             return "the cut-over did not come to its end, so nothing was to be written to the target", ""
         before = ends_of(facts)
-        remote = {each.remote_topic for each in self._plan().copied}
+        plan = self._plan()
+        remote = {each.remote_topic for each in plan.copied}
         places = {place for place in before if place[0] in remote or place[0] not in self._topics}
-        logs = self._target.offsets(sorted({*places, *self._own_places()}), "read_uncommitted")
+        logs = self._target.offsets(sorted({*places, *self._own_places(plan)}), "read_uncommitted")
         written = {place: log.end - before.get(place, 0) for place, log in logs.items()}
         written = {place: count for place, count in written.items() if count > 0}
         if written:

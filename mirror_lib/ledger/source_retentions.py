@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, Sequence
+from typing import Sequence
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.records import SourceRetention
@@ -28,7 +27,7 @@ SOURCE_RETENTIONS = TableSchema(
 
 
 class SourceRetentionTable:
-    """The raised retention of every flow that shares one `state:` folder."""
+    """Adds to the raised retention of every flow that shares one `state:` folder."""
 
     def __init__(self, spark: SparkSession, state: str) -> None:
         self._table = StateTable(spark, state, SOURCE_RETENTIONS)
@@ -36,14 +35,3 @@ class SourceRetentionTable:
     def append(self, flow: str, rows: Sequence[SourceRetention]) -> None:
         """Add `rows` in one commit. Raises StateError."""
         self._table.append([(flow, each.topic, each.action, each.before, each.raised) for each in rows], {})
-
-    def raised(self, flow: str) -> Dict[str, SourceRetention]:
-        """By topic of the source what was raised and not restored. Raises StateError."""
-        rows = self._table.rows(made_elsewhere=True)
-        if rows is None:
-            return {}
-        with self._table.explained("read"):
-            found = rows.where(F.col("flow") == flow).orderBy("at").collect()
-        rows_of = (SourceRetention(row["topic"], row["action"], row["before"], row["raised"]) for row in found)
-        last = {each.topic: each for each in rows_of}
-        return {topic: each for topic, each in last.items() if each.action == SourceRetention.RAISE}

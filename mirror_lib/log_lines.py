@@ -25,12 +25,20 @@ _BEGINS_WITH_FLOW = re.compile(r"[^\s:;,>]+->[^\s:;,>]+")
 Result = TypeVar("Result")
 
 
+def asks_for_json(environ: Mapping[str, str]) -> bool:
+    """Whether the environment asks for JSON. It does not where it names a format that there is not."""
+    return _given(environ) == JSON
+
+
 def wants_json(environ: Mapping[str, str]) -> bool:
-    """Whether the environment asks for JSON. Raises `ConfigError` for a format that there is not."""
-    given = environ.get(FORMAT, "").strip().lower()
-    if given not in ("", TEXT, JSON):
+    """The same. Raises `ConfigError` for a format that there is not."""
+    if _given(environ) not in ("", TEXT, JSON):
         raise ConfigError(f"{FORMAT}={environ[FORMAT]} is no format: take one of {TEXT}, {JSON}")
-    return given == JSON
+    return asks_for_json(environ)
+
+
+def _given(environ: Mapping[str, str]) -> str:
+    return environ.get(FORMAT, "").strip().lower()
 
 
 @contextmanager

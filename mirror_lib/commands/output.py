@@ -30,7 +30,7 @@ from typing import (
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, exit_code_of
-from mirror_lib.log_lines import FORMAT, JSON, json_line, wants_json
+from mirror_lib.log_lines import asks_for_json, json_line, wants_json
 from mirror_lib.metrics import FlowMetrics, metrics_json
 from mirror_lib.progress import FlowProgress, Outage, after, is_news, outage_json, outage_line, status_line
 from mirror_lib.text import as_json, one_entry, visible
@@ -261,6 +261,6 @@ def _time() -> str:
 def _print(text: str, level: int, what: object) -> None:
     """`text`, or with MIRROR_LOG_FORMAT=json an object that has `what` as its message."""
     # A wrong format is an error, which is printed as text.
-    if os.environ.get(FORMAT, "").strip().lower() == JSON:
+    if asks_for_json(os.environ):
         text = json_line(logging.getLevelName(level), str(what), what.code if isinstance(what, MirrorError) else None)
     print(text, file=sys.stderr, flush=True)

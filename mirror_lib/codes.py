@@ -419,14 +419,14 @@ ENTRIES: Tuple[Entry, ...] = (
         "Incident: data lost",
         "The source no longer had the records, or the remote log lost what another tool wrote. `on.data.loss` is"
         " `continue`.",
-        "The records in the range of the row are missing on the target.",
+        "The records are missing on the target. The row has their range.",
         "Copy the range from a backup if it is needed.",
     ),
     Entry(
         "MIR-602",
         "Incident: offsets skipped",
         "A record could not be written, and `on.error: skip` excluded it.",
-        "The record at the offset of the row is missing on the target.",
+        "The record is missing on the target. The row has its offset.",
         "`mirror verify CONFIG` lists all skipped offsets. Write a record again by hand if it is needed.",
     ),
     Entry(

@@ -31,6 +31,7 @@ from mirror_lib.replication.totals import TopicTotal, Totals
 from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_the_other_way, row_mirror
 from mirror_lib.rows.mirror import Reading, RowMirror
+from mirror_lib.spark.metrics import InputRows
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end, unforeseen
 from mirror_lib.text import counted
@@ -352,7 +353,11 @@ class FlowRun(FlowLife):
         self, mirror: FlowMirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
     ) -> None:
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
+            before = self._totals.records
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
+            rows.add(query_id, self._totals.records - before)
+
+        rows = InputRows(self._spark)
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
             return start_query(self._spark, self._flow, self._folder(checkpoint), trigger, guarded)

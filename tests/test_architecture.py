@@ -63,7 +63,7 @@ NEVER = (
     ("rows.writer", "rows.mirror"),
 )
 # Spark's private doors to its JVM, which Spark Connect, serverless compute and standard access mode do not have.
-SPARKS_PRIVATE = ("_jsc", "_jvm", "_jsparkSession", "_jdf", "_jc", "_gateway", "_active_spark_context")
+SPARKS_PRIVATE = ("_jsc", "_jvm", "_jsparkSession", "_jdf", "_jsq", "_jc", "_gateway", "_active_spark_context")
 # By module: the private doors that it uses, and why no public one would do. docs/deploy/platforms.md says where that
 # can run.
 PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
@@ -77,7 +77,10 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
         "the check that refuses a session without a JVM; newSession() forgets settings that were made at run time; "
         "Spark has no setting by which its JVM ignores SIGTERM",
     ),
-    "spark.metrics": (("_jvm",), "PySpark has no public call for Spark's metrics system"),
+    "spark.metrics": (
+        ("_jvm", "_jsq"),
+        "PySpark has no public call for Spark's metrics system, nor for the input rows of a streaming query",
+    ),
     "spark.errors": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
     "ledger.state_files": (
         ("_jvm", "_jsc"),

@@ -17,7 +17,6 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import MirrorError
 from mirror_lib.ledger.incidents import INCIDENTS
-from mirror_lib.ledger.records import INCIDENT_KINDS
 from mirror_lib.metrics import FlowMetrics, TopicMetrics
 from mirror_lib.progress import FlowProgress, after, screen_lines, status_line
 from tests.lab.two_clusters import EXAMPLE, NAMES, file_for, wanted_ports
@@ -36,6 +35,9 @@ KAFKAS_OWN = re.compile(r"(kafka|connect)-[a-z-]+\.sh")
 # What the pages' examples have in the environment.
 LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="mirror" password="x";'
 LOGINS = {"PRIMARY_JAAS": LOGIN, "BACKUP_JAAS": LOGIN}
+SECTIONS = ["Before you start", "Steps", "Check", "Undo", "If it fails"]
+# Pages to read or to look things up in.
+NO_TASKS = ("concepts", "choose", "differences", "platforms", "compatibility", "plan", "codes", "what-if")
 # Words before a colon in backticks that are no keys.
 VERDICTS = ("held", "untranslatable")
 
@@ -114,8 +116,18 @@ def wrong_make_commands(page: Page) -> List[str]:
 
 def dead_links(page: Page) -> List[str]:
     links = re.findall(r"\]\(([^)\s]+)\)", page.prose)
-    here = (ROOT / page.name).parent
-    return [link for link in links if "://" not in link and not (here / link.partition("#")[0]).exists()]
+    return [link for link in links if "://" not in link and not leads_somewhere(page, *link.partition("#")[::2])]
+
+
+def leads_somewhere(page: Page, path: str, anchor: str) -> bool:
+    file = (ROOT / page.name).parent / path if path else ROOT / page.name
+    return file.exists() and (not anchor or anchor in anchors(read(file.resolve())))
+
+
+def anchors(page: Page) -> List[str]:
+    """What GitHub calls the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.prose, re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 def missing_paths(page: Page) -> List[str]:
@@ -171,6 +183,21 @@ def test_links_and_paths_on_pages_lead_somewhere() -> None:
     assert on_every_page(missing_paths) == []
 
 
+def missing_sections(page: Page) -> List[str]:
+    """What an operator looks for on the page of a task, where it is not there in this order."""
+    headings = re.findall(r"^## ([^:\n]*)", page.prose, re.MULTILINE)
+    found = list(dict.fromkeys(each for each in headings if each in SECTIONS))
+    return [] if found == SECTIONS else [f"has {found}, not {SECTIONS}"]
+
+
+def test_page_of_each_task_has_the_sections_of_one() -> None:
+    folders = ("start", "migrate", "deploy", "run", "fix")
+    pages = [each for folder in folders for each in sorted((ROOT / "docs" / folder).glob("*.md"))]
+    tasks = [read(page) for page in pages if page.stem not in NO_TASKS]
+    assert len(tasks) + len(NO_TASKS) == len(pages)
+    assert [f"{page.name} {found}" for page in tasks for found in missing_sections(page)] == []
+
+
 def test_settings_named_with_a_value_on_pages_take_it() -> None:
     assert on_every_page(wrong_settings) == []
 
@@ -210,6 +237,8 @@ def test_an_example_file_that_does_not_load_is_seen(tmp_path: Path) -> None:
         (wrong_make_commands, "`make coffee`"),
         (wrong_make_commands, "`make test SUGAR=2`"),
         (dead_links, "[gone](docs/gone.md)"),
+        (dead_links, "[gone](docs/index.md#gone)"),
+        (missing_sections, "## Steps\n\n## Before you start\n\n## Check\n\n## Undo\n\n## If it fails\n"),
         (missing_paths, "`replicate/gone.py`"),
         (missing_paths, "`gone/`"),
         (wrong_settings, "`on.error: shrug`"),
@@ -285,10 +314,6 @@ def test_operators_find_every_exit_code() -> None:
     rows = re.findall(r"^  (\d+) +(.*)$", EXIT_CODES, re.MULTILINE)
     assert rows
     assert not [row for row in rows if f"| {row[0]} | {row[1]} |" not in page_named("docs/run/start-and-stop.md").text]
-
-
-def test_operators_find_every_kind_of_incident() -> None:
-    assert not [kind for kind in INCIDENT_KINDS if f"| `{kind}` |" not in page_named("docs/run/status.md").text]
 
 
 def test_page_and_comment_of_the_table_name_the_same_kinds_of_incident() -> None:

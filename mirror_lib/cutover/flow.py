@@ -98,7 +98,8 @@ class Cutover:
         self._source, self._target = clusters
         self._tell, self._stop = tell, stop
         self._table = CutoverTable(spark, config.state)
-        self._topics = sorted({each.source.name for each in self._plan().copied})
+        # Mirrors write heartbeats before, during and after a cut-over. No application reads them.
+        self._topics = sorted({each.source.name for each in self._plan().copied if not each.heartbeats})
         self._acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
             FENCE: self._fence,
             SILENCE: self._silence,

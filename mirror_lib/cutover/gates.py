@@ -72,7 +72,7 @@ def _of_status(status: FlowStatus) -> Iterator[Gate]:
 def _of_writers(found: FlowPreview, source: KafkaCluster) -> Iterator[Gate]:
     """Which topics producers still write to."""
     places: List[TopicPartition] = [
-        (each.source.name, n) for each in found.topics.copied for n in range(each.partitions)
+        (each.source.name, n) for each in found.topics.copied if not each.heartbeats for n in range(each.partitions)
     ]
     began, before = time.monotonic(), source.active_producers(places)
     quiet = Quiet.first(_ends(source, places), began)

@@ -10,8 +10,8 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.text import counted, duration, grouped, some
 
-OVER, BACK = "over", "back"
-STARTED, DONE, FAILED = "started", "done", "failed"
+OVER, BACK = CutoverStep.OVER, CutoverStep.BACK
+STARTED, DONE, FAILED = "started", CutoverStep.DONE, "failed"
 FENCE, SILENCE, COPY, VERIFY, GROUPS, CHECK = "fence", "silence", "copy", "verify", "groups", "check"
 UNFENCE = "unfence"
 STEPS: Mapping[str, str] = {
@@ -58,7 +58,7 @@ def last_cutover(rows: Sequence[CutoverStep], direction: str) -> Optional[Resume
 
 def is_complete(found: Optional[Resumed], direction: str) -> bool:
     """Whether the last step of that cut-over is done."""
-    return found is not None and (CHECK if direction == OVER else UNFENCE) in found.done
+    return found is not None and CutoverStep.LAST[direction] in found.done
 
 
 def to_go(found: Resumed, ends_now: Ends, fence: bool) -> List[str]:

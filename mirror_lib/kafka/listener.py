@@ -10,8 +10,11 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import List, Optional
+from typing import List, Optional, Tuple
+
+from kafka.cluster import collect_hosts
 
 ANSWER_SECONDS = 2.0
 TLS = ("SSL", "SASL_SSL")
@@ -28,6 +31,19 @@ def answers_in_clear(host: str, port: int) -> bool:
     """Whether a Kafka broker answers here without TLS."""
     with suppress(OSError), socket.create_connection((host, port), ANSWER_SECONDS) as connection:
         return _asked(connection, _API_VERSIONS) is not None
+    return False
+
+
+def accepts_connections(bootstrap_servers: str) -> bool:
+    """Whether one of these `host:port` accepts a connection within two seconds."""
+    places = [(host, port) for host, port, _ in collect_hosts(bootstrap_servers)]
+    with ThreadPoolExecutor(len(places), thread_name_prefix="listener") as pool:
+        return any(pool.map(_accepts, places))
+
+
+def _accepts(place: Tuple[str, int]) -> bool:
+    with suppress(OSError), socket.create_connection(place, ANSWER_SECONDS):
+        return True
     return False
 
 

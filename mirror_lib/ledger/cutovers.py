@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import List
 
 from pyspark.sql import SparkSession
@@ -47,4 +48,4 @@ class CutoverTable:
             return []
         with self._table.explained("read"):
             found = rows.where(F.col("flow") == flow).orderBy("at").collect()
-        return [CutoverStep(*(row[name] for name in CutoverStep.__dataclass_fields__)) for row in found]
+        return [CutoverStep(*(row[each.name] for each in fields(CutoverStep))) for row in found]

@@ -35,36 +35,6 @@ INCIDENT_KINDS = (
     PARTITION_STOPPED,
     GROUP_LOST_RECORDS,
 )
-# By kind: what happened, and what to do. docs/run/status.md has the same sentences.
-INCIDENT_ADVICE: Mapping[str, Tuple[str, str]] = {
-    PARTITION_STOPPED: (
-        "The target refused a record batch, or another writer wrote to the remote partition.",
-        "Read the reason, fix it, and start the flow again.",
-    ),
-    OFFSETS_SKIPPED: (
-        "`on.error: skip` left a record out. It is missing on the target.",
-        "The row has its offset. `mirror verify CONFIG` lists all of them.",
-    ),
-    COPIED_AGAIN: (
-        "Retention removed from a shared remote topic what an interrupted run may have written, and `on.data.loss` is"
-        " `continue`.",
-        "Nothing.",
-    ),
-    DATA_LOST: (
-        "The source no longer had the records, or the remote log lost what another tool wrote, and `on.data.loss` is"
-        " `continue`. The records are missing on the target.",
-        "The row has the range. Copy it from a backup if it is needed.",
-    ),
-    REMOTE_LOG_HEALED: (
-        "The remote log was truncated. The records were copied again.",
-        "Find the cause: an unclean leader election?",
-    ),
-    TOPIC_RECREATED: ("A topic was deleted and created again.", "Check that this was meant."),
-    GROUP_LOST_RECORDS: (
-        "A group was moved to the start of a remote log that no longer holds what the group had not read.",
-        "The row has the group and its offset on the source. The copy itself is complete.",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -325,6 +295,12 @@ class Progress:
 @dataclass(frozen=True)
 class CutoverStep:
     """A row of the table `cutovers`, without its time."""
+
+    OVER: ClassVar[str] = "over"
+    BACK: ClassVar[str] = "back"
+    DONE: ClassVar[str] = "done"
+    # By direction the step that is the last of all.
+    LAST: ClassVar[Mapping[str, str]] = {OVER: "check", BACK: "unfence"}
 
     flow: str
     cutover_id: str

@@ -2,7 +2,7 @@
 
 For the batch engine Spark provides discovery by pattern, triggers, the query's lifetime, scheduling and task retries.
 It does not read the records: through Spark's rows the same copy ran at a tenth to a quarter of the speed and would lose
-what rows cannot carry (compression, batch boundaries, producer-side timestamps). `docs/project/design.md` has the
+what rows cannot carry (compression, batch boundaries, producer-side timestamps). `docs/project/how-it-works.md` has the
 measurements. For a flow that changes records the query's rows are what is written.
 """
 

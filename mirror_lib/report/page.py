@@ -11,8 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
-from mirror_lib.codes import named
-from mirror_lib.ledger.records import INCIDENT_ADVICE
+from mirror_lib.codes import INCIDENT_CODES, entry, named
 from mirror_lib.report.charts import charts, moment, short_number
 from mirror_lib.report.facts import DIED, RUNNING, RUNS_SHOWN, FlowReport, MirrorReport, RunRecord, VerificationRecord
 from mirror_lib.report.markup import Markup, escaped, join, prose, tag
@@ -318,9 +317,12 @@ def _run_words(runs: Optional[Sequence[RunRecord]], now: float) -> str:
 
 
 def _advice(kind: str, count: int) -> Tuple[Markup, Markup]:
-    happened, remedy = INCIDENT_ADVICE.get(kind, ("", ""))
-    remedy = remedy or "See docs/run/status.md."
-    return tag("dt", f"{grouped(count)} × {named(kind)}"), tag("dd", prose(happened), " What to do: ", prose(remedy))
+    found = entry(INCIDENT_CODES.get(kind, ""))
+    if found is None:
+        words = tag("dd", "A newer release wrote it.")
+    else:
+        words = tag("dd", prose(f"{found.happened} {found.data}"), " What to do: ", prose(found.do))
+    return tag("dt", f"{grouped(count)} × {named(kind)}"), words
 
 
 def topic_rows(partitions: Sequence[PartitionStatus]) -> Tuple[Row, ...]:

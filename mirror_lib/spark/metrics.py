@@ -1,6 +1,8 @@
-"""Publishes a flow's metrics as gauges of Spark's metrics system, for every sink that Spark has, such as Prometheus.
+"""Publishes what a flow copies where Spark shows its own work: gauges for every sink of Spark's metrics system, and the
+input rows of its streaming query.
 
-The batch engine copies outside Spark's rows, so `numInputRows` and `inputRate` of its streaming query are 0.
+The batch engine copies record batches and asks Spark for no row, so Spark by itself would count none. Only this file
+uses private parts of Spark for that. A Spark that lacks them shows less, and copies the same.
 """
 
 from __future__ import annotations
@@ -27,6 +29,27 @@ def gauges_for(spark: SparkSession, flows: Sequence[str]) -> Callable[[FlowMetri
     except Exception as error:  # py4j has several, and a fork of Spark may raise another
         log.warning("this Spark shows no gauges of the mirror, copying is unaffected: %s", cause_of(error))
         return lambda snapshot: None
+
+
+class InputRows:
+    """Makes `numInputRows` of a flow's streaming query the number of copied records: in progress events, in Spark's UI,
+    and in the charts of a notebook. Spark reads it off the plan of the micro-batch when `foreachBatch` has returned."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._able = True
+
+    def add(self, query_id: str, records: int) -> None:
+        """Count `records` in the present micro-batch of that query."""
+        if not (self._able and records):
+            return
+        try:
+            query: Any = self._spark.streams.get(query_id)
+            leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
+            leaves.apply(0).metrics().apply("numOutputRows").add(records)
+        except Exception as error:  # as above
+            self._able = False
+            log.warning("this Spark shows no input rows of the mirror, copying is unaffected: %s", cause_of(error))
 
 
 class FlowGauges:

@@ -12,6 +12,7 @@ from mirror_lib.ledger.records import (
     GROUP_LOST_RECORDS,
     OFFSETS_SKIPPED,
     PARTITION_STOPPED,
+    CutoverStep,
 )
 from mirror_lib.text import counted, duration, some
 
@@ -38,6 +39,7 @@ class PartitionStatus:
 
     `size_limit`: `retention.bytes` of a partition with a lag, where it deletes. `kept_bytes`: about how many bytes the
     source can write before it deletes the next record by size; `None` where the size of the log is unknown.
+    `heartbeats`: mirrors write the topic, applications do not.
     """
 
     topic: str
@@ -53,6 +55,7 @@ class PartitionStatus:
     kept_seconds: Optional[float] = None
     size_limit: Optional[int] = None
     kept_bytes: Optional[int] = None
+    heartbeats: bool = False
 
     @property
     def full_seconds(self) -> Optional[float]:
@@ -147,6 +150,17 @@ class VerifyStatus:
 
 
 @dataclass(frozen=True)
+class CutoverStatus:
+    """The last cut-over of the flow, or way back. `direction`: `over` or `back`. `step`: the last one that was begun.
+    `complete`: whether that is the last of all, and done. `at`: Unix seconds."""
+
+    direction: str
+    step: str
+    complete: bool
+    at: float
+
+
+@dataclass(frozen=True)
 class Problem:
     """Something that needs the operator: a code for scripts, what is the case, what to do. `unknown`: whether the flow
     is healthy cannot be said because of it."""
@@ -187,6 +201,7 @@ class FlowStatus:
     blocked: Tuple[Tuple[str, str], ...] = ()
     unread: Tuple[str, ...] = ()
     transactions: Tuple[OpenTransaction, ...] = ()
+    cutover: Optional[CutoverStatus] = None
 
     @property
     def lag(self) -> int:
@@ -212,6 +227,12 @@ class FlowStatus:
     def running(self) -> bool:
         """Whether a run is under way."""
         return self.run is not None and self.run.running(self.at)
+
+    @property
+    def cut_over(self) -> bool:
+        """Whether applications moved to the target, and no run copied anything from the source since."""
+        done = self.cutover is not None and self.cutover.complete and self.cutover.direction == CutoverStep.OVER
+        return done and self.cutover is not None and (self.run is None or self.run.started <= self.cutover.at)
 
     @property
     def eta_seconds(self) -> Optional[float]:
@@ -281,6 +302,16 @@ def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
     )
 
 
+def cutover_status(rows: Sequence[Mapping[str, object]]) -> Optional[CutoverStatus]:
+    """The cut-over that the last of the flow's rows of the table `cutovers` belongs to."""
+    last = max(rows, key=at_of, default=None)
+    if last is None:
+        return None
+    direction, step = str(last["direction"]), str(last["step"])
+    complete = last["status"] == CutoverStep.DONE and step == CutoverStep.LAST.get(direction)
+    return CutoverStatus(direction, step, complete, at_of(last))
+
+
 Rows = Sequence[Mapping[str, object]]
 
 
@@ -325,10 +356,22 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
     if run.ended is None:
         ago = duration(flow.at - run.last_sign)
         return [Problem("run died", f"the last run has no end, and its last sign of life is {ago} old", go_on)]
+    if flow.cut_over:
+        return _of_the_cutover(flow)
     if flow.continuous and flow.lag and flow.may_copy:
         ago = duration(flow.at - run.ended)
         return [Problem("not running", f"the flow is not running since {ago}, and has a lag", go_on)]
     return []
+
+
+def _of_the_cutover(flow: FlowStatus) -> List[Problem]:
+    """Heartbeats that other flows write to the source do not count."""
+    written = [each for each in flow.partitions if each.lag and not each.heartbeats]
+    if not written:
+        return []
+    total = counted(sum(each.lag for each in written), "offset")
+    what = f"the source was written to after the cut-over: {total} not copied, the first of {_place(written[0])}"
+    return [Problem("written after cut-over", what, "stop these producers, then mirror cutover run CONFIG --execute")]
 
 
 def _of_progress(flow: FlowStatus, run: RunStatus, go_on: str) -> List[Problem]:

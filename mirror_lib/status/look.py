@@ -13,15 +13,17 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import MirrorError, StateError, cause_of
+from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
 from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records, timestamps_at
 from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges
 from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import (
     KEPT_FOR_EVER,
+    CutoverStatus,
     FlowStatus,
     GroupStatus,
     IncidentStatus,
@@ -30,12 +32,15 @@ from mirror_lib.status.facts import (
     Retention,
     RunStatus,
     VerifyStatus,
+    cutover_status,
     partition_status,
     run_status,
 )
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
 
+# So long at most a cluster may take for an answer.
+ANSWER_SECONDS = 10.0
 # Incidents older than that are history.
 INCIDENT_SECONDS = 7 * 86400.0
 # A remote log may end in markers of the mirror, one or a few for each of its runs.
@@ -47,6 +52,7 @@ _LEDGER = (
 )
 RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_records")
 INCIDENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
+CUTOVER_COLUMNS = ("direction", "step", "status", "at")
 VERIFIED_COLUMNS = ("verdict", "topics", "records", "first_difference", "scope", "at")
 _MOVE = ("cluster", "group", "topic", "partition", "verdict", "action", "at")
 
@@ -72,6 +78,7 @@ class _Tables:
     run: Optional[RunStatus]
     incidents: Tuple[IncidentStatus, ...]
     verified: Optional[VerifyStatus]
+    cutover: Optional[CutoverStatus]
     moves: Sequence[Mapping[str, Any]]
 
 
@@ -80,14 +87,15 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
     reader, now = TableReader(config.state), time.time()
     status = FlowStatus(flow.name, now, config.trigger != AVAILABLE_NOW, flow.opening(now).is_open)
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
-        asked = [pool.submit(KafkaCluster, each, flow.admin_timeout) for each in (flow.source, flow.target)]
+        asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in (flow.source, flow.target)]
         tables, unread = _attempt(lambda: _tables(reader, flow, now))
         clusters = [_attempt(each.result) for each in asked]
     unread = [*unread, *(sentence for _, sentences in clusters for sentence in sentences)]
     (source, _), (target, _) = clusters
     try:
         if tables is not None:
-            status = replace(status, run=tables.run, incidents=tables.incidents, verified=tables.verified)
+            own = {"run": tables.run, "incidents": tables.incidents, "verified": tables.verified}
+            status = replace(status, **own, cutover=tables.cutover)
         if tables is not None and source is not None and target is not None:
             found, more = _attempt(lambda: _of_topics(config, flow, source, target, tables, now))
             unread += more
@@ -104,6 +112,17 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
             if cluster is not None:
                 cluster.close()
     return replace(status, unread=tuple(dict.fromkeys(unread)))
+
+
+def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
+    """Connected, or ClusterError: after two seconds where no bootstrap server accepts a connection, because an operator
+    asks for the status during an outage."""
+    if not accepts_connections(config.bootstrap_servers):
+        raise ClusterError(
+            f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: no broker accepts a connection",
+            "check bootstrap.servers, and that a broker is up",
+        )
+    return KafkaCluster(config, min(patience, ANSWER_SECONDS))
 
 
 def _attempt(read: Any) -> Tuple[Any, List[str]]:
@@ -127,6 +146,7 @@ def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
         _or_killed(run_status(runs)),
         incidents_since(incidents, now - INCIDENT_SECONDS),
         VerifyStatus(**verified[-1]) if verified else None,
+        cutover_status(timed(reader.rows("cutovers", CUTOVER_COLUMNS, flow.name))),
         timed(reader.rows("group_offsets", _MOVE, flow.name)),
     )
 
@@ -273,6 +293,7 @@ def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, ledger:
         *(name, topic.remote_topic, number, log_start, log_end),
         None if at is None else at[0],
         None if at is None else _unix(at[1]),
+        heartbeats=topic.heartbeats,
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.codes import INCIDENT_CODES, named
-from mirror_lib.status.facts import FlowStatus, GroupStatus, PartitionStatus, RunStatus, unsized
+from mirror_lib.ledger.records import CutoverStep
+from mirror_lib.status.facts import CutoverStatus, FlowStatus, GroupStatus, PartitionStatus, RunStatus, unsized
 from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
 
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.
@@ -28,6 +29,8 @@ def status_lines(status: FlowStatus, everything: bool = False, partitions: bool 
     if unsized(status.partitions):
         lines.append(f"  retention {unsized(status.partitions)}")
     lines.append(f"  verified  {_verified(status)}")
+    if status.cutover is not None:
+        lines.append(f"  cut-over  {_cutover(status.cutover)}")
     lines.append(f"  incidents {_incidents(status)}")
     lines += [line for each in status.problems for line in (f"  ! {one_entry(each.what)}", f"    {each.remedy}")]
     rows = _partition_rows(status.partitions) if partitions else _topic_rows(status.partitions)
@@ -73,6 +76,13 @@ def _verified(status: FlowStatus) -> str:
         return "never"
     counts = f"{counted(found.topics, 'topic')}, {counted(found.records, 'record')}"
     return f"{found.verdict} {_moment(found.at)} ({counts}, {found.scope})"
+
+
+def _cutover(found: CutoverStatus) -> str:
+    if not found.complete:
+        return f"interrupted at the step {found.step} {_moment(found.at)}"
+    place = "to the target" if found.direction == CutoverStep.OVER else "back to the source"
+    return f"applications moved {place} {_moment(found.at)}"
 
 
 def _incidents(status: FlowStatus) -> str:

@@ -14,7 +14,7 @@ from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.text import counted
 from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
-from mirror_lib.topics.policy import remote_topic, remote_topics
+from mirror_lib.topics.policy import policy_for, remote_topic, remote_topics
 from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
 
 
@@ -78,6 +78,7 @@ class CopiedTopic:
 
     `partitions` is the source's count; `remote_topic_id` is `""` until the remote topic exists. `keyed_over` is the
     remote topic's count where keys are spread over it, which must not grow; `None` where partitions keep their numbers.
+    `heartbeats`: mirrors write the source topic, applications do not.
     """
 
     source: TopicDescription
@@ -88,6 +89,7 @@ class CopiedTopic:
     grow_to: Optional[int] = None
     notes: Tuple[str, ...] = ()
     keyed_over: Optional[int] = None
+    heartbeats: bool = False
 
     @property
     def remote_partitions(self) -> int:
@@ -281,6 +283,7 @@ def _copy_existing(
         grow_to=topic.partitions if grows else None,
         notes=(*_heartbeats_note(flow, topic.name), *notes),
         keyed_over=keyed_over,
+        heartbeats=policy_for(flow).is_heartbeats_topic(topic.name),
     )
 
 
@@ -312,6 +315,7 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
             *_heartbeats_note(flow, topic.name),
             *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
         ),
+        heartbeats=policy_for(flow).is_heartbeats_topic(topic.name),
     )
 
 

@@ -110,6 +110,23 @@ def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost
     assert steps(lab, "back") == [f"{step} {each}" for step in ("check", "groups", "unfence") for each in both]
 
 
+def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.create("orders")
+    lab.write("orders", values(10))
+    # A dot before it: the copy of another cluster's heartbeats.
+    heartbeats = lab.create("heartbeats")
+    lab.copy()
+    with producing(lab.source, heartbeats, 25.0):
+        assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+        capsys.readouterr()
+        lab.trigger = "1 second"
+        assert main(["status", str(lab.config), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["state"], found["cutover"]["complete"]) == ("healthy", True)
+
+
 def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic_by_name(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, cast
+from typing import TYPE_CHECKING, Callable, Dict, List, cast
 
 import pytest
 
 from mirror_lib.metrics import CURRENT, FlowMetrics, gauges
-from mirror_lib.spark.metrics import current, gauges_for
+from mirror_lib.spark.metrics import InputRows, current, gauges_for
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import OneFlow
 from tests.lab.submitted import submit
@@ -29,6 +30,15 @@ def last_values(folder: Path) -> Dict[str, int]:
     return found
 
 
+def input_rows(folder: Path) -> List[int]:
+    """`numInputRows` of each micro-batch of a flow, by Spark's log of events."""
+    lines = (line for path in folder.rglob("*") if path.is_file() for line in path.read_text().splitlines())
+    events = (json.loads(line) for line in lines if "QueryProgressEvent" in line)
+    progress = [event["progress"] for event in events]
+    of_the_flow = [each for each in progress if each["name"] == "mirror source->target"]
+    return [source["numInputRows"] for each in of_the_flow for source in each["sources"]]
+
+
 def test_sink_of_sparks_has_the_progress_of_a_run(ground: Ground, topic_name: Callable[[], str]) -> None:
     source, target, spark, directory = ground
     flow = OneFlow(source, target, topic_name(), directory)
@@ -37,6 +47,10 @@ def test_sink_of_sparks_has_the_progress_of_a_run(ground: Ground, topic_name: Ca
     folder.mkdir()
     sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "directory": str(folder), "period": "1"}
     options = [word for name, value in sink.items() for word in ("--conf", f"{CSV}.{name}={value}")]
+    events = directory / "events"
+    events.mkdir()
+    logged = {"enabled": "true", "compress": "false", "dir": events.as_uri()}
+    options += [word for name, value in logged.items() for word in ("--conf", f"spark.eventLog.{name}={value}")]
     ended = submit(directory, *options, config=flow.config)
     assert ended.code == 0, ended.text
     flow.assert_exact(spark)
@@ -44,6 +58,7 @@ def test_sink_of_sparks_has_the_progress_of_a_run(ground: Ground, topic_name: Ca
     assert values["mirror.source-target.records"] == flow.written * flow.partitions
     assert values["mirror.source-target.bytes"] > 0
     assert values["mirror.source-target.behind_records"] == values["mirror.source-target.stopped"] == 0
+    assert sum(input_rows(events)) == flow.written * flow.partitions
 
 
 def test_spark_that_lacks_the_private_parts_is_warned_of_and_shows_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -56,6 +71,12 @@ def test_spark_that_lacks_the_private_parts_is_warned_of_and_shows_nothing(caplo
     show(SNAPSHOT)
     (warned,) = caplog.records
     assert warned.levelname == "WARNING" and "LongAccumulatorSource" in warned.getMessage()
+    rows = InputRows(cast("SparkSession", Fork()))
+    rows.add("query", 1)
+    rows.add("query", 1)
+    assert [each.getMessage().partition(":")[0] for each in caplog.records[1:]] == [
+        "this Spark shows no input rows of the mirror, copying is unaffected"
+    ]
 
 
 def test_unknown_lag_is_0_and_others_are_rounded() -> None:

@@ -139,8 +139,11 @@ def test_status_names_what_cannot_be_read(lab: FlowLab, capsys: pytest.CaptureFi
     text = lab.config.read_text()
     away = lab.directory / "away.yaml"
     away.write_text(text.replace(lab.source.bootstrap, "127.0.0.1:9"))
+    asked = time.monotonic()
     code, found = status(away, capsys)
     assert (code, codes(found), found["run"]["outcome"]) == (2, ["unreadable"], "ok")
+    # Far less than the 30 s of `admin.timeout.ms`.
+    assert time.monotonic() - asked < 10
     assert "cannot reach" in found["problems"][0]["what"]
 
     commits = sorted((lab.directory / "state" / "offset_syncs" / "_delta_log").glob("*.json"))

@@ -38,9 +38,14 @@ class Right:
         return acl(user, self.operation, self.kind, self.name.rstrip("*"), prefixed=self.name.endswith("*"))
 
 
+def _table(number: int) -> str:
+    text = (ROOT / "docs" / "deploy" / "permissions.md").read_text(encoding="utf-8")
+    return [part for part in text.split("\n\n") if part.startswith("| feature |")][number]
+
+
 def rights() -> List[Right]:
     """Every operation of the page's first table."""
-    table = (ROOT / "docs" / "deploy" / "permissions.md").read_text(encoding="utf-8").split("\n\n")[3]
+    table = _table(0)
     found = [_ROW.fullmatch(line) for line in table.splitlines()[2:]]
     assert all(found), table
     return [
@@ -51,7 +56,7 @@ def rights() -> List[Right]:
 
 def further_rights() -> List[Right]:
     """Every operation of the page's second table; `A or B` as A, and the first name where a row has others."""
-    table = (ROOT / "docs" / "deploy" / "permissions.md").read_text(encoding="utf-8").split("\n\n")[6]
+    table = _table(1)
     found = [_FURTHER.fullmatch(line) for line in table.splitlines()[2:]]
     assert all(found), table
     return [

@@ -22,6 +22,7 @@ from mirror_lib.status.facts import (
     Retention,
     RunStatus,
     VerifyStatus,
+    cutover_status,
     partition_status,
     run_status,
     unsized,
@@ -57,6 +58,27 @@ def test_lag_counts_from_what_the_source_still_holds() -> None:
     # A source that was truncated ends before the position; a log that was emptied begins at its end.
     assert (partition(120, 100).lag, partition(120, 100).deleted) == (0, 0)
     assert (partition(50, 80, start=80).lag, partition(50, 80, start=80).deleted) == (0, 30)
+
+
+def test_flow_that_was_cut_over_needs_no_run_unless_applications_write_on() -> None:
+    ended = replace(RUN, ended=NOW - 120, outcome="ok")
+    steps = [
+        {"direction": "over", "step": step, "status": status, "at": NOW - 130 + number}
+        for number, (step, status) in enumerate([("groups", "done"), ("check", "started"), ("check", "done")])
+    ]
+    beats = replace(partition(40, 100), topic="heartbeats", heartbeats=True)
+    flow = replace(FLOW, run=ended, partitions=(beats,))
+    assert [each.code for each in flow.problems] == ["not running"]
+    moved = replace(flow, cutover=cutover_status(steps))
+    assert moved.problems == () and "  cut-over  applications moved to the target" in "\n".join(status_lines(moved))
+    interrupted = replace(flow, cutover=cutover_status(steps[:2]))
+    assert [each.code for each in interrupted.problems] == ["not running"]
+    later = replace(moved, partitions=(beats, partition(90, 100)))
+    (problem,) = later.problems
+    assert problem.code == "written after cut-over" and "10 offsets" in problem.what and "orders-0" in problem.what
+    again = replace(later, run=replace(ended, started=NOW - 100))
+    assert [each.code for each in again.problems] == ["not running"]
+    assert cutover_status([]) is None
 
 
 def test_time_until_deletion_goes_by_the_next_record_to_copy() -> None:

@@ -294,10 +294,10 @@ if [[ $deploy_mode == cluster && $runs_on == yarn ]]; then
         'logger.yarn.name = org.apache.hadoop.yarn.client.api.impl.YarnClientImpl' 'logger.yarn.level = info' \
         >"$scratch/log4j2.properties"
     export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -Dlog4j2.configurationFile=file:$scratch/log4j2.properties"
-    mkfifo "$scratch/told"
-    tee "$scratch/client.log" <"$scratch/told" >&2 &
+    mkfifo "$scratch/stderr"
+    tee "$scratch/client.log" <"$scratch/stderr" >&2 &
     echo_of_client=$!
-    "${command[@]}" 2>"$scratch/told" &
+    "${command[@]}" 2>"$scratch/stderr" &
 else
     "${command[@]}" &
 fi

@@ -217,7 +217,7 @@ ENTRIES: Tuple[Entry, ...] = (
     ),
     Entry(
         "MIR-314",
-        "Compaction removed the proof of what was copied",
+        "Compaction removed the proof of the copied records",
         "An interrupted run wrote records. Compaction removed the records that would show which ones.",
         _STOPS,
         "Give the flow an empty remote topic.",
@@ -333,14 +333,14 @@ ENTRIES: Tuple[Entry, ...] = (
         "MIR-340",
         "The other tool still runs",
         "The consumer group of the other replication tool has members, its positions change, or its state is unknown.",
-        "Nothing was taken over.",
+        "The take-over did not start.",
         "Stop the other tool and wait for its session timeout. Grant Describe on its group.",
     ),
     Entry(
         "MIR-341",
         "The positions of the other tool are missing or ambiguous",
         "There is no committed position, a position is not an offset, or two connectors have one for a partition.",
-        "Nothing was taken over.",
+        "The take-over did not start.",
         "Name the offsets topic, the group or the connector that wrote to the remote topics, by `--from` or"
         " `--connector`.",
     ),

@@ -17,7 +17,7 @@ COPYING, WAITING, WAITING_FOR_SLOT = "copying", "waiting for records", "waiting 
 RATE_LIMITED = "rate-limited to"
 
 
-def _told(means: str, gauge: str = "") -> Mapping[str, str]:
+def _reported(means: str, gauge: str = "") -> Mapping[str, str]:
     """Of a metric what it means; `gauge` is COUNTED where Spark's metrics system adds up what passes tell, CURRENT
     where the last one counts, and empty where it has no gauge."""
     return {"means": means, "gauge": gauge}
@@ -46,36 +46,36 @@ class TopicMetrics:
 class FlowMetrics:
     """One pass of a flow."""
 
-    flow: str = field(metadata=_told("A->B"))
-    batch_id: int = field(metadata=_told("Spark's batch id, -1 outside of a batch"))
-    records: int = field(metadata=_told("records copied", COUNTED))
-    bytes: int = field(metadata=_told("bytes written to the target", COUNTED))
-    seconds: float = field(metadata=_told("how long the pass took"))
-    copy_seconds: float = field(metadata=_told("how long its slowest task took"))
-    behind_records: int = field(metadata=_told("upstream offsets still to go through", CURRENT))
+    flow: str = field(metadata=_reported("A->B"))
+    batch_id: int = field(metadata=_reported("Spark's batch id, -1 outside of a batch"))
+    records: int = field(metadata=_reported("records copied", COUNTED))
+    bytes: int = field(metadata=_reported("bytes written to the target", COUNTED))
+    seconds: float = field(metadata=_reported("how long the pass took"))
+    copy_seconds: float = field(metadata=_reported("how long its slowest task took"))
+    behind_records: int = field(metadata=_reported("upstream offsets still to go through", CURRENT))
     behind_seconds: Optional[float] = field(
-        metadata=_told(
+        metadata=_reported(
             "age of the last record copied of the partition that is farthest back among those with more to copy, where "
             "it is known",
             CURRENT,
         )
     )
-    recovered: int = field(metadata=_told("records that an interrupted attempt had written", COUNTED))
-    stopped: int = field(metadata=_told("partitions that are stopped", CURRENT))
-    waiting: str = field(metadata=_told("what the flow waits for, or what it is doing"))
-    source_throttled_seconds: float = field(default=0.0, metadata=_told("throttled by the source's quotas"))
-    target_throttled_seconds: float = field(default=0.0, metadata=_told("throttled by the target's quotas"))
+    recovered: int = field(metadata=_reported("records that an interrupted attempt had written", COUNTED))
+    stopped: int = field(metadata=_reported("partitions that are stopped", CURRENT))
+    waiting: str = field(metadata=_reported("what the flow waits for, or what it is doing"))
+    source_throttled_seconds: float = field(default=0.0, metadata=_reported("throttled by the source's quotas"))
+    target_throttled_seconds: float = field(default=0.0, metadata=_reported("throttled by the target's quotas"))
     commit_waits_seconds: float = field(
         default=0.0,
-        metadata=_told(
+        metadata=_reported(
             "how long the ledger's commit has waited for Spark, where that is unusual: what is behind is then unknown, "
             "and `behind_seconds` is at least as long",
             CURRENT,
         ),
     )
-    topics: Tuple[TopicMetrics, ...] = field(default=(), metadata=_told("the same of each source topic, by name"))
+    topics: Tuple[TopicMetrics, ...] = field(default=(), metadata=_reported("the same of each source topic, by name"))
     next_offsets: Mapping[TopicPartition, int] = field(
-        default_factory=dict, metadata=_told("the next offset to copy of each source partition with more to copy")
+        default_factory=dict, metadata=_reported("the next offset to copy of each source partition with more to copy")
     )
 
     @property

@@ -32,8 +32,8 @@ def convert_command(arguments: argparse.Namespace) -> int:
         print_warning(warning)
     write_conversion(conversion, arguments.output, arguments.force, arguments.config)
     if arguments.json:
-        told = {"yaml": conversion.text} if arguments.output == STDOUT else {}
-        print_json({"from": arguments.config, "to": arguments.output, "warnings": list(conversion.warnings), **told})
+        said = {"yaml": conversion.text} if arguments.output == STDOUT else {}
+        print_json({"from": arguments.config, "to": arguments.output, "warnings": list(conversion.warnings), **said})
     elif arguments.output == STDOUT:
         print(conversion.text, end="", flush=True)
     return EXIT_OK

@@ -282,7 +282,7 @@ def _show(
     stopped: bool,
     interrupted: bool,
 ) -> None:
-    """The end of each flow; `errors` are those of its copy and of its translation, by flow."""
+    """The end of each flow; `errors` are the errors of its copy and of its translation, by flow."""
     from mirror_lib.replication.totals import total_json, total_lines
 
     for error in (each for found in errors.values() for each in found):

@@ -34,7 +34,7 @@ KINDS = (SOURCE, CHECKPOINT, HEARTBEAT)
 OTHER = ""
 
 CLASS = "connector.class"
-# What Connect's REST answers besides the config. A state other than RUNNING is an order to Connect, not to this mirror.
+# Connect's REST answers these too. A state other than RUNNING is an order to Connect, not to this mirror.
 _BESIDE_CONFIG = ("name", "tasks", "type", "initial_state")
 _JSON_KEY = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
 

@@ -100,7 +100,7 @@ def _line_of(error: ConfigError) -> Tuple[str, int]:
 
 
 def entry_of(error: ConfigError, entries: Iterable[Entry]) -> Optional[Entry]:
-    """The entry that the error is about: it stands at the error's place, and the error names its key."""
+    """The entry that the error is about: it is at the error's place, and the error names its key."""
     return next((each for each in entries if each.place == error.hint and each.key in error.message), None)
 
 

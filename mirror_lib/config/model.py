@@ -173,7 +173,7 @@ class ReplicationFlow:
 
 @dataclass(frozen=True)
 class MirrorConfig:
-    """A whole file: flows to run, where state lives, how the queries are triggered.
+    """A whole file: flows to run, where the state is, how the queries are triggered.
 
     `trigger` is `availableNow` or a Spark processing time such as `10 seconds`.
     `heartbeat_pairs` are not copied; heartbeats are written to their targets, because the file asks for it.

@@ -1,6 +1,6 @@
 """The types of settings: each parses the text of a file into a checked Python value. Errors are `ValueError`.
 
-Beside numbers, lists and durations these are sizes (for all topics or by pattern), start positions and copy windows.
+Numbers, lists and durations; and sizes (for all topics or by pattern), start positions and copy windows.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What is copied besides the records: topic configs, ACLs of topics, heartbeats."""
+"""The other things that a flow syncs: topic configs, ACLs of topics, heartbeats."""

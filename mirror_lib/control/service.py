@@ -53,8 +53,8 @@ def control_line(report: ControlReport) -> str:
         (report.acls_deleted, "ACL", " deleted"),
         (report.heartbeats, "heartbeat", ""),
     )
-    told = [f"{counted(count, what)}{done}" for count, what, done in counts if count]
-    return " · ".join([f"{report.flow} control", *(told or ["nothing to change"]), *report.problems])
+    reported = [f"{counted(count, what)}{done}" for count, what, done in counts if count]
+    return " · ".join([f"{report.flow} control", *(reported or ["nothing to change"]), *report.problems])
 
 
 def control_json(report: ControlReport) -> Dict[str, object]:
@@ -80,13 +80,13 @@ class Duty:
     """One task alongside the copy, in a thread of its own: a turn at once, and then every `interval` seconds; `None` is
     once.
 
-    `told` gets the result of each turn, errors as problems. `looked` is set when the first turn is over, or will not
-    come."""
+    `reported` gets the result of each turn, errors as problems. `looked` is set when the first turn is over, or
+    will not come."""
 
     def __init__(
-        self, name: str, interval: Optional[float], turn: Callable[[], Synced], told: Callable[[Synced], None]
+        self, name: str, interval: Optional[float], turn: Callable[[], Synced], reported: Callable[[Synced], None]
     ) -> None:
-        self._interval, self._turn, self._told = interval, turn, told
+        self._interval, self._turn, self._reported = interval, turn, reported
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.looked = threading.Event()
@@ -109,7 +109,7 @@ class Duty:
         while pause is not None and not self._over.wait(pause):
             began = time.monotonic()
             synced = self._try()
-            self._told(synced)
+            self._reported(synced)
             self.looked.set()
             pause = pause_after(self._interval, synced, time.monotonic() - began)
         self.looked.set()
@@ -191,9 +191,9 @@ class ControlBeside:
         self._stop, self._watcher = stop, watcher
         each = [_FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher, flow.copied) for flow in flows]
         # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
-        told = LastClusters(runs, config.flows)
+        reported = LastClusters(runs, config.flows)
         pairs = map(only_heartbeats, beating_pairs(config, flows))
-        each += [_FlowControl(config, pair, book, told, watcher, copies=False) for pair in pairs]
+        each += [_FlowControl(config, pair, book, reported, watcher, copies=False) for pair in pairs]
         self._controls = [control for control in each if control.duties]
 
     def __enter__(self) -> ControlBeside:

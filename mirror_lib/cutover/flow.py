@@ -234,14 +234,14 @@ class Cutover:
 
     def _silence(self) -> Tuple[str, str]:
         options, began = self._options, time.monotonic()
-        quiet, told = Quiet.first(self._log_ends(), began), began
+        quiet, reported = Quiet.first(self._log_ends(), began), began
         while quiet.lasts(time.monotonic()) < options.quiet_seconds or self._open_transactions(quiet):
             if self._stop.wait(LOOK_SECONDS):
                 raise RefusedError(f"{self._flow.name}: stopped while waiting for the source", AGAIN, code="MIR-330")
             now = time.monotonic()
             quiet = quiet.seen(self._log_ends(), now)
-            if quiet.grew and now - told >= TOLD_SECONDS:
-                told = now
+            if quiet.grew and now - reported >= TOLD_SECONDS:
+                reported = now
                 self._tell(f"{self._flow.name}: still written: {writers_line(quiet.grew, LOOK_SECONDS)}")
             if now - began > options.wait_seconds:
                 raise RefusedError(
@@ -348,8 +348,8 @@ class Cutover:
         done = sum(each.done == "committed" for each in outcomes)
         right = sum(each.done == "already there" for each in outcomes)
         undo = f"; mirror groups rollback CONFIG --run {translation.run_id} --execute undoes it" if done else ""
-        told = f"{counted(done, 'offset')} committed, {right} were right already, {len(reasons)} left{undo}"
-        return told, json.dumps({"run_id": translation.run_id})
+        reported = f"{counted(done, 'offset')} committed, {right} were right already, {len(reasons)} left{undo}"
+        return reported, json.dumps({"run_id": translation.run_id})
 
     def _refuse_consumers(self, groups: Set[str], direction: str) -> None:
         """A consumer that still reads commits further offsets, which the other side would not get."""

@@ -79,10 +79,10 @@ def _of_writers(found: FlowPreview, source: KafkaCluster) -> Iterator[Gate]:
     time.sleep(WATCH_SECONDS)
     quiet = quiet.seen(_ends(source, places), time.monotonic())
     if quiet.grew:
-        told = f"still written: {writers_line(quiet.grew, time.monotonic() - began)}"
+        said = f"still written: {writers_line(quiet.grew, time.monotonic() - began)}"
         wrote = who_wrote(before, source.active_producers([place for place in places if place[0] in quiet.grew]))
-        told += f"; by {some(wrote)}" if wrote else ""
-        yield Gate("producers", False, told, "stop them when the cut-over waits for silence, or give --fence-source")
+        said += f"; by {some(wrote)}" if wrote else ""
+        yield Gate("producers", False, said, "stop them when the cut-over waits for silence, or give --fence-source")
     else:
         yield Gate("producers", True, f"nothing was written for {WATCH_SECONDS:.0f} s")
 
@@ -121,11 +121,11 @@ def _of_plan(found: FlowPreview) -> Iterator[Gate]:
         changing = sorted(
             topic for topic, decisions in found.configs.items() if any(each.action != KEEP for each in decisions)
         )
-        told = f"{counted(len(changing), 'remote topic')} differ: {changing[0]}" if changing else "equal"
-        yield Gate("configs", not changing, told, "mirror run CONFIG sends them")
+        reported = f"{counted(len(changing), 'remote topic')} differ: {changing[0]}" if changing else "equal"
+        yield Gate("configs", not changing, reported, "mirror run CONFIG sends them")
     if found.acls is None:
         yield Gate("acls", True, f"not compared: {found.silent.get('acls', '')}")
     else:
         missing = len(found.acls.create)
-        told = f"{counted(missing, 'ACL')} missing on the target" if missing else "equal"
-        yield Gate("acls", not missing, told, "mirror run CONFIG creates them")
+        reported = f"{counted(missing, 'ACL')} missing on the target" if missing else "equal"
+        yield Gate("acls", not missing, reported, "mirror run CONFIG creates them")

@@ -119,8 +119,8 @@ def time_of_copy(
     most; the source deletes the oldest after `kept` seconds at the earliest, of the partition `place`."""
     takes = nbytes / bound if nbytes is not None and bound else None
     if nbytes is not None:
-        told = f"; at {size(bound)}/s that takes {duration(takes)}" if bound and takes is not None else ""
-        yield Check(flow, "backlog", OK, f"about {size(nbytes)} to copy{told}")
+        reported = f"; at {size(bound)}/s that takes {duration(takes)}" if bound and takes is not None else ""
+        yield Check(flow, "backlog", OK, f"about {size(nbytes)} to copy{reported}")
     if kept is None:
         return
     remedy = "keep records until they are copied: mirror retention raise CONFIG --days 14 --execute"

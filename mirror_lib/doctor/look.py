@@ -117,8 +117,8 @@ def _login(
         remedy = "open the network to this listener, or correct advertised.listeners of the broker"
         yield Check(alias, "listener", BLOCKING, f"the advertised listener {host}:{port} is not reached: {why}", remedy)
     if not away:
-        told = names([f"{host}:{port}" for host, port in addresses])
-        yield Check(alias, "listener", OK, f"every advertised listener is reached: {told}")
+        reported = names([f"{host}:{port}" for host, port in addresses])
+        yield Check(alias, "listener", OK, f"every advertised listener is reached: {reported}")
     yield quotas(alias, role, found.client_quotas())
 
 
@@ -205,7 +205,7 @@ def _remote_topics(flow: ReplicationFlow, plan: TopicPlan, target: KafkaCluster)
         yield Check(subject, "create-topic", BLOCKING, detail, remedy)
     if new and not refused:
         yield Check(subject, "create-topic", OK, f"the brokers would create {counted(len(new), 'remote topic')}")
-    configs.update({name: told for name, (reason, told) in validated.items() if reason is None and told})
+    configs.update({name: reported for name, (reason, reported) in validated.items() if reason is None and reported})
     brokers = target.broker_count()
     if flow.replication_factor > brokers:
         has = counted(brokers, "broker")

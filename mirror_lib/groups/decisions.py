@@ -108,7 +108,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Known:
-    """What decisions are made by besides the survey: maps, the last moves of the cluster that is written to, rules.
+    """The facts for decisions in addition to the survey: maps, the last moves of the cluster that is written to, rules.
     `others`: the last moves of flows that share remote topics with this one. `put`: of groups whose last move may not
     have been made, the one before it that was.
     """

@@ -336,9 +336,9 @@ def one_pass(
     outcomes: List[Outcome] = []
     if commit and flow.sync_group_offsets_interval is not None:
         outcomes = translation.execute(decisions)
-    told = 0
+    reported = 0
     if checkpoints and flow.emit_checkpoints_interval is not None:
-        told = translation.emit_checkpoints(decisions)
+        reported = translation.emit_checkpoints(decisions)
     syncs = translation.emit_offset_syncs() if flow.emit_offset_syncs else 0
     done = [outcome.done for outcome in outcomes]
     return PassReport(
@@ -347,7 +347,7 @@ def one_pass(
         len(decisions),
         done.count("committed"),
         sum(word.startswith("refused") for word in done),
-        told,
+        reported,
         syncs,
         time.monotonic() - began,
         verdict_counts(decisions),
@@ -355,10 +355,10 @@ def one_pass(
     )
 
 
-def is_news(report: PassReport, told: Optional[PassReport]) -> bool:
-    """Whether `report` has news compared with `told`, the last one shown: a line a second is too much."""
+def is_news(report: PassReport, reported: Optional[PassReport]) -> bool:
+    """Whether `report` has news compared with `reported`, the last one shown: a line a second is too much."""
     written = report.committed + report.refused + report.checkpoints + report.offset_syncs
-    return told is None or written > 0 or report.verdicts != told.verdicts
+    return reported is None or written > 0 or report.verdicts != reported.verdicts
 
 
 def remember(translation: FlowTranslation, flow: ReplicationFlow) -> None:
@@ -371,9 +371,9 @@ def pass_line(report: PassReport) -> str:
     listed = ", ".join(f"{count} {word}" for word, count in sorted(report.verdicts.items()))
     parts = [f"{report.flow} groups", counted(report.positions, "position") + (f": {listed}" if listed else "")]
     done = ((report.committed, "committed"), (report.refused, "refused"), (len(report.unreadable), "unreadable"))
-    told = ((report.checkpoints, "checkpoint"), (report.offset_syncs, "offset sync"))
+    reported = ((report.checkpoints, "checkpoint"), (report.offset_syncs, "offset sync"))
     parts += [f"{grouped(count)} {word}" for count, word in done if count]
-    parts += [counted(count, noun) for count, noun in told if count]
+    parts += [counted(count, noun) for count, noun in reported if count]
     return " · ".join([*parts, f"{report.seconds:.1f} s"])
 
 

@@ -203,7 +203,7 @@ class TranslationRun(FlowLife):
         self._watcher, self._copied = watcher, copied
         self._ledger = OffsetSyncTable(spark, config.state)
         self._due = Timers(flow)
-        self._told: Optional[PassReport] = None
+        self._reported: Optional[PassReport] = None
         self.looked = threading.Event()
         self.flow = flow.name
         self.error: Optional[MirrorError] = None
@@ -252,14 +252,14 @@ class TranslationRun(FlowLife):
         else:
             self._stream_once(translation)
         # An empty ledger has no micro-batch, and its groups are looked at all the same.
-        if self._told is None and not self._stop.is_set():
+        if self._reported is None and not self._stop.is_set():
             self._pass_once(translation)
 
     def _stream_once(self, translation: FlowTranslation) -> None:
         """Translate by the ledger's stream, to its present end."""
 
         def on_batch(rows: DataFrame) -> None:
-            if self._told is None:
+            if self._reported is None:
                 translation.ledger_is(self._ledger.triples_of(self._flow.name, rows))
             else:  # a part of the ledger, which means nothing by itself
                 translation.read_ledger_anew()
@@ -320,8 +320,8 @@ class TranslationRun(FlowLife):
             self._tell(one_pass(translation, self._flow, commit=commit, checkpoints=checkpoints))
 
     def _tell(self, report: PassReport) -> None:
-        if is_news(report, self._told):
-            self._told = report
+        if is_news(report, self._reported):
+            self._reported = report
             self._watcher(report)
 
 

@@ -1,6 +1,6 @@
 """Computes the lag of groups in records and seconds, as lines and JSON of `mirror groups lag`. Pure.
 
-The columns are those of Kafka's `kafka-consumer-groups --describe`, in its order; seconds of lag come last.
+The columns of Kafka's `kafka-consumer-groups --describe`, in its order; seconds of lag come last.
 """
 
 from __future__ import annotations

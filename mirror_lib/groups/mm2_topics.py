@@ -99,12 +99,12 @@ class OffsetSyncBook:
 
 
 def _new_syncs(
-    partition: TopicPartition, a_map: PartitionMap, told: Optional[PointSync], newest: PointSync
+    partition: TopicPartition, a_map: PartitionMap, reported: Optional[PointSync], newest: PointSync
 ) -> Iterator[PointSync]:
-    if told is not None and _still_true(told, a_map):
-        yield from _syncs(partition, a_map, told.upstream_offset + 1)
+    if reported is not None and _still_true(reported, a_map):
+        yield from _syncs(partition, a_map, reported.upstream_offset + 1)
         return
-    if told is not None:
+    if reported is not None:
         yield newest
     yield from _syncs(partition, a_map, 0)
 

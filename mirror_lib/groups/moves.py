@@ -36,8 +36,8 @@ ANOTHER_TOPIC = "the topic was deleted or re-created meanwhile"
 class GroupMover:
     """Moves the groups of one flow, on either cluster. Reads the last moves when made; StateError if it cannot.
 
-    `shared`: other flows may move the same groups on the same topics; `others` holds their last moves. `upkeep` is told
-    of each append.
+    `shared`: other flows may commit for the same groups on the same topics; `others` holds their last commits.
+    `upkeep` is called after each append.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ def _make(
     if deleted:
         made.update(cluster.delete_offsets(group, deleted, worth_repeating))
     # An offset that a broker refused is unchanged, and its reason says more than silence.
-    told = {where: why for where, why in seen.items() if made[where] is not None and why != UNTOLD}
-    return {**made, **told}
+    reported = {where: why for where, why in seen.items() if made[where] is not None and why != UNTOLD}
+    return {**made, **reported}
 
 
 def _by_group(moves: Sequence[GroupOffset]) -> Mapping[str, List[GroupOffset]]:

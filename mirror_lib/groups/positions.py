@@ -36,9 +36,9 @@ def placed_positions(
 
     Raises ClusterError, StateError; RefusedError where a partition is given twice, as no one reader is at two places.
     """
-    told = [each for each in positions if not each.symbolic]
-    offsets = {(each.topic, each.partition): CommittedOffset(each.offset) for each in told}
-    if len(offsets) < len(told):
+    reported = [each for each in positions if not each.symbolic]
+    offsets = {(each.topic, each.partition): CommittedOffset(each.offset) for each in reported}
+    if len(offsets) < len(reported):
         raise RefusedError(
             "a partition is given twice, and records of several partitions lie in one: a place is one reader's",
             "give the positions of each reader by themselves",
@@ -48,7 +48,7 @@ def placed_positions(
     decisions = placed.decide(found, Known(FlowMaps({}), {}, there.alias, direction), PositionsAhead())
     return [
         *(_unanswered(each, NO_OFFSET) for each in positions if each.symbolic),
-        *(_unanswered(each, NOTHING_COPIED) for each in told if not placed.leads((each.topic, each.partition))),
+        *(_unanswered(each, NOTHING_COPIED) for each in reported if not placed.leads((each.topic, each.partition))),
         *map(_answer, decisions),
     ]
 

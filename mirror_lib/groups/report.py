@@ -36,9 +36,9 @@ def plan_lines(moves: Sequence[PlannedMove]) -> List[str]:
     """
     rows = [_cells(move) for move in moves]
     columns = zip(_HEADER, zip(*rows))
-    told = [i for i, (name, cells) in enumerate(columns) if not set(cells) <= _NOTHING.get(name, set())]
-    shown = [[row[i] for i in told] for row in (_HEADER, *rows)]
-    return aligned(shown, right=[at for at, i in enumerate(told) if _HEADER[i] in _RIGHT])
+    reported = [i for i, (name, cells) in enumerate(columns) if not set(cells) <= _NOTHING.get(name, set())]
+    shown = [[row[i] for i in reported] for row in (_HEADER, *rows)]
+    return aligned(shown, right=[at for at, i in enumerate(reported) if _HEADER[i] in _RIGHT])
 
 
 def _cells(move: PlannedMove) -> List[str]:

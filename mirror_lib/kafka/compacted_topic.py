@@ -132,8 +132,8 @@ class InternalTopic:
             return
         replicas = min(self._replication_factor, cluster.broker_count())
         if replicas < self._replication_factor:
-            told = "%s: %s gets %d of %d replicas, as there are no more brokers"
-            log.warning(told, cluster.alias, self.topic, replicas, self._replication_factor)
+            reported = "%s: %s gets %d of %d replicas, as there are no more brokers"
+            log.warning(reported, cluster.alias, self.topic, replicas, self._replication_factor)
         new = NewTopic(self.topic, 1, replicas, {"cleanup.policy": "compact"})
         refused = cluster.create_topics([new])[self.topic]
         if refused is not None:

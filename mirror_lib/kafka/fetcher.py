@@ -534,13 +534,13 @@ class Fetcher:
                 self._by_id = False
                 del self._sessions[node]  # its answers are dropped here
             elif known and not says_nothing(future.value):
-                yield from self._told(positions, found, granted)
+                yield from self._reported(positions, found, granted)
 
     def _answered(self) -> Optional[int]:
         # Asked again behind each answer: to take one may wait for another broker's word, and more may come then.
         return next((node for node, question in self._in_flight.items() if question.future.is_done), None)
 
-    def _told(
+    def _reported(
         self, positions: Mapping[TopicPartition, int], found: Mapping[TopicPartition, Fetched], granted: Grant
     ) -> Iterator[Tuple[TopicPartition, int, bool, Fetched]]:
         answer = self._whole(positions, found)

@@ -58,15 +58,15 @@ class Turns(AbstractPartitionAssignor):  # type: ignore[misc]
 
     `claim` answers since when this process copies, in milliseconds since 1970, 0 if it does not.
 
-    `told` is called with whether it is this process's turn, after each round.
+    `reported` is called with whether it is this process's turn, after each round.
     """
 
     # MirrorMaker 1 does not know this protocol: it and these processes cannot be in a group at the same time.
     name = "mirror-turns"
 
-    def __init__(self, claim: Callable[[], int], told: Callable[[bool], None]) -> None:
+    def __init__(self, claim: Callable[[], int], reported: Callable[[bool], None]) -> None:
         self._claim = claim
-        self._told = told
+        self._reported = reported
 
     def metadata(self, topics: Sequence[str]) -> Any:
         """What this process says of itself. The topics keep their committed offsets from expiring (KIP-211)."""
@@ -84,7 +84,7 @@ class Turns(AbstractPartitionAssignor):  # type: ignore[misc]
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """What the leader decided for this process."""
-        self._told(assignment.user_data == YOUR_TURN)
+        self._reported(assignment.user_data == YOUR_TURN)
 
 
 def chosen_member(claims: Dict[str, int]) -> str:
@@ -212,8 +212,8 @@ class GroupMember:
                 self._fail(error)
             except REFUSED as error:
                 hint = "check its name, and that the brokers' group.min.session.timeout.ms allows session.timeout.ms"
-                told = f"{self._config.alias}: group {self._group} cannot be joined: {cause_of(error)}"
-                self._fail(ClusterError(told, hint))
+                reported = f"{self._config.alias}: group {self._group} cannot be joined: {cause_of(error)}"
+                self._fail(ClusterError(reported, hint))
             except InconsistentGroupProtocolError:
                 self._wait(STRANGERS)
             except GroupMaxSizeReachedError:
@@ -250,11 +250,11 @@ class GroupMember:
             "allow_auto_create_topics": False,
             "session_timeout_ms": session,
             "heartbeat_interval_ms": max(1, session // 4),
-            "partition_assignment_strategy": [Turns(lambda: self._copies_since, self._told)],
+            "partition_assignment_strategy": [Turns(lambda: self._copies_since, self._reported)],
         }
         return KafkaConsumer(**options)
 
-    def _told(self, turn: bool) -> None:
+    def _reported(self, turn: bool) -> None:
         with self._changed:
             if turn and not self._copies_since:
                 self._copies_since = int(time.time() * 1000)
@@ -317,6 +317,6 @@ class GroupMember:
         self._have_committed({each: at for each, at in due.items() if each[0] not in topics})
 
     def _may_not_commit(self) -> Tuple[str, str]:
-        told = some(sorted(self._forbidden))
-        sentence = f"{self._config.alias}: not allowed to commit offsets of {told} for group {self._group}"
+        reported = some(sorted(self._forbidden))
+        sentence = f"{self._config.alias}: not allowed to commit offsets of {reported} for group {self._group}"
         return sentence, "grant Read on these topics to this principal"

@@ -334,7 +334,7 @@ MANY_OFFSETS, LAST_WITH_TOPIC_NAMES = 8, 9
 NO_GENERATION, NO_MEMBER = -1, ""
 DESCRIBE = "Describe on the group to this principal"
 # A coordinator writes all of a request as one batch, of at most 1 MB where max.message.bytes is not set. A position
-# takes there, besides its names and its metadata, less than the second of these.
+# takes there, in addition to its names and its metadata, less than the second of these.
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
 Field = Dict[str, Any]
@@ -461,8 +461,8 @@ class ClusterGroups(GroupCoordinators):
             return DescribeGroupsRequest(groups=list(names), **options)
 
         def reading(answer: Any, _: Sequence[str]) -> Mapping[str, Any]:
-            told = {each.group_id: (each.error_code, each.authorized_operations) for each in answer.groups}
-            return {group: Failure.of(code) if code else operation_names(bits) for group, (code, bits) in told.items()}
+            said = {each.group_id: (each.error_code, each.authorized_operations) for each in answer.groups}
+            return {group: Failure.of(code) if code else operation_names(bits) for group, (code, bits) in said.items()}
 
         found, failed = self._ask_for_groups("describe groups", DESCRIBE, groups, request, reading)
         return {**dict.fromkeys(failed), **found}

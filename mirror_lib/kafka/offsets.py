@@ -47,14 +47,14 @@ Question = Tuple[int, int]
 NOBODY = -1
 
 
-def agreed_leaders(told: Iterable[Sequence[Any]]) -> Dict[TopicPartition, int]:
+def agreed_leaders(reported: Iterable[Sequence[Any]]) -> Dict[TopicPartition, int]:
     """Node ids of leaders from Kafka's MetadataResponseTopic, a list of each broker: the one of the greatest epoch.
 
     A broker that was cut off from the others takes itself for the leader that it was, until it hears of the new one.
     Left out where there is no leader, where brokers speak of different topics of one name, and where they disagree
     without telling an epoch, as brokers before 2.1 do."""
     words: Dict[TopicPartition, List[Tuple[int, int, Any]]] = {}
-    for topics in told:
+    for topics in reported:
         for topic in topics:
             for partition in topic.partitions:
                 word = (partition.leader_epoch, partition.leader_id, topic.topic_id)
@@ -124,9 +124,9 @@ class ClusterOffsets(ClusterConnection):
         names = sorted({topic for topic, _ in partitions})
         by_leader: Dict[int, List[TopicPartition]] = {}
         try:
-            (any_ones,) = self._told(names, [None])
-            told = self._told(names, sorted(broker.node_id for broker in any_ones.brokers))
-            leaders = agreed_leaders([answer.topics for answer in told])
+            (any_ones,) = self._reported(names, [None])
+            reported = self._reported(names, sorted(broker.node_id for broker in any_ones.brokers))
+            leaders = agreed_leaders([answer.topics for answer in reported])
             for each in partitions:
                 if each in leaders:
                     by_leader.setdefault(leaders[each], []).append(each)
@@ -155,7 +155,7 @@ class ClusterOffsets(ClusterConnection):
 
     def _metadata(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
         # The admin client also asks what it may do with each topic, which costs a broker more than all the rest.
-        (answer,) = self._told(names, [None])
+        (answer,) = self._reported(names, [None])
         now = time.monotonic()
         for topic in answer.topics:
             for partition in topic.partitions:
@@ -163,7 +163,7 @@ class ClusterOffsets(ClusterConnection):
         topics_found: Sequence[Any] = answer.topics
         return topics_found
 
-    def _told(self, names: Optional[Sequence[str]], nodes: Sequence[Optional[int]]) -> Sequence[Any]:
+    def _reported(self, names: Optional[Sequence[str]], nodes: Sequence[Optional[int]]) -> Sequence[Any]:
         """What each of these brokers says of the topics; `None` is any of them."""
 
         def request() -> Any:

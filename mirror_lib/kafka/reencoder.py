@@ -137,7 +137,7 @@ def _field(content: Optional[bytes]) -> bytes:
 
 __all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records", "same_records"]
 
-# What a record may have besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
+# A record may have in addition to its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
 RECORD_OVERHEAD = 21
 # A piece compresses worse than the whole; aiming lower saves a second split.
 _SPLIT_MARGIN = 0.9

@@ -306,7 +306,7 @@ class Throttle:
     def __init__(self) -> None:
         self._seconds = self._until = self._taken = 0.0
 
-    def told(self, now: float, seconds: float) -> None:
+    def reported(self, now: float, seconds: float) -> None:
         """A broker asked at `now` (`time.monotonic()`) for silence of so many seconds."""
         until = max(self._until, now + seconds)
         self._seconds += until - max(now, self._until)
@@ -360,7 +360,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
         if seconds <= 0:
             return
         now = time.monotonic()
-        self.throttle.told(now, seconds)
+        self.throttle.reported(now, seconds)
         self._give_time(seconds)
         if now + seconds > self._silent_until:
             self._silent_until = now + seconds

@@ -69,8 +69,8 @@ class IncidentTable:
             own = rows.where((F.col("flow") == flow) & (F.col("kind") == OFFSETS_SKIPPED))
             found = own.join(F.broadcast(asked), ["topic", "partition"])
             found = found.where("from_offset >= first and from_offset < end")
-            told = found.select("topic", "partition", "from_offset").distinct().collect()
-        return [(row["topic"], row["partition"], row["from_offset"]) for row in told]
+            reported = found.select("topic", "partition", "from_offset").distinct().collect()
+        return [(row["topic"], row["partition"], row["from_offset"]) for row in reported]
 
     def left_out(self, flow: str) -> Dict[TopicPartition, LeftOut]:
         """What `on.error: skip` left out, by partition of the topics that are there now. Raises StateError."""
@@ -90,10 +90,10 @@ class IncidentTable:
                     "ranges"
                 ),
             )
-            told = found.collect()
+            reported = found.collect()
         return {
             (row["topic"], row["partition"]): LeftOut(row["offsets"], tuple((a, b) for a, b in row["ranges"]))
-            for row in told
+            for row in reported
         }
 
 

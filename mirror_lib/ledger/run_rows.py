@@ -83,11 +83,11 @@ def _batch(
     own = {name: flat[number::width] for number, name in enumerate(numbers)}
     sizes = (len(rows.flat) // (8 * width) for rows in part)
     which = pa.concat_arrays([pa.repeat(number, size) for number, size in enumerate(sizes)])
-    told = [{**same, **rows.same} for rows in part]
+    reported = [{**same, **rows.same} for rows in part]
     arrays = [
         pa.array(own[name], TYPES[kind])
         if name in own
-        else pa.array([values[name] for values in told], TYPES[kind]).take(which)
+        else pa.array([values[name] for values in reported], TYPES[kind]).take(which)
         for name, kind in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])

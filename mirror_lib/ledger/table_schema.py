@@ -29,7 +29,7 @@ class Column:
     since: int = 1
 
     def metadata(self) -> Mapping[str, object]:
-        """The metadata of the column besides name and type."""
+        """The metadata of the column other than name and type."""
         return {"comment": self.comment, SINCE: self.since}
 
 

@@ -331,5 +331,5 @@ def _group_target_steps(group: str, flow: ReplicationFlow, facts: GroupFacts, pl
     says = f"{there.state}, {counted(len(there.members), 'member')}{kind}"
     if planned.status != TRANSLATED:
         return (Step(where, ALWAYS, says, stops=planned.reason),)
-    told = (Step("groups.simple", place_of(flow, "groups.simple"), planned.reason),) if planned.reason else ()
-    return (Step(where, ALWAYS, says), *told)
+    reported = (Step("groups.simple", place_of(flow, "groups.simple"), planned.reason),) if planned.reason else ()
+    return (Step(where, ALWAYS, says), *reported)

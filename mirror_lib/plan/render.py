@@ -90,9 +90,9 @@ def changes(preview: FlowPreview) -> Dict[str, int]:
 def summary(preview: FlowPreview) -> str:
     """One line: what would change, which topics are blocked, and how many topics are copied."""
     counted = changes(preview)
-    told = ", ".join(f"{what}: {count}" for what, count in counted.items()) or "nothing would change"
+    reported = ", ".join(f"{what}: {count}" for what, count in counted.items()) or "nothing would change"
     blocked = f"; topics that cannot be copied: {len(preview.topics.blocked)}" if preview.topics.blocked else ""
-    return f"{preview.flow.name}: {told}; topics copied: {len(preview.topics.copied)}{blocked}"
+    return f"{preview.flow.name}: {reported}; topics copied: {len(preview.topics.copied)}{blocked}"
 
 
 def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
@@ -177,8 +177,8 @@ def _acls(preview: FlowPreview, show_all: bool) -> Iterator[str]:
         yield f"{INDENT}of these: {', '.join(f'{right} {count}' for right, count in sorted(given.items()))}"
     rows = [(MADE, *_acl(each)) for each in acls.create] + [(DELETED, *_acl(each)) for each in acls.delete]
     yield from _table(("", "TOPIC", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows, show_all)
-    told = [(each.reason, f"{each.acl.principal} {each.acl.operation} on {each.acl.topic}") for each in acls.skipped]
-    yield from _by_reason("SKIPPED", told, show_all)
+    said = [(each.reason, f"{each.acl.principal} {each.acl.operation} on {each.acl.topic}") for each in acls.skipped]
+    yield from _by_reason("SKIPPED", said, show_all)
 
 
 def _acl(acl: AclBinding) -> Row:
@@ -207,8 +207,8 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
 
 def _use(flow: ReplicationFlow) -> Iterator[str]:
     if flow.sync_group_offsets_interval is None:
-        told = "writes checkpoints and " if flow.translates_beside else ""
-        yield f"{INDENT}   a run {told}commits nothing on {flow.target.alias}: sync.group.offsets.enabled is false"
+        reported = "writes checkpoints and " if flow.translates_beside else ""
+        yield f"{INDENT}   a run {reported}commits nothing on {flow.target.alias}: sync.group.offsets.enabled is false"
 
 
 _GROUP_WORDS = {TRANSLATED: "translated", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
@@ -252,13 +252,13 @@ def _table(head: Row, rows: Sequence[Row], show_all: bool, right: Sequence[int] 
         yield f"{INDENT}   and {len(rows) - len(shown)} more; --all lists them"
 
 
-def _by_reason(title: str, told: Iterable[Tuple[str, str]], show_all: bool) -> Iterator[str]:
+def _by_reason(title: str, reported: Iterable[Tuple[str, str]], show_all: bool) -> Iterator[str]:
     """(reason, name) pairs as one line a reason, the most frequent first; with `show_all` as one line a name."""
     if show_all:
-        yield from _table((" ", title, "WHY"), [("", name, reason) for reason, name in told], show_all)
+        yield from _table((" ", title, "WHY"), [("", name, reason) for reason, name in reported], show_all)
         return
     names: Dict[str, List[str]] = {}
-    for reason, name in told:
+    for reason, name in reported:
         names.setdefault(reason, []).append(name)
     reasons = sorted(names, key=lambda each: (-len(names[each]), each))
     rows = [("", str(len(names[reason])), reason, _some(names[reason])) for reason in reasons]

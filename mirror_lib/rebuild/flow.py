@@ -38,7 +38,7 @@ Offsets = Mapping[TopicPartition, OffsetRange]
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the tables besides the ledger have of a flow."""
+    """The rows of a flow in the other tables than the ledger."""
 
     taken_over: bool
     producers: bool

@@ -90,8 +90,8 @@ class TopicWatch:
         patient_until = time.monotonic() + CHANGED_SECONDS
         while True:
             limits = self._limits(sorted(chosen.values()))
-            told = all(limits[remote] == int(limit) for remote, limit in raised.items())
-            if told or time.monotonic() > patient_until:
+            reported = all(limits[remote] == int(limit) for remote, limit in raised.items())
+            if reported or time.monotonic() > patient_until:
                 break
             time.sleep(PAUSE_SECONDS)
         self.partitions = {
@@ -163,12 +163,12 @@ def recheck_size_limits(flow: str, topics: TopicWatch, reports: Sequence[TaskRep
     limits = {each.source: each.max_message_bytes for each in topics.partitions.values()}
     other = {each.source for each in before.values() if each.max_message_bytes != limits[each.source]}
 
-    def told(part: PartitionReport) -> PartitionReport:
+    def reported(part: PartitionReport) -> PartitionReport:
         if part.rejected_from is None or (part.topic, part.partition) not in other:
             return part
         # Its position is behind what was passed before.
         passed = tuple(each for each in part.incidents if each.kind in PASSED)
         return replace(part, stopped=None, rejected_from=None, rejected_until=-1, incidents=passed)
 
-    found: List[TaskReport] = [replace(each, partitions=tuple(map(told, each.partitions))) for each in reports]
+    found: List[TaskReport] = [replace(each, partitions=tuple(map(reported, each.partitions))) for each in reports]
     return found

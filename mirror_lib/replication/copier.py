@@ -195,9 +195,9 @@ class LaneCopier:
         # Without copies too: an operator is to see that a rate limit holds the task back.
         if copies or self._gate.holds():
             self._teller.tell(self._report(copies, False, began))
-            self._recovery.told()
+            self._recovery.reported()
             for copy in copies:
-                copy.told()
+                copy.reported()
         while self._teller.crowded() and not self._teller.shall_end():
             time.sleep(CROWDED_SECONDS)
 

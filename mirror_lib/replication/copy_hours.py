@@ -49,17 +49,17 @@ class CopyHours:
 
     def wait(self) -> bool:
         """Return when a window is open, True, or when the run is stopped, False. Says so when it has to wait."""
-        told: Optional[str] = None
+        reported: Optional[str] = None
         while not self._stop.is_set():
             state = self._flow.opening(self._clock())
             if state.is_open:
                 self._over = False
-                if told is not None:
+                if reported is not None:
                     log.warning("%s: its window is open, it resumes", self._flow.name)
                 return True
-            if told != self.when():
-                told = self.when()
-                log.warning("%s: outside its window, it resumes at %s", self._flow.name, told)
+            if reported != self.when():
+                reported = self.when()
+                log.warning("%s: outside its window, it resumes at %s", self._flow.name, reported)
             left = LOOK_SECONDS if state.until is None else state.until - self._clock()
             self._stop.wait(max(0.0, min(left, LOOK_SECONDS)))
         return False

@@ -333,8 +333,8 @@ def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Posit
         reason = f"{lost}; {unknown}, and are not filled again"
         incident = Incident(DATA_LOST, key.source_topic, key.partition, -1, upstream_offset, reason)
     else:
-        told = (key.source_topic, key.partition, upstream_offset, each.start.upstream_offset)
-        incident = Incident(REMOTE_LOG_HEALED, *told, f"{lost}; what it lost is copied again")
+        reported = (key.source_topic, key.partition, upstream_offset, each.start.upstream_offset)
+        incident = Incident(REMOTE_LOG_HEALED, *reported, f"{lost}; what it lost is copied again")
     # The start has to be known before the rows behind it are gone: other choices would be made without any row.
     return replace(each, start=start, incident=incident, anchor=True, log_start=source.log_start)
 

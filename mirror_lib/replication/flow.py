@@ -75,7 +75,7 @@ class LaneIds:
         self._table = table
         self._known: Dict[int, FrozenSet[int]] = dict(table.producer_ids()) if table is not None else {}
 
-    def told(self, plans: Sequence[TaskPlan]) -> List[TaskPlan]:
+    def reported(self, plans: Sequence[TaskPlan]) -> List[TaskPlan]:
         """`plans` with the ids of their lanes."""
         if self._table is None:
             return list(plans)
@@ -297,13 +297,13 @@ class FlowMirror:
                 with named(spark, self._job_name("tail")), PeriodicTask(
                     turn, often, listener.end_all, clock.tail.pass_seconds, stalled
                 ):
-                    told = run_tasks(spark, plans)
+                    reported = run_tasks(spark, plans)
             finally:
                 self._tail_now = None
             heard = listener.take()
             self._warn_of_reports(listener, len(plans))
             self._rates.learn(heard)
-        last = judged_by_topics(self._learned(told), partitions, self._topics.present())
+        last = judged_by_topics(self._learned(reported), partitions, self._topics.present())
         commit = self._state.apply([*heard, *last], partitions, last, began)
         self._commit(commit, partitions, batch, beside=True)  # Spark's batch ends, and the next one begins
         self._tailed(commit, batch, clock)
@@ -342,7 +342,7 @@ class FlowMirror:
         self, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
     ) -> List[TaskPlan]:
         plans = self._state.plans(self._name, flow, partitions, todo, began)
-        return self._rates.told(self._ids.told(plans), self._state.bytes_of)
+        return self._rates.reported(self._ids.reported(plans), self._state.bytes_of)
 
     def _learned(self, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
         self._ids.learn(reports)

@@ -52,7 +52,7 @@ class FlowRates:
         """How many tasks to plan where Spark runs `slots` at a time: the share of one that waits would be lost."""
         return min(self._flow.tasks_max, max(1, slots)) if self.has_rates else self._flow.tasks_max
 
-    def told(self, plans: Sequence[TaskPlan], bytes_of: Callable[[PartitionTask], int]) -> List[TaskPlan]:
+    def reported(self, plans: Sequence[TaskPlan], bytes_of: Callable[[PartitionTask], int]) -> List[TaskPlan]:
         """The plans of one stage, each with its share; `bytes_of` says how much there is to copy of a partition."""
         if not self.counts_bytes:
             return list(plans)

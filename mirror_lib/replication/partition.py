@@ -290,18 +290,18 @@ class PartitionCopy(RemotePartition[Outgoing]):
         self._encoder: Optional[Encoder] = None
         # The end of the last gap that was fetched: from the last record put before it up to here the source has none.
         self._gap_end = task.upstream_offset
-        self._told: Tuple[Position, Optional[str]] = (self.position, None)
+        self._reported: Tuple[Position, Optional[str]] = (self.position, None)
 
-    def told(self) -> None:
+    def reported(self) -> None:
         """All that was reported is the driver's now; counting starts again."""
         self.syncs = Runs()
-        self._told = (self.position, self.stopped)
+        self._reported = (self.position, self.stopped)
         self.records = self.bytes = self.re_encoded = 0
         self.seconds, self._started_at = 0.0, time.monotonic()
 
     def news(self) -> bool:
         """Whether there is something that was not reported yet."""
-        return len(self.syncs) > 0 or (self.position, self.stopped) != self._told
+        return len(self.syncs) > 0 or (self.position, self.stopped) != self._reported
 
     @property
     def position(self) -> Position:

@@ -266,7 +266,7 @@ class SourceProgress:
 
     def __init__(self, group: Optional[SourceGroup]) -> None:
         self._group = group
-        self._told: Dict[PartitionKey, CommittedOffset] = {}
+        self._reported: Dict[PartitionKey, CommittedOffset] = {}
 
     def begun(self, partitions: Mapping[PartitionKey, CopiedPartition], ranges: Sequence[Range]) -> None:
         """Tell of partitions that this driver begins with, and forget those that it copies no more. Raises
@@ -277,15 +277,15 @@ class SourceProgress:
         """
         if self._group is None:
             return
-        gone = [key for key in self._told if key not in partitions]
-        self._group.withdraw(_by_source({key: self._told.pop(key) for key in gone}))
-        new = [each for each in ranges if each.refused is None and each.key not in self._told]
+        gone = [key for key in self._reported if key not in partitions]
+        self._group.withdraw(_by_source({key: self._reported.pop(key) for key in gone}))
+        new = [each for each in ranges if each.refused is None and each.key not in self._reported]
         anchored = _offsets(partitions, {each.key: each.start for each in new if each.anchor})
         if anchored:
             self._group.commit(_by_source(anchored))
         found = _offsets(partitions, {each.key: each.start for each in new if not each.anchor})
         self._group.offer(_by_source(found))
-        self._told.update({**anchored, **found})
+        self._reported.update({**anchored, **found})
 
     def waits_for_ledger(self) -> bool:
         """Whether progress is committed to a group, after the ledger."""
@@ -300,7 +300,7 @@ class SourceProgress:
         if self._group is not None:
             found = _offsets(partitions, moves)
             self._group.offer(_by_source(found))
-            self._told.update(found)
+            self._reported.update(found)
 
 
 def _offsets(

@@ -40,7 +40,7 @@ class Recovery:
         self._passes_loss = on_data_loss == "continue"
         self.records = 0
 
-    def told(self) -> None:
+    def reported(self) -> None:
         """All that was found is the driver's now; counting starts again."""
         self.records = 0
 

@@ -98,7 +98,7 @@ class ReportClient:
         self._told_to_end = False
         self._line: Optional[socket.socket] = None
         self._key = self._said = b""
-        self._told = self._heard = 0
+        self._reported = self._heard = 0
         self._answered_at = time.monotonic()
         if to is None:
             return
@@ -143,8 +143,8 @@ class ReportClient:
         text = to_text(report).encode()
         try:
             self._line.settimeout(SEND_SECONDS)
-            self._line.sendall(_HEAD.pack(len(text), numbered(self._key, TASK, self._told, text)) + text)
-            self._told += 1
+            self._line.sendall(_HEAD.pack(len(text), numbered(self._key, TASK, self._reported, text)) + text)
+            self._reported += 1
         except OSError as error:
             self._lost(error)
 
@@ -402,8 +402,8 @@ class ReportServer:
 
     def _check(self, report: TaskReport) -> None:
         if self._expected is not None:
-            told = {part.source for part in report.partitions} | {(each.topic, each.partition) for each in report.syncs}
-            if not told <= self._expected.get(report.task, frozenset()):
+            said = {part.source for part in report.partitions} | {(each.topic, each.partition) for each in report.syncs}
+            if not said <= self._expected.get(report.task, frozenset()):
                 raise ForgedError("a report is about partitions that its task was not given")
 
 

@@ -133,17 +133,17 @@ def partition_rows(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> It
     Records get an origin where `provenance` is given. ValueError for a row without an offset or a timestamp, or a
     header without a name.
     """
-    told = REMOTE[0] in rows.schema.names
+    reported = REMOTE[0] in rows.schema.names
     failed = pc.is_valid(rows.column("failure"))
-    if told:  # a record for the dead letter topic has a place
+    if reported:  # a record for the dead letter topic has a place
         failed = pc.and_(failed, pc.is_null(rows.column(REMOTE[0])))
     bad = {}
     if pc.any(failed).as_py():
         bad = {_place(part, SOURCE): _failures(part) for part in _parts(rows.filter(failed), SOURCE)}
         rows = rows.filter(pc.invert(failed))
-    for part in _parts(rows, (*SOURCE, *REMOTE) if told else SOURCE):
+    for part in _parts(rows, (*SOURCE, *REMOTE) if reported else SOURCE):
         source = _place(part, SOURCE)
-        remote = _place(part, REMOTE) if told else None
+        remote = _place(part, REMOTE) if reported else None
         yield PartitionRows(source, remote, columns_of(part, provenance), bad.pop(source, ()))
     for source, failures in bad.items():
         yield PartitionRows(source, None, failures=failures)

@@ -134,8 +134,8 @@ class RowPace:
 
     def word(self, seconds: float) -> Optional[str]:
         """What to say of a micro-batch of `seconds` behind the last wait; `None` where no rate held the flow back."""
-        told = replace(nothing_copied(0), fetching=Fetching({}, self._waited))
-        return self._rates.word([told], seconds + max(self._waited.values(), default=0.0))
+        reported = replace(nothing_copied(0), fetching=Fetching({}, self._waited))
+        return self._rates.word([reported], seconds + max(self._waited.values(), default=0.0))
 
     def _bounds(self) -> Dict[int, float]:
         rates = self._standing

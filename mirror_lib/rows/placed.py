@@ -202,13 +202,13 @@ class PlacedMirror(RowMirror):
                     code="MIR-316",
                 )
         new = [(name, n) for name in names for n in range(self._counts[name]) if (name, n) not in self._at]
-        told = self._target.offsets(new, "read_uncommitted")
+        reported = self._target.offsets(new, "read_uncommitted")
         for topic, number in new:
-            if (topic, number) not in told:
+            if (topic, number) not in reported:
                 who = f"{flow.name}: {flow.target.alias}"
                 raise ClusterError(f"{who} answers with no end of {topic}-{number}", "has it lost its leader?")
         shared = flow.shared_remote_topics
-        return {place: told[place].end if shared else told[place].log_start for place in new}
+        return {place: reported[place].end if shared else reported[place].log_start for place in new}
 
     def _left_out(self) -> bool:
         return bool(self._untold)
@@ -307,8 +307,8 @@ class PlacedMirror(RowMirror):
         """Tell the flow's group on the source, if it has one, what is in the ledger."""
         if self._group is not None:
             copied = set(self._copied())
-            told = {source: CommittedOffset(at, "") for source, at in self._stands.items() if source in copied}
-            self._group.offer(told)
+            reported = {source: CommittedOffset(at, "") for source, at in self._stands.items() if source in copied}
+            self._group.offer(reported)
 
     def _copied(self) -> List[TopicPartition]:
         return sorted({each.source for each in self._partitions.values()})

@@ -338,11 +338,11 @@ def _made(rows: DataFrame, change: RecordChange, parts: List[Output], new: List[
 
 def _reason(spark: SparkSession, parts: List[Output]) -> Column:
     """Which parts cannot be computed: looked at one by one, and only for a row that failed."""
-    told = []
+    reported = []
     for part in parts:
         alone = guarded(spark, F.struct(part.column.alias("part")), F.col(_NEW).isNull())
-        told.append(F.when(alone.isNull(), F.lit(f"{part.name} cannot be computed: {part.text}")))
-    return F.concat(F.lit("select: "), F.concat_ws("; ", *told))
+        reported.append(F.when(alone.isNull(), F.lit(f"{part.name} cannot be computed: {part.text}")))
+    return F.concat(F.lit("select: "), F.concat_ws("; ", *reported))
 
 
 def _whole() -> Column:
@@ -498,7 +498,7 @@ def expected(
         known = [F.lit(each) for pair in provenance.topic_ids.items() for each in pair]
         topic_id = F.create_map(*known)[F.col("source_topic")] if known else F.lit("")
         made = made.withColumn("topic_id", F.coalesce(topic_id, F.lit("")))
-        told = {"topic": "source_topic", "partition": "source_partition", "offset": "source_offset", "id": "topic_id"}
-        made = made.withColumn("headers", F.expr(f"concat(headers, array({origin_sql(provenance.cluster, told)}))"))
+        said = {"topic": "source_topic", "partition": "source_partition", "offset": "source_offset", "id": "topic_id"}
+        made = made.withColumn("headers", F.expr(f"concat(headers, array({origin_sql(provenance.cluster, said)}))"))
     origin = ("source_topic", "source_partition")
     return made.selectExpr(*origin, *position, "key", "value", "headers", "timestamp_millis(timestamp) as timestamp")

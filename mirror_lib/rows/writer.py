@@ -185,9 +185,9 @@ class RowSource:
         """Give rows to their lane; False where that has to wait for another one."""
         source, plan = rows.source, self._plan
         begin, end = plan.read.get(source, (0, 0))
-        told = [at for at, _ in rows.failures]
-        told += [rows.rows.first, rows.rows.last] if len(rows.rows) else []
-        strange = [at for at in told if not begin <= at < end]
+        reported = [at for at, _ in rows.failures]
+        reported += [rows.rows.first, rows.rows.last] if len(rows.rows) else []
+        strange = [at for at in reported if not begin <= at < end]
         if strange:
             self.failed.append((source, strange[0], NO_SUCH_ORIGIN))
             return True
@@ -300,7 +300,7 @@ class RowWriter:
 
 def _widened(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     """Rows with a topic and a failure, where they came without."""
-    told = dict(zip(rows.schema.names, rows.columns))
-    told.setdefault(SOURCE[0], pa.repeat(topic, rows.num_rows))
-    told.setdefault("failure", pa.nulls(rows.num_rows, pa.string()))
-    return pa.RecordBatch.from_arrays(list(told.values()), names=list(told))
+    reported = dict(zip(rows.schema.names, rows.columns))
+    reported.setdefault(SOURCE[0], pa.repeat(topic, rows.num_rows))
+    reported.setdefault("failure", pa.nulls(rows.num_rows, pa.string()))
+    return pa.RecordBatch.from_arrays(list(reported.values()), names=list(reported))

@@ -131,8 +131,8 @@ class FlowTakeover:
         offsets = {(each.key.source_topic, each.key.partition): _goes_on(each) for each in going}
         for (topic, number), reason in self._source.commit_offsets(group, offsets).items():
             if reason is not None:
-                told = f"{self.flow.name}: group {group} cannot be moved to the end of {topic}-{number}: {reason}"
-                raise RefusedError(told, "a process with another ledger would copy its tail again", code="MIR-343")
+                reported = f"{self.flow.name}: group {group} cannot be moved to the end of {topic}-{number}: {reason}"
+                raise RefusedError(reported, "a process with another ledger would copy its tail again", code="MIR-343")
 
     def _left(self) -> Left:
         return read_left(self._origin, self.flow, self._source, self._target)

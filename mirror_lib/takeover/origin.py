@@ -50,14 +50,14 @@ def connect_positions(
     The records of a key are in the order they were written. Only the records of `connector` count where it is given.
     Raises `RefusedError` where several connectors speak of one partition, or an offset cannot be read.
     """
-    told: Dict[TopicPartition, Dict[str, List[Optional[int]]]] = {}
+    reported: Dict[TopicPartition, Dict[str, List[Optional[int]]]] = {}
     for key, value in records:
         found = _source_partition(key)
         if found is None or found[1] != cluster or connector not in (None, found[0]):
             continue
-        told.setdefault(found[2], {}).setdefault(found[0], []).append(_offset(value, found[2]))
+        reported.setdefault(found[2], {}).setdefault(found[0], []).append(_offset(value, found[2]))
     positions: Dict[TopicPartition, KeptPosition] = {}
-    for partition, by_connector in told.items():
+    for partition, by_connector in reported.items():
         kept = {name: offsets for name, offsets in by_connector.items() if offsets[-1] is not None}
         if len(kept) > 1:
             raise RefusedError(
@@ -112,14 +112,14 @@ class SyncHistory:
 
     def restarts(self, position: Optional[KeptPosition]) -> Restarts:
         """Where the writer may have begun again: at syncs that go back, and at the positions that it kept."""
-        told: Dict[int, Set[int]] = {}
+        reported: Dict[int, Set[int]] = {}
         newest = -1
         for sync in self.syncs:
             if sync.upstream_offset <= newest:
-                told.setdefault(sync.downstream_offset, set()).add(sync.upstream_offset)
+                reported.setdefault(sync.downstream_offset, set()).add(sync.upstream_offset)
             newest = sync.upstream_offset
         kept = frozenset() if position is None else position.earlier | {position.next_offset}
-        return Restarts({at: frozenset(offsets) for at, offsets in told.items()}, kept)
+        return Restarts({at: frozenset(offsets) for at, offsets in reported.items()}, kept)
 
 
 def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, SyncHistory]:

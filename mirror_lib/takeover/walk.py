@@ -40,17 +40,17 @@ class Unproven(RefusedError):
 class Restarts:
     """Where a writer may have begun again.
 
-    `told`: upstream offsets by the downstream offset of the offset sync. `anywhere`: positions that it kept, from
+    `reported`: upstream offsets by the downstream offset of the offset sync. `anywhere`: positions that it kept, from
     which it may have begun without a word.
     """
 
-    told: Mapping[int, FrozenSet[int]]
+    reported: Mapping[int, FrozenSet[int]]
     anywhere: FrozenSet[int] = frozenset()
 
     def at(self, downstream_offset: int) -> Sequence[int]:
         """The upstream offsets to try, the ones of the writer's offset syncs first."""
-        told = self.told.get(downstream_offset, frozenset())
-        return [*sorted(told), *sorted(self.anywhere - told)]
+        reported = self.reported.get(downstream_offset, frozenset())
+        return [*sorted(reported), *sorted(self.anywhere - reported)]
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ def _refuse_another(
     open_source: OpenSource, restarts: Restarts, original: Record, copy: Record, log_append_time: bool
 ) -> None:
     """Raise `Unproven` where the writer said that it began again at another record, which is as much like the copy."""
-    told = restarts.told.get(copy.offset, frozenset())
-    if original.offset in told:
+    reported = restarts.reported.get(copy.offset, frozenset())
+    if original.offset in reported:
         return
-    other = _restarted(open_source, sorted(told), copy, log_append_time)
+    other = _restarted(open_source, sorted(reported), copy, log_append_time)
     if other is not None and other[1].offset != original.offset:
         both = f"{original.offset} or {other[1].offset}"
         raise Unproven(copy.offset, f"may be the source's at offset {both}, which are alike: the writer began again")

@@ -175,10 +175,10 @@ def matchless_patterns(flow: ReplicationFlow, names: Collection[str]) -> List[st
 def matchless_words(flow: ReplicationFlow, names: Collection[str]) -> str:
     """`no topic of primary matches "salse" (did you mean sales?)`; empty where each of them matches one."""
     found = matchless_patterns(flow, names)
-    told = [_word(pattern, names) for pattern in found[:TOLD]]
+    reported = [_word(pattern, names) for pattern in found[:TOLD]]
     if len(found) > TOLD:
-        told.append(f"{len(found) - TOLD} more")
-    return f"no topic of {flow.source.alias} matches {', '.join(told)}" if told else ""
+        reported.append(f"{len(found) - TOLD} more")
+    return f"no topic of {flow.source.alias} matches {', '.join(reported)}" if reported else ""
 
 
 def _word(pattern: str, names: Collection[str]) -> str:

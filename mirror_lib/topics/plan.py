@@ -184,8 +184,8 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
             continue
         taken.setdefault(_metric_name(remote), remote)
         copied.append(decided)
-    whole, told = whole_or_not(copied, skipped)
-    by_name = tuple(sorted(told, key=lambda each: each.name))
+    whole, reported = whole_or_not(copied, skipped)
+    by_name = tuple(sorted(reported, key=lambda each: each.name))
     return TopicPlan(agreed(whole), by_name, _dead_letters(flow, whole, facts))
 
 

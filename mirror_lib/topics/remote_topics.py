@@ -156,8 +156,8 @@ def _carried_out(
             skipped.append(SkippedTopic(each.source.name, explained, wanted=True))
     # A dead letter topic that is refused is requested again at the next check, and reported by the flow that needs it.
     left = plan.dead_letters if plan.dead_letters and plan.dead_letters.name in failures else None
-    whole, told = whole_or_not(copied, skipped)
-    return TopicPlan(whole, tuple(sorted(told, key=lambda topic: topic.name)), left)
+    whole, reported = whole_or_not(copied, skipped)
+    return TopicPlan(whole, tuple(sorted(reported, key=lambda topic: topic.name)), left)
 
 
 def compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:

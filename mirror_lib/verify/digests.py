@@ -167,8 +167,8 @@ class DigestReader:
     def found_hashes(self, slots: Sequence[Slice], feeds: Sequence[Feed], cluster: str) -> DataFrame:
         """`slot, downstream, whose`, for the flow's own records `origin, upstream, first, until`, and hashes as
         of `made_hashes`: the records of `slots`. `cluster` is the source's name in the flow's origins."""
-        told = self._records(slots).withColumn("told", F.expr(_NEWEST_ORIGIN))
-        parts = told.withColumn("parts", F.expr(f"if({_IS_ORIGIN}, split(told, '/'), null)")).selectExpr(
+        reported = self._records(slots).withColumn("told", F.expr(_NEWEST_ORIGIN))
+        parts = reported.withColumn("parts", F.expr(f"if({_IS_ORIGIN}, split(told, '/'), null)")).selectExpr(
             *("slot", "topic", "offset as downstream", "key", "value", "timestamp"),
             f"if(parts is null, headers, {_WITHOUT_ORIGIN}) as headers",
             *("parts[0] as cluster", "parts[1] as source_topic", "cast(parts[2] as int) as source_partition"),

@@ -105,8 +105,8 @@ def topic_verdicts(
             stray = not was_copied and (topic.source.name, number, topic.remote_topic_id) in held
         if not stray:
             return verdict
-        told = (*verdict.unknown, ANOTHER_TOPIC)
-        return replace(verdict, verdict=NOT_COMPARED, difference=None, unknown=told)
+        reported = (*verdict.unknown, ANOTHER_TOPIC)
+        return replace(verdict, verdict=NOT_COMPARED, difference=None, unknown=reported)
 
     def whole(topic: CopiedTopic) -> TopicVerdict:
         numbers = range(topic.partitions)
@@ -406,12 +406,12 @@ def _counts(
     tails = {slot: each.tail for slot, each in by_batch.items()}
     parts: List[Tuple[int, CopiedRange]] = []
     for slot, copied in enumerate(ranges):
-        told = by_batch.get(slot)
-        if told is None:
+        reported = by_batch.get(slot)
+        if reported is None:
             parts.append((slot, copied))
         else:
-            parts += [(slot, rest(copied, *each)) for each in _joined(told.open)]
-            if told.open != ((0, copied.runs.records),):
+            parts += [(slot, rest(copied, *each)) for each in _joined(reported.open)]
+            if reported.open != ((0, copied.runs.records),):
                 parts.append((slot, a_few(copied, random.randrange(2**32))))
     if by_batch:
         left = sum(part.runs.records for slot, part in parts if slot in by_batch)
@@ -498,11 +498,11 @@ def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOu
     """`report` with what `on.error: skip` left out of each partition of the source. Verdicts stay as they are: what the
     target refused is missing there, and what an expression failed on was not asked for."""
 
-    def told(topic: str, partition: PartitionVerdict) -> PartitionVerdict:
+    def reported(topic: str, partition: PartitionVerdict) -> PartitionVerdict:
         return replace(partition, left_out=left_out.get((topic, partition.partition)))
 
     topics = (
-        replace(topic, partitions=tuple(told(topic.topic, partition) for partition in topic.partitions))
+        replace(topic, partitions=tuple(reported(topic.topic, partition) for partition in topic.partitions))
         for topic in report.topics
     )
     return replace(report, topics=tuple(topics))

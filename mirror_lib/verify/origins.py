@@ -142,11 +142,11 @@ def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
     both = both.withColumn("nth_anywhere", F.row_number().over(in_order))
     here = "coalesce(if(keeps_places, found_slot = made_slot, nth_anywhere = 1), false)"
     both = both.withColumn("here", F.expr(here)).withColumn("any_here", F.max("here").over(anywhere))
-    told = both.withColumn("fields", F.expr(f"concat_ws(', ', {_CHANGED})")).withColumn(
+    reported = both.withColumn("fields", F.expr(f"concat_ws(', ', {_CHANGED})")).withColumn(
         "fact", F.explode(F.expr(_FACTS))
     )
     names = ("kind", "slot", "upstream", "downstream", "other")
-    return told.selectExpr("origin", "fields", *(f"fact.{name} as {name}" for name in names))
+    return reported.selectExpr("origin", "fields", *(f"fact.{name} as {name}" for name in names))
 
 
 def _strangers(found: DataFrame) -> DataFrame:
@@ -181,17 +181,17 @@ def _aggregates() -> List[Column]:
     changed = f"kind = '{PAIR}' and fields <> ''"
     is_told = {kind: f"kind = '{kind}'" for kind in _TOLD}
     is_told[MISSING] = f"kind = '{MISSING}' and not ({gone})"
-    told = [(_column(kind), where, "downstream, origin, upstream, other") for kind, where in is_told.items()]
-    told[0] = (*told[0][:2], "cast(null as bigint) as downstream, origin, upstream, other")
-    told.append(("swapped", swapped, "downstream, origin, upstream, other"))
-    told.append(("changed", changed, "downstream, origin, upstream, fields"))
+    reported = [(_column(kind), where, "downstream, origin, upstream, other") for kind, where in is_told.items()]
+    reported[0] = (*reported[0][:2], "cast(null as bigint) as downstream, origin, upstream, other")
+    reported.append(("swapped", swapped, "downstream, origin, upstream, other"))
+    reported.append(("changed", changed, "downstream, origin, upstream, fields"))
     counted = [(name, f"kind = '{name}'") for name in (_OTHER, _BEFORE, _BEHIND)]
     return [
         F.expr(f"count_if(kind = '{PAIR}')").alias("records"),
         F.expr(f"count_if({gone})").alias("gone"),
         *(F.expr(f"count_if({where})").alias(name) for name, where in counted),
-        *(F.expr(f"count_if({where})").alias(name) for name, where, _ in told),
-        *(F.expr(f"min(struct({of})) filter (where {where})").alias(f"first_{name}") for name, where, of in told),
+        *(F.expr(f"count_if({where})").alias(name) for name, where, _ in reported),
+        *(F.expr(f"min(struct({of})) filter (where {where})").alias(f"first_{name}") for name, where, of in reported),
     ]
 
 
@@ -411,8 +411,8 @@ class _Judge:
         # A compacted log may lack them all, and nothing says that it may.
         unseen = NOT_COMPARED if found.missing and not found.records else EQUAL
         verdict = DIFFERS if difference else EXPIRED if nothing_left else unseen
-        told = self._unknown(remote, found, gone)
-        return PartitionVerdict(remote.partition, found.records, verdict, difference, told)
+        reported = self._unknown(remote, found, gone)
+        return PartitionVerdict(remote.partition, found.records, verdict, difference, reported)
 
     def _judged(self, remote: Remote, found: OriginCounts) -> OriginCounts:
         """`found` without what an exact copy may have as well."""
@@ -504,12 +504,12 @@ class _Judge:
                 remote.topic in copy.grown
             ),
         }
-        told = [sentence.format(count) for sentence, count in said.items() if count]
+        reported = [sentence.format(count) for sentence, count in said.items() if count]
         if by.content_unsure is not None:
-            told.append(f"what the flow makes of a record is not the same each time: not compared: {by.content_unsure}")
+            reported.append(f"the flow may change a record differently each time: not compared: {by.content_unsure}")
         if by.choice_unsure is not None:
-            told.append(f"which records the flow makes is not the same each time: not compared: {by.choice_unsure}")
-        return tuple(told)
+            reported.append(f"the flow may choose other records each time: not compared: {by.choice_unsure}")
+        return tuple(reported)
 
 
 def _name(each: Union[Remote, Source]) -> str:

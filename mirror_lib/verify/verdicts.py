@@ -202,8 +202,8 @@ def report_lines(report: VerifyReport) -> List[str]:
         lines += [f"{topic.topic}-{d.partition}: {_sentence(d)}" for d in topic.differences]
     for topic in report.topics:
         lines += [f"{topic.topic}-{p.partition}: {unknown}" for p in topic.partitions for unknown in p.unknown]
-        told = ((p.partition, p.left_out) for p in topic.partitions)
-        lines += [f"{topic.topic}-{number}: {_skipped(each)}" for number, each in told if each is not None]
+        reported = ((p.partition, p.left_out) for p in topic.partitions)
+        lines += [f"{topic.topic}-{number}: {_skipped(each)}" for number, each in reported if each is not None]
     return lines
 
 
@@ -225,10 +225,10 @@ def summary(report: VerifyReport, scope: Scope) -> Verification:
     verdicts = [topic.verdict for topic in report.topics]
     worst = next((each for each in (DIFFERS, NOT_COMPARED) if each in verdicts), EQUAL)
     first = next(((topic, each) for topic in report.topics for each in topic.differences), None)
-    told = "" if first is None else f"{first[0].topic}-{first[1].partition}: {_sentence(first[1])}"
+    reported = "" if first is None else f"{first[0].topic}-{first[1].partition}: {_sentence(first[1])}"
     return Verification(
         *(report.flow, worst, len(verdicts), sum(topic.records for topic in report.topics), verdicts.count(DIFFERS)),
-        *(told, scope.words),
+        *(reported, scope.words),
     )
 
 
@@ -362,9 +362,9 @@ def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[Partitio
     waiting = [each.partition for each in partitions if each.waiting and each.verdict == EQUAL]
     if not waiting or any(each.records for each in partitions):
         return tuple(partitions)
-    told = {waiting[0]: (NONE_COMPARED,)}
+    reported = {waiting[0]: (NONE_COMPARED,)}
     return tuple(
-        replace(each, verdict=NOT_COMPARED, unknown=(*each.unknown, *told.get(each.partition, ())))
+        replace(each, verdict=NOT_COMPARED, unknown=(*each.unknown, *reported.get(each.partition, ())))
         if each.partition in waiting
         else each
         for each in partitions

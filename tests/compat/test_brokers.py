@@ -216,8 +216,8 @@ def test_group_is_moved_undone_and_goes_on(pair: Pair, table: Table, capsys: pyt
 def test_heartbeats_are_written(pair: Pair, table: Table) -> None:
     with check(table, pair, "heartbeats"):
         records = read_topic(pair.target, "heartbeats")[0].values()
-        told = [decode_heartbeat(each.key or b"", each.value or b"") for each in records]
-        assert {(each.source, each.target) for each in told} == {("source", "target")}
+        reported = [decode_heartbeat(each.key or b"", each.value or b"") for each in records]
+        assert {(each.source, each.target) for each in reported} == {("source", "target")}
 
 
 def test_mirrormakers_client_of_the_release_reads_them(pair: Pair, table: Table) -> None:

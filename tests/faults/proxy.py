@@ -1,4 +1,4 @@
-"""A proxy in front of one broker that knows Kafka's frames and breaks the line in the ways that real lines break.
+"""A proxy in front of one broker that knows Kafka's frames and breaks the line as real lines break.
 
 It cuts connections at random bytes, delays, holds everything back (a black hole), loses answers, and withholds requests
 to deliver them after their client has given up. `happened` counts what it really did: a case in which nothing happened

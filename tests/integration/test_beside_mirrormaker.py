@@ -60,7 +60,7 @@ def test_both_directions_are_complete_and_nothing_goes_round(
     pair: List[KafkaBroker], mirrormaker: MirrorMaker, spark: SparkSession, tmp_path: Path
 ) -> None:
     source, target = pair
-    lab = JobLab(source, target, spark, tmp_path, "beside")
+    lab = JobLab(source, target, spark, tmp_path, "alongside")
     # Everything that MirrorMaker's defaults take, and the internal topics of both.
     lab.settings.update({"topics": '[".*"]', "groups": '["workers"]', "emit.offset-syncs.enabled": "true"})
     source.create_topic("orders")

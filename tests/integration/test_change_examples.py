@@ -141,8 +141,8 @@ def test_several(site: Site) -> None:
 def test_provenance(site: Site) -> None:
     for number, log in site.upstream("orders").items():
         there = list(read_topic(site.target, "provenance.orders")[number].values())
-        told = [(origin_of(copy) or "").rpartition("/")[0].partition("/")[2] for copy in there]
-        assert told == [f"orders/{number}/{offset}" for offset in log]
+        reported = [(origin_of(copy) or "").rpartition("/")[0].partition("/")[2] for copy in there]
+        assert reported == [f"orders/{number}/{offset}" for offset in log]
     assert differences(site.upstream("orders"), site.downstream("provenance.orders")) == []
 
 

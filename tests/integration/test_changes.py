@@ -269,8 +269,8 @@ def test_a_function_of_the_users_comes_first_and_may_fail_records(spark: SparkSe
 def test_a_function_that_could_lose_or_reorder_records_is_refused(
     spark: SparkSession, rules: Dict[str, str], function: str, sentence: str
 ) -> None:
-    told = refusal(spark, RecordChange(transform=f"house_of_changes:{function}", places=rules))
-    assert sentence in told and told.endswith("mirror.yaml:7)")
+    reported = refusal(spark, RecordChange(transform=f"house_of_changes:{function}", places=rules))
+    assert sentence in reported and reported.endswith("mirror.yaml:7)")
 
 
 @pytest.mark.parametrize(
@@ -348,9 +348,9 @@ def test_what_cannot_be_repeated_is_known_with_its_reason(
 def test_place_that_may_be_another_the_next_time_is_refused_with_its_reason(
     spark: SparkSession, rules: Dict[str, str], change: RecordChange, reason: Optional[str]
 ) -> None:
-    told = placement_fault(spark, flow_of(change, rules))
-    assert (told is None) is (reason is None)
-    assert reason is None or reason in str(told)
+    reported = placement_fault(spark, flow_of(change, rules))
+    assert (reported is None) is (reason is None)
+    assert reason is None or reason in str(reported)
 
 
 def flow_of(change: RecordChange, rules: Dict[str, str]) -> ReplicationFlow:

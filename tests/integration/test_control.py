@@ -181,7 +181,7 @@ class NoRuns:
 
 
 def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[AclBinding] = ()) -> None:
-    """Wait until the broker answers with what its controller was told."""
+    """Wait until the broker answers with what its controller has."""
     deadline = time.monotonic() + 60
     while True:
         acls = cluster.topic_acls()
@@ -223,7 +223,7 @@ def test_acls_arrive_translated_and_only_ours_are_deleted_and_only_if_asked(
         replace(literal, topic=f"A.{stem}", pattern_type=PREFIXED),
         replace(every, topic="A.", pattern_type=PREFIXED),
     }
-    by_hand = replace(literal, topic=f"A.{name}", principal="User:somebody", operation="READ")
+    by_hand = replace(literal, topic=f"A.{name}", principal="User:other", operation="READ")
     flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), topics=(name,), heartbeats_replication=False)
     book = Book()
     with login(guarded, "admin") as cluster:

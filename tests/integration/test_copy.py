@@ -1,4 +1,4 @@
-"""The copy on real brokers: every kind of record arrives as it was, once, in order; what is refused is told."""
+"""The copy on real brokers: every kind of record arrives as it was, once, in order; what is refused is reported."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def test_verify_says_the_same_by_batch_and_by_record(
         reports.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
     assert reports[0] == reports[1]
     assert {topic["topic"]: topic["verdict"] for topic in reports[0]["topics"]} == dict.fromkeys(HARD, "equal")
-    told = [re.findall(r"\d+", each.getMessage()) for each in caplog.records if "by their batches" in each.msg]
-    ((records, one_by_one),) = [(int(one), int(other)) for one, other in told]
+    reported = [re.findall(r"\d+", each.getMessage()) for each in caplog.records if "by their batches" in each.msg]
+    ((records, one_by_one),) = [(int(one), int(other)) for one, other in reported]
     # Batches of one record, and those larger than the remote topic allows, were rebuilt.
     assert records == sum(count for count in HARD.values() if count is not None)
     assert 3000 <= one_by_one <= records - 3000

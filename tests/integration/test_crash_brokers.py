@@ -59,11 +59,11 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     [(True, True), (True, False), (False, True)],
     ids=["known", "between-two-fetches", "where-brokers-tell-no-ids"],
 )
-def test_records_of_a_topic_that_was_created_anew_are_taken_for_the_next_ones_only_where_topics_have_no_ids(
+def test_records_of_a_topic_that_was_created_again_are_taken_for_the_next_ones_only_where_topics_have_no_ids(
     own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path, known: bool, broken: bool
 ) -> None:
     source, target = own_clusters
-    flow = OneFlow(source, target, topic_name("anew"), tmp_path, partitions=1)
+    flow = OneFlow(source, target, topic_name("again"), tmp_path, partitions=1)
     flow.fill(400)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)

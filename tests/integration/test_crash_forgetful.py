@@ -54,8 +54,8 @@ def known_epochs(flow: OneFlow) -> List[Set[int]]:
     admin = KafkaAdminClient(bootstrap_servers=flow.target.bootstrap)
     try:
         asked = [TopicPartition(flow.remote_topic, number) for number in range(flow.partitions)]
-        told = admin.describe_producers(asked)
-        return [{each.producer_epoch for each in told[partition].active_producers} for partition in asked]
+        reported = admin.describe_producers(asked)
+        return [{each.producer_epoch for each in reported[partition].active_producers} for partition in asked]
     finally:
         admin.close()
 
@@ -70,7 +70,7 @@ def wait_for_a_look() -> None:
 
 
 def to_the_end(plan: TaskPlan) -> TaskPlan:
-    """The same lanes, told to continue to what is written late."""
+    """The same lanes, ordered to continue to what is written late."""
     return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
 
 

@@ -53,7 +53,7 @@ def commits(lab: JobLab) -> int:
     return sum(lab.remote("orders").encode() in key and lab.name.encode() + b"-" in key for key in keys)
 
 
-def told(lab: JobLab) -> List[Tuple[str, int, int, int, str]]:
+def reported(lab: JobLab) -> List[Tuple[str, int, int, int, str]]:
     """Checkpoints: group, partition, upstream and downstream offset, metadata, in log order."""
     return [(c.group, c.partition, c.upstream_offset, c.downstream_offset, c.metadata) for c in lab.checkpoints()]
 
@@ -90,14 +90,14 @@ def test_groups_end_right_after_a_driver_killed(
 
     lab.pass_once()
     assert standing(lab) == POSITIONS
-    assert sorted(told(lab)) == right(lab)
+    assert sorted(reported(lab)) == right(lab)
     assert len(lab.moves()) == len(set(lab.moves())) == MOVES
     assert commits(lab) == MOVES
 
     syncs = lab.offset_syncs(lab.target, "mm2-offset-syncs.source.internal")
     report = lab.pass_once()
     assert (report.committed, report.refused, report.checkpoints, report.offset_syncs) == (0, 0, 0, 0)
-    assert (len(lab.moves()), commits(lab), len(told(lab))) == (MOVES, MOVES, MOVES)
+    assert (len(lab.moves()), commits(lab), len(reported(lab))) == (MOVES, MOVES, MOVES)
     assert lab.offset_syncs(lab.target, "mm2-offset-syncs.source.internal") == syncs != []
 
 
@@ -109,5 +109,5 @@ def test_group_that_went_on_after_the_kill_is_moved_to_where_it_is_now(lab: JobL
     commit(lab.source, f"{lab.name}-a", lab.topic("orders"), 15)
     lab.pass_once()
     assert standing(lab) == {**POSITIONS, "a": (15, 20)}
-    # Six rows of the run that died, of which one move was never made, and the one that was made in its place.
+    # Six rows of the run that died, one for a commit that was never made, and the commit that was made in its place.
     assert (len(lab.moves()), commits(lab)) == (MOVES + 1, MOVES)

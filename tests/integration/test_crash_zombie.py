@@ -36,7 +36,7 @@ def filled(source: KafkaBroker, target: KafkaBroker, topic: str, directory: Path
 
 
 def to_the_end(plan: TaskPlan) -> TaskPlan:
-    """The same lane, told to continue to what is written late."""
+    """The same lane, ordered to continue to what is written late."""
     return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
 
 

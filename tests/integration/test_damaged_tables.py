@@ -62,7 +62,7 @@ def test_read_of_a_damaged_table_names_the_file(spark: SparkSession, state: Path
     assert refused.value.exit_code == EXIT_REFUSED and file in refused.value.message
     faults = examined(spark, str(table), data=True).faults
     assert [each.kind for each in faults] == list(DAMAGES[name].kinds) and {each.file for each in faults} == {file}
-    if not DAMAGES[name].told:
+    if not DAMAGES[name].reported:
         # The negative control: Delta takes the rest for the whole table.
         left = spark.read.format("delta").load(str(table)).count()
         assert left < 4

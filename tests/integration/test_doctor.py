@@ -79,11 +79,11 @@ def test_missing_permission_is_named_and_the_rights_of_the_page_are_enough(
     assert len(missing) == len(page) - 1
     allow(brokers[cluster], [right for right in missing if right.cluster == cluster])
 
-    def told() -> bool:
+    def reported() -> bool:
         checks = doctor(brokers, tmp_path, capsys)[1]
         return any(each["code"] == code and each["level"] != "ok" and said in each["detail"] for each in checks)
 
-    until(told)
+    until(reported)
 
 
 def set_quota(broker: GuardedBroker, key: str, value: Optional[float]) -> None:

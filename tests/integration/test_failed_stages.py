@@ -75,14 +75,14 @@ def test_executor_without_a_package_is_told_by_the_name_of_that_package(flow: On
     python = flow.directory / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{flow.directory}:$PYTHONPATH" exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    told = "source->target: ModuleNotFoundError: No module named 'cramjam' (the executors' logs have the trace)"
-    assert errors(flow, str(python)) == [told]
-    assert outcomes(flow, spark) == [told]
+    reported = "source->target: ModuleNotFoundError: No module named 'cramjam' (the executors' logs have the trace)"
+    assert errors(flow, str(python)) == [reported]
+    assert outcomes(flow, spark) == [reported]
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
 
 
-@pytest.mark.parametrize("placing", [False, True], ids=["partitions are kept", "placed anew"])
+@pytest.mark.parametrize("placing", [False, True], ids=["partitions are kept", "repartitioned"])
 def test_function_that_raises_on_an_executor_is_told_by_what_it_raised(
     flow: OneFlow, spark: SparkSession, placing: bool
 ) -> None:
@@ -90,13 +90,13 @@ def test_function_that_raises_on_an_executor_is_told_by_what_it_raised(
     flow.settings["transform"] = "house_of_failures:customers"
     if placing:
         flow.settings["partitioner"] = "key"
-    told = "source->target: LookupError: no such customer (the executors' logs have the trace)"
-    assert errors(flow) == [told]
-    assert outcomes(flow, spark) == [told]
+    reported = "source->target: LookupError: no such customer (the executors' logs have the trace)"
+    assert errors(flow) == [reported]
+    assert outcomes(flow, spark) == [reported]
 
 
 def test_sentence_of_an_executor_that_names_its_flow_names_it_once(spark: SparkSession) -> None:
     raised = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (is the cluster healthy?)"
     trace = f"Traceback (most recent call last):\n  File \"lane.py\", line 1, in run\n{raised}\n"
-    told = str(stage_error("A->B", spark, RuntimeError(trace)))
-    assert told == "A->B: B: no broker answers (is the cluster healthy?) (the executors' logs have the trace)"
+    reported = str(stage_error("A->B", spark, RuntimeError(trace)))
+    assert reported == "A->B: B: no broker answers (is the cluster healthy?) (the executors' logs have the trace)"

@@ -1,4 +1,4 @@
-"""Logs of which each record is a run of its own: a pass ends when it has enough of them to tell; nothing is lost."""
+"""Logs with a gap after each record: a pass ends when it has enough of them to tell; nothing is lost."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def assert_exact(flow: OneFlow, passes: Sequence[TaskReport]) -> None:
 
 def test_passes_end_early_and_together_they_are_an_exact_copy(flow: OneFlow) -> None:
     passes = passes_of(flow, FEW)
-    told = [len(syncs_of(report)) for report in passes]
-    assert len(passes) > 1 and all(FEW <= count < TRANSACTIONS for count in told[:-1])
+    reported = [len(syncs_of(report)) for report in passes]
+    assert len(passes) > 1 and all(FEW <= count < TRANSACTIONS for count in reported[:-1])
     assert sum(report.records for report in passes) == TRANSACTIONS
     assert_exact(flow, passes)
 

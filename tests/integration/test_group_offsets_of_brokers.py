@@ -128,7 +128,7 @@ def test_a_consumer_that_commits_without_being_a_member_makes_a_simple_group(
     consumer = assigning(target_cluster, topic)
     commit(consumer, topic, 0, 7)
     found = target.describe_groups([topic])[topic]
-    # Kafka cannot see that this consumer lives, and lets anyone commit for it.
+    # Kafka cannot see that this consumer is alive, and lets anyone commit for it.
     assert (found.state, found.simple, found.members) == ("Empty", True, ())
     assert topic in target.group_names()
     assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(9)}) == {(topic, 0): None}
@@ -136,7 +136,7 @@ def test_a_consumer_that_commits_without_being_a_member_makes_a_simple_group(
 
 
 def test_a_group_that_is_not_there_is_left_out_and_has_no_offsets(target: KafkaCluster, topic_name: Names) -> None:
-    group = topic_name("nobody")
+    group = topic_name("absent")
     assert group not in target.group_names()
     assert target.describe_groups([group]) == {}
     assert target.committed_offsets([group]) == {group: {}}

@@ -64,12 +64,12 @@ def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(
 
 
 @pytest.mark.parametrize(
-    ("session", "told"), [("1000", "InvalidSessionTimeout"), ("0", "Heartbeat interval must be lower")]
+    ("session", "reported"), [("1000", "InvalidSessionTimeout"), ("0", "Heartbeat interval must be lower")]
 )
 def test_group_that_cannot_be_joined_for_good_is_told_and_not_waited_for(
-    lab: FlowLab, session: str, told: str
+    lab: FlowLab, session: str, reported: str
 ) -> None:
     source = ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap, "session.timeout.ms": session})
-    refused = pytest.raises(ClusterError, match=f"group {lab.name} cannot be joined: .*{told}")
+    refused = pytest.raises(ClusterError, match=f"group {lab.name} cannot be joined: .*{reported}")
     with GroupMember(source, lab.name, f"{lab.name}[.].*", 60) as member, refused:
         member.wait_for_turn(threading.Event(), patient=False)

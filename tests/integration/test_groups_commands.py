@@ -34,7 +34,7 @@ def lab(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> GroupLab:
-    """`orders`, two partitions of which one has gaps, copied whole in two runs."""
+    """`orders`, two partitions, one with gaps, copied whole in two runs."""
     made = GroupLab(source_cluster, target_cluster, spark, tmp_path_factory.mktemp("commands"), "commands")
     made.settings["groups"] = f'["{made.name}.*"]'
     made.create("orders", 2)
@@ -92,12 +92,12 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     head, titles, *rows, summary, last = shown.stdout.splitlines()
     assert head == "source->target: group offsets, from source to target"
     assert titles.split("  ")[0] == "GROUP" and "VERDICT" in titles
-    told = [row.replace(group, "").split() for row in rows]
+    reported = [row.replace(group, "").split() for row in rows]
     orders, remote = lab.topic("orders"), lab.remote("orders")
-    assert told[0] == [f"{orders}-0", "30", f"{remote}-0", str(place), "exact", "commit"]
+    assert reported[0] == [f"{orders}-0", "30", f"{remote}-0", str(place), "exact", "commit"]
     words = ["held:", "ahead", "of", "the", "mirror", "by", "1", "none"]
-    assert told[1] == [f"{orders}-1", "101", f"{remote}-1", "-", *words]
-    assert told[2][:3] == [f"{lab.topic('uncopied')}-0", "0", f"{lab.remote('uncopied')}-0"]
+    assert reported[1] == [f"{orders}-1", "101", f"{remote}-1", "-", *words]
+    assert reported[2][:3] == [f"{lab.topic('uncopied')}-0", "0", f"{lab.remote('uncopied')}-0"]
     assert "untranslatable: " in rows[2] and "does not exist yet" in rows[2]
     assert summary == "3 positions: 1 exact, 1 held, 1 untranslatable"
     assert last == "nothing was changed: --execute commits these offsets"
@@ -237,8 +237,8 @@ def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
 def test_lag_of_a_group_that_is_not_there_is_said_in_a_sentence(
     lab: GroupLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["groups", "lag", str(lab.config), "--cluster", "target", "--group", "nobody"]) == 0
-    assert capsys.readouterr().out == "target: no consumer group nobody has offsets\n"
+    assert main(["groups", "lag", str(lab.config), "--cluster", "target", "--group", "absent"]) == 0
+    assert capsys.readouterr().out == "target: no consumer group absent has offsets\n"
 
 
 # --- positions kept outside Kafka --------------------------------------------------------------------------------

@@ -449,7 +449,7 @@ def test_only_groups_and_topics_that_are_asked_for_are_moved(
         for stem in ("orders", "payments"):
             commit(lab.source, each, lab.topic(stem), 40)
     assert lab.translate(group=unwanted) == {}
-    assert lab.translate(group="nobody") == {}
+    assert lab.translate(group="absent") == {}
     assert lab.translate(topic=lab.topic("nothing")) == {}
     assert lab.translate(group=group, topic=lab.topic("payments")) == {(group, "payments", 0): "exact"}
     assert lab.translate(group=group, topic=lab.remote("payments")) == {(group, "payments", 0): "exact"}
@@ -505,7 +505,7 @@ def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_wa
 def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next_record(
     lab: GroupLab, killed: bool
 ) -> None:
-    """Of two lives' markers one is left when the lost tail is copied again, so its records lie an offset earlier."""
+    """One marker of two runs remains when the lost tail is copied again, so its records lie an offset earlier."""
     group = ordered(lab, 50)
     lab.copy()
     kept = len(batch_starts(last_segment(lab.target, lab.remote("orders"), 0)))

@@ -50,9 +50,9 @@ def undo(lab: GroupLab, run_id: str, printed: Printed, execute: bool = True) -> 
         load(str(lab.config)),
         lab.spark,
     )
-    told = json.loads(printed.readouterr().out)
-    assert code == 0 and (told["flow"], told["cluster"], told["run_id"]) == ("source->target", "target", run_id)
-    return {row["group"]: row["action"] for row in told["positions"]}, told["undo_run_id"]
+    said = json.loads(printed.readouterr().out)
+    assert code == 0 and (said["flow"], said["cluster"], said["run_id"]) == ("source->target", "target", run_id)
+    return {row["group"]: row["action"] for row in said["positions"]}, said["undo_run_id"]
 
 
 def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_undone(
@@ -149,9 +149,9 @@ def test_run_that_moved_nothing_is_named_and_those_that_did_are_listed(lab: Grou
     group = topic_name("listed")
     commit(lab.source, group, lab.topic("orders"), 40)
     lab.translate(group=group)
-    with pytest.raises(ConfigError, match=f"no run nonsense moved a group; the last that did: {lab.run_id} ") as told:
+    with pytest.raises(ConfigError, match=f"no run nonsense moved a group; the last that did: {lab.run_id} ") as said:
         roll_back(Namespace(run="nonsense", execute=True, json=True), load(str(lab.config)), lab.spark)
-    assert told.value.exit_code == 2
+    assert said.value.exit_code == 2
 
 
 def test_undo_leaves_a_cluster_alone_that_is_not_the_one_where_the_run_moved_groups(

@@ -66,7 +66,7 @@ def test_a_keytab_of_somebody_else_is_told_at_once(broker: KafkaBroker, centre: 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     keytab = centre.keytab("stranger")
     with pytest.raises(ClusterError, match=r"cannot log in to the cluster A at .*: Kerberos gave no ticket"):
-        KafkaCluster(ClusterConfig("A", properties(broker, line(keytab, "nobody"))), answer_seconds=20)
+        KafkaCluster(ClusterConfig("A", properties(broker, line(keytab, "absent"))), answer_seconds=20)
 
 
 @pytest.mark.long

@@ -38,7 +38,7 @@ def second(target: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
 
 
 def placed(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[int]]:
-    """Create the remote topic on these brokers. What tells its partitions' leaders, -1 for none."""
+    """Create the remote topic on these brokers. Returns what reads its partitions' leaders, -1 for none."""
     admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
     new = NewTopic(flow.remote_topic, len(replicas), replica_assignment=replicas)
     admin.create_topics([new])[flow.remote_topic].result(30)
@@ -83,8 +83,8 @@ def test_remote_partition_without_a_leader_is_named(
     leaders = placed(flow, [[1], [1], [2]])
     second.kill()
     until(lambda: leaders() == [1, 1, -1])
-    told = f"source->target: target answers with no end of {flow.remote_topic}-2 (has it lost its leader?)"
-    assert str(flow.run(spark).error) == told
+    reported = f"source->target: target answers with no end of {flow.remote_topic}-2 (has it lost its leader?)"
+    assert str(flow.run(spark).error) == reported
     second.restart()
     until(lambda: leaders() == [1, 1, 2])
     assert flow.run(spark).error is None
@@ -102,7 +102,7 @@ def test_partitions_beside_one_without_a_leader_are_copied(
     engine: str,
 ) -> None:
     settings = {} if engine == "kafka" else {"engine": engine}
-    flow = OneFlow(source_cluster, target, topic_name("beside"), tmp_path, settings=settings)
+    flow = OneFlow(source_cluster, target, topic_name("alongside"), tmp_path, settings=settings)
     flow.fill(20)
     leaders = placed(flow, [[1], [1], [2]])
     second.kill()
@@ -136,7 +136,7 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
     running = threading.Thread(target=lambda: ends.append(flow.run(spark, stop)))
     running.start()
     try:
-        # At the start, in the first batch, and when that looked again.
+        # At the start, in the first batch, and at the next check.
         until(lambda: caplog.text.count(f"{flow.topic}-2: one of its clusters answers with no offsets of it") >= 3, 120)
         second.restart()
         until(lambda: leaders() == [2] * 3)

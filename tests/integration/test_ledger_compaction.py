@@ -354,8 +354,8 @@ def test_ranges_are_kept_beside_exact_runs_which_no_reader_of_those_sees(ledger:
         ("all", 0): Stand("r", 80), ("all", 1): Stand("r", 80), ("all", 2): Stand("r", 7, 7)
     }  # fmt: skip
     assert (set(found.pairs), set(found.grown)) == ({TopicPair("orders", "s", "all", "r")}, {"all"})
-    told = list(ledger.table.ranges(FLOW))
-    assert len(told) == 5 + 4 + 4 + 3 + 3 + 4 and set(placed(3)) <= set(told)
+    reported = list(ledger.table.ranges(FLOW))
+    assert len(reported) == 5 + 4 + 4 + 3 + 3 + 4 and set(placed(3)) <= set(reported)
     assert ledger.table.positions(FLOW) == {key(0): Position(40, 40)}
     assert list(ledger.table.triples(FLOW)) == [key(0)]
     assert ledger.table.range_positions(OTHER) == RangePositions()
@@ -365,19 +365,19 @@ def test_ranges_are_kept_beside_exact_runs_which_no_reader_of_those_sees(ledger:
 def test_old_ranges_become_few_and_span_what_they_take_the_place_of(ledger: Ledger) -> None:
     for number in range(40):
         ledger.append(*placed(number))
-    before, told = ledger.table.range_positions(FLOW), list(ledger.table.ranges(FLOW))
+    before, reported = ledger.table.range_positions(FLOW), list(ledger.table.ranges(FLOW))
     rows = ledger.rows().where("upstream_until is not null").drop("at")
     # As if a minute lay between two micro-batches.
     aged = rows.withColumn("committed_at", F.expr("timestamp_micros(60000000L * (upstream_offset div 10))"))
     names = list(LedgerRow.__dataclass_fields__)
     few = [LedgerRow(*each) for each in merged_ranges(aged, kept=8, share=4).select(*names).collect()]
-    recent = [each for each in told if each.upstream_offset >= 320]
-    assert set(recent) <= set(few) and len(few) < 0.6 * len(told)
-    pairs = {(each.partition, each.remote_partition) for each in told}
+    recent = [each for each in reported if each.upstream_offset >= 320]
+    assert set(recent) <= set(few) and len(few) < 0.6 * len(reported)
+    pairs = {(each.partition, each.remote_partition) for each in reported}
     assert {(each.partition, each.remote_partition) for each in few} == pairs
     for pair in pairs:
         own = [each for each in few if (each.partition, each.remote_partition) == pair]
-        of_before = [each for each in told if (each.partition, each.remote_partition) == pair]
+        of_before = [each for each in reported if (each.partition, each.remote_partition) == pair]
         assert sum(each.record_count for each in own) == sum(each.record_count for each in of_before)
         for each in of_before:
             assert any(
@@ -395,6 +395,6 @@ def test_old_ranges_become_few_and_span_what_they_take_the_place_of(ledger: Ledg
     ledger.append(row(0, 10, 10, 10))
     ledger.merge()
     assert ledger.table.range_positions(FLOW) == before
-    assert sorted(map(astuple, ledger.table.ranges(FLOW)), key=str) == sorted(map(astuple, told), key=str)
+    assert sorted(map(astuple, ledger.table.ranges(FLOW)), key=str) == sorted(map(astuple, reported), key=str)
     assert ledger.table.positions(FLOW) == {key(0): Position(20, 20)}
     assert ledger.rows().where("upstream_until is null").count() == 1

@@ -112,7 +112,7 @@ def test_the_right_properties_get_in(broker: SecuredBroker, properties: Properti
 def test_a_refusal_that_stays_is_told_and_not_waited_out(
     broker: SecuredBroker, properties: Properties, sentence: str
 ) -> None:
-    # Only what is told at once is called a login: what times out is a cluster that cannot be reached.
+    # Only what is reported at once is called a login: what times out is a cluster that cannot be reached.
     with pytest.raises(ClusterError) as caught:
         cluster_id(properties(broker))
     assert str(caught.value).startswith("cannot log in to the cluster A at ")

@@ -83,7 +83,7 @@ def test_lane_whose_coordinator_died_behind_its_answer_is_not_said_to_be_taken_o
     client.meanwhile = lambda: again(target)
     with pytest.raises(AnswerLost):
         refresh(client, [lane], soon())
-    # Whoever names no epoch has the lane.
+    # A request without an epoch takes the lane.
     assert fence(client, LANE, lane.partitions, soon()).epoch > lane.producer.epoch
 
 

@@ -1,4 +1,4 @@
-"""What is asked about many partitions at once is what asking about each alone would have told."""
+"""A question about many partitions at once has the same answer as a question about each."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def test_file_with_keys_goes_on_where_the_group_stood_beside_other_writers_and_o
                 place = number % REMOTE_PARTITIONS if record.key is None else places[record.key]
                 wanted.setdefault(place, []).append(f"{flow.topic}/{number}/{offset}")
     for place, log in remote.items():
-        told = [dict(each.headers).get("mirror.origin") for each in log.values()]
-        ours = [(each or b"").decode().split("/", 1)[1].rpartition("/")[0] for each in told if each is not None]
+        reported = [dict(each.headers).get("mirror.origin") for each in log.values()]
+        ours = [(each or b"").decode().split("/", 1)[1].rpartition("/")[0] for each in reported if each is not None]
         assert len(ours) == len(set(ours)) and set(ours) == set(wanted.get(place, []))
         for number in range(SOURCE_PARTITIONS):
             offsets = [int(each.rpartition("/")[2]) for each in ours if f"/{number}/" in each]

@@ -1,4 +1,4 @@
-"""MirrorMaker's own Java clients and formatters read what this product tells, and find what it committed."""
+"""MirrorMaker's own Java clients and formatters read what this product writes, and find what it committed."""
 
 from __future__ import annotations
 
@@ -103,21 +103,21 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     questions = [(chain[1].bootstrap, "source,third"), (chain[2].bootstrap, "source,target")]
     answers = answered(*questions[0], *groups, "then", *questions[1], *groups)
     one_hop, two_hops = answers[chain[1].bootstrap], answers[chain[2].bootstrap]
-    assert told(one_hop, "hops") == {("source", "1"), ("third", "-1")}
-    assert told(one_hop, "heartbeats") == {("heartbeats",), ("source.heartbeats",)}
-    assert told(one_hop, "upstream") == {("source",)} and told(one_hop, "checkpoints") == {(CHECKPOINTS,)}
-    assert told(one_hop, "remote topic") == {("source", topic) for topic in (*remote, "source.heartbeats")}
+    assert reported(one_hop, "hops") == {("source", "1"), ("third", "-1")}
+    assert reported(one_hop, "heartbeats") == {("heartbeats",), ("source.heartbeats",)}
+    assert reported(one_hop, "upstream") == {("source",)} and reported(one_hop, "checkpoints") == {(CHECKPOINTS,)}
+    assert reported(one_hop, "remote topic") == {("source", topic) for topic in (*remote, "source.heartbeats")}
     assert offsets_told(one_hop) == [committed_by(lab.target, groups, remote)] * 2
     assert len(committed_by(lab.target, groups, remote)) == report.committed
     assert "påminnelse" in {note for _, note in committed_by(lab.target, groups, remote).values()}
 
     remote = {f"target.{topic}": partitions for topic, partitions in remote.items()}
-    assert told(two_hops, "hops") == {("source", "2"), ("target", "1")}
-    assert told(two_hops, "heartbeats") == {("target.heartbeats",), ("target.source.heartbeats",)}
-    assert told(two_hops, "upstream") == {("source",), ("target",)}
-    assert told(two_hops, "checkpoints") == {("target.checkpoints.internal",)}
+    assert reported(two_hops, "hops") == {("source", "2"), ("target", "1")}
+    assert reported(two_hops, "heartbeats") == {("target.heartbeats",), ("target.source.heartbeats",)}
+    assert reported(two_hops, "upstream") == {("source",), ("target",)}
+    assert reported(two_hops, "checkpoints") == {("target.checkpoints.internal",)}
     copies = {*remote, "target.heartbeats", "target.source.heartbeats"}
-    assert told(two_hops, "remote topic") == {("target", topic) for topic in copies}
+    assert reported(two_hops, "remote topic") == {("target", topic) for topic in copies}
     assert offsets_told(two_hops) == [committed_by(chain[2], groups, remote)] * 2
     assert len(committed_by(chain[2], groups, remote)) == report.committed
 
@@ -135,11 +135,11 @@ def test_java_clients_find_the_upstream_of_a_mirrormaker_file_until_one_line_swi
         assert main(["run", str(file), "--once"]) == 0
         without = answered(b.bootstrap, "A")[b.bootstrap]
         assert "heartbeats" not in topics_of(a)
-        assert (told(without, "upstream"), told(without, "hops")) == (set(), {("A", "-1")})
+        assert (reported(without, "upstream"), reported(without, "hops")) == (set(), {("A", "-1")})
         file.write_text(text)
         assert main(["run", str(file), "--once"]) == 0
         found = answered(b.bootstrap, "A")[b.bootstrap]
-        assert (told(found, "upstream"), told(found, "hops")) == ({("A",)}, {("A", "1")})
+        assert (reported(found, "upstream"), reported(found, "hops")) == ({("A",)}, {("A", "1")})
         assert "B.heartbeats" not in topics_of(a)
 
 
@@ -167,13 +167,13 @@ def heartbeats(broker: KafkaBroker) -> List[LogRecord]:
     return list(read_topic(broker, "heartbeats")[0].values())
 
 
-def told(answers: Sequence[List[str]], asked: str) -> Set[Tuple[str, ...]]:
+def reported(answers: Sequence[List[str]], asked: str) -> Set[Tuple[str, ...]]:
     return {tuple(words[1:]) for words in answers if words[0] == asked}
 
 
 def offsets_told(answers: Sequence[List[str]]) -> List[Answers]:
     return [
-        {(words[0], words[1], int(words[2])): (int(words[3]), words[4]) for words in told(answers, asked)}
+        {(words[0], words[1], int(words[2])): (int(words[3]), words[4]) for words in reported(answers, asked)}
         for asked in ("remoteConsumerOffsets", "translateOffsets")
     ]
 
@@ -235,7 +235,7 @@ def test_offset_syncs_are_true_and_rise_over_runs_and_restarts(lab: JobLab) -> N
         assert lab.pass_once().offset_syncs > 0
         assert lab.pass_once().offset_syncs == 0
     with lab.translating():
-        lab.write("orders", values(20, "beside"))
+        lab.write("orders", values(20, "alongside"))
         lab.copy()
     lab.pass_once()
 
@@ -253,17 +253,17 @@ def test_checkpoints_rise_over_restarts_and_fall_only_where_a_group_was_reset(la
     lab.create("orders")
     lab.write("orders", values(60))
     lab.copy()
-    told: List[int] = []
+    reported: List[int] = []
     for offset in (10, 40, 25, 50):
         commit(lab.source, lab.name, lab.topic("orders"), offset)
         assert (lab.pass_once().checkpoints, lab.pass_once().checkpoints) == (1, 0)
-        told.append(offset)
-        assert [each.upstream_offset for each in lab.checkpoints()] == told
+        reported.append(offset)
+        assert [each.upstream_offset for each in lab.checkpoints()] == reported
     assert lab.done(lab.name) == 50
     lab.settings["emit.checkpoints.enabled"] = "false"
     commit(lab.source, lab.name, lab.topic("orders"), 55)
     assert lab.pass_once().checkpoints == 0
-    assert [each.upstream_offset for each in lab.checkpoints()] == told
+    assert [each.upstream_offset for each in lab.checkpoints()] == reported
 
 
 def test_topic_without_a_mirrored_record_has_no_checkpoint_until_its_first(lab: JobLab) -> None:

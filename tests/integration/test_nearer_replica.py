@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """Two brokers, of which each names the other one; source and target."""
+    """Two brokers that name each other; source and target."""
     folder = tmp_path_factory.mktemp("nearer")
     classes, properties = compiled("OtherReplica", folder / "classes"), {"replica.selector.class": "OtherReplica"}
     port, controller = free_ports(2)

@@ -95,7 +95,7 @@ def test_plan_and_explain_change_nothing_and_after_a_run_nothing_is_left(
     assert created in shown("plan", config)
     assert "__consumer_offsets" in shown("plan", config, "--all")
     assert "would be created" in shown("explain", config, topic)
-    for known in (group, f"{mirrored.team}-nobody"):
+    for known in (group, f"{mirrored.team}-absent"):
         assert "house_rules:TeamGroups" not in shown("explain", config, "--group", known)
     assert mirrored.everything() == before
 
@@ -112,8 +112,8 @@ def test_plan_and_explain_change_nothing_and_after_a_run_nothing_is_left(
     lines = shown("plan", config).splitlines()
     assert lines[-1] == f"{mirrored.alias}->backup: nothing would change; topics copied: 1"
     assert f"     {group}" in lines and not [line for line in lines if line.startswith(("  +", "  ~", "  -"))]
-    told = shown("explain", config, topic)
-    assert "exists, 1 partition" in told and told.endswith(f"verdict: copied to {remote}\n")
+    reported = shown("explain", config, topic)
+    assert "exists, 1 partition" in reported and reported.endswith(f"verdict: copied to {remote}\n")
     assert checkpoints in shown("plan", config, "--all")
 
 
@@ -135,11 +135,11 @@ def test_what_changed_on_the_source_shows_as_a_difference(mirrored: Mirrored, sh
 
 def test_topics_and_groups_that_do_not_exist_are_explained(mirrored: Mirrored, shown: Callable[..., str]) -> None:
     config, team = mirrored.config, mirrored.team
-    told = shown("explain", config, "hr.people")
-    assert "does not exist; decided as if it did" in told
+    reported = shown("explain", config, "hr.people")
+    assert "does not exist; decided as if it did" in reported
     reason = "hr is not a team of ours (house_rules:TeamTopics)"
-    assert told.endswith(f"verdict: not copied: {reason} (topic.filter.class, {config}:11)\n")
-    nobody = json.loads(shown("explain", config, "--group", f"{team}-nobody", "--json"))
+    assert reported.endswith(f"verdict: not copied: {reason} (topic.filter.class, {config}:11)\n")
+    nobody = json.loads(shown("explain", config, "--group", f"{team}-absent", "--json"))
     assert (nobody["exists"], nobody["taken"]) == (False, False)
     assert nobody["verdict"] == "not translated: no committed offset on a topic that is copied"
     other = json.loads(shown("explain", config, "--group", "hr-app", "--json"))

@@ -48,8 +48,8 @@ def letters_of(flow: OneFlow) -> List[LogRecord]:
 
 
 def origins(letters: List[LogRecord]) -> List[Tuple[str, str]]:
-    told = [(origin_of(each) or "").split("/") for each in letters]
-    return sorted((partition, offset) for _, _, partition, offset, _ in told)
+    reported = [(origin_of(each) or "").split("/") for each in letters]
+    return sorted((partition, offset) for _, _, partition, offset, _ in reported)
 
 
 def without_value(flow: OneFlow) -> List[Tuple[str, str]]:
@@ -154,7 +154,7 @@ def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_t
     spark: SparkSession, flow: OneFlow, partitioner: str
 ) -> None:
     flow.settings.update({"delivery": "at-least-once", "shared.remote.topics": "true", "partitioner": partitioner})
-    # What is left has to be looked at, under ids that are written down before anything is appended.
+    # The rest has to be read, under ids that are written down before anything is appended.
     crash = CrashPoint(*MID_TASK, flow.directory / "died", "kill driver")
     assert run_mirror(flow.config, crash=crash) == -9
     assert flow.run(spark).error is None

@@ -70,7 +70,7 @@ def assert_placed_once_and_in_order(flow: OneFlow) -> None:
         for record in log.values():
             place = number % REMOTE_PARTITIONS if record.key is None else places[record.key]
             wanted[(number, place)].append(record)
-    # Which source partition a copy came from its value tells, where it has one.
+    # The value of a copy names its source partition, where it has a value.
     assert sum(map(len, remote.values())) == sum(map(len, wanted.values()))
     for place, log in remote.items():
         left = {number: list(records) for (number, at), records in wanted.items() if at == place}
@@ -179,7 +179,7 @@ def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before
     assert flow.run(spark).error is None
     read += worked(flow.source, flow.topic, 50)
     there = translated(spark, flow, group)
-    # Programs that keep offsets elsewhere are told the same places.
+    # Programs that keep offsets elsewhere get the same offsets.
     answers = translate_positions(
         spark, config, config.flows[0], positions(flow.source, group, flow.topic, flow.partitions)
     )
@@ -205,7 +205,7 @@ def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before
     every = told_apart(record for log in flow.original().values() for record in log.values())
     rest = worked(flow.source, flow.topic)
     assert every - read - found <= rest
-    # No more was read again than was told.
+    # No more was read again than was reported.
     again = sum(each.translation.reread or 0 for each in [*there, *home])
     assert sum(rest.values()) - sum((every - read - found).values()) <= again
 

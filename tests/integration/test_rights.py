@@ -285,18 +285,18 @@ def test_a_missing_right_is_named(
     right = next(each for each in wanted if (each.cluster, each.name, each.operation) == asked)
     pair.exactly(wanted)
 
-    def told() -> str:
+    def reported() -> str:
         caplog.clear()
         try:
             return f"{act(pair)} {caplog.text}"
         except MirrorError as error:
             return f"{error} {caplog.text}"
 
-    until(lambda: sentence not in told(), 20)  # the authorizer learns of it a moment later
+    until(lambda: sentence not in reported(), 20)  # the authorizer learns of it a moment later
     admin = pair.admin(cluster)
     take(admin, right.acl("mirror"))
     admin.close()
-    until(lambda: sentence in told(), 20)
+    until(lambda: sentence in reported(), 20)
 
 
 def test_progress_of_other_topics_is_committed_where_one_may_not_be_read(

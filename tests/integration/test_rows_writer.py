@@ -126,8 +126,8 @@ def test_row_that_fails_stops_its_partition_there_or_is_left_out(flow: OneFlow, 
     later = replace(next_plan(plan, lanes[1:2], RECORDS), skips=True)
     again = attempt(flow, spark, later, failure=change)
     (lane,) = [each for each in again.lanes if each.remote[1] == 1]
-    told = [(each.kind, each.from_offset, each.until_offset) for each in lane.part.incidents]
-    assert (lane.part.stopped, lane.part.records, told) == (None, RECORDS - 71, [("offsets skipped", 70, 71)])
+    reported = [(each.kind, each.from_offset, each.until_offset) for each in lane.part.incidents]
+    assert (lane.part.stopped, lane.part.records, reported) == (None, RECORDS - 71, [("offsets skipped", 70, 71)])
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
@@ -154,8 +154,8 @@ def test_rows_that_say_another_origin_than_theirs_are_told_and_not_lost(
     (rows,) = arrow_of(rows_of(flow, spark, plan, where="partition = 0"), RECORDS)
     other = [cell + by for cell in rows.column(name).to_pylist()]
     report = RowWriter(plan, 0, False).run([changed_cells(rows, **{name: other})])
-    (told,) = report.failed
-    assert told[0][0] == flow.topic and not report.lanes
+    (reported,) = report.failed
+    assert reported[0][0] == flow.topic and not report.lanes
     assert flow.copies() == 0
 
 
@@ -238,8 +238,8 @@ def test_second_row_of_a_record_is_refused_also_where_it_comes_later(flow: OneFl
     plan = plan_of(flow, RECORDS)
     rows = arrow_of(rows_of(flow, spark, plan, where="partition = 0"))
     report = RowWriter(plan, 0, False).run([rows[0], rows[0].slice(49), *rows[1:]])
-    (told,) = stopped(report)
-    assert f"{flow.topic}-0 at offset 49: the flow gives more than one record of it" in told
+    (reported,) = stopped(report)
+    assert f"{flow.topic}-0 at offset 49: the flow gives more than one record of it" in reported
     assert report.lanes[0].part.refused
 
 
@@ -305,9 +305,9 @@ def test_dead_letters_of_several_partitions_lie_in_one_once_each(
         placed = [in_dead_letters(each, dead[0]) for each in rows]
         report = RowWriter(plan, 0, False).run(placed)
         assert not (report.broken or report.failed or stopped(report))
-    told = [origin_of(each) or "" for each in read_topic(flow.target, dead[0])[0].values()]
+    reported = [origin_of(each) or "" for each in read_topic(flow.target, dead[0])[0].values()]
     wanted = [(n, at) for n in range(3) for at in range(3, RECORDS, 10)]
-    assert sorted((int(each.split("/")[2]), int(each.split("/")[3])) for each in told) == wanted
+    assert sorted((int(each.split("/")[2]), int(each.split("/")[3])) for each in reported) == wanted
     good = {n: [r for at, r in log.items() if at % 10 != 3] for n, log in flow.original().items()}
     assert {n: list(log.values()) for n, log in flow.remote().items()} == good
 

@@ -202,9 +202,9 @@ def test_exactly_the_rights_of_the_page_are_enough(guarded: Guarded) -> None:
 
 def test_a_wrong_password_is_told_in_one_sentence(guarded: Guarded) -> None:
     assert guarded.codes[0] == ["plan", 1]
-    (told,) = [line for line in guarded.output.splitlines() if line.startswith("error: ")]
-    assert told.startswith("error: MIR-202: cannot log in to the cluster A at ")
-    assert "the broker refused the login: " in told
+    (reported,) = [line for line in guarded.output.splitlines() if line.startswith("error: ")]
+    assert reported.startswith("error: MIR-202: cannot log in to the cluster A at ")
+    assert "the broker refused the login: " in reported
 
 
 def config_of(broker: SecuredBroker, cluster: str) -> ClusterConfig:
@@ -260,8 +260,8 @@ def test_a_missing_right_is_named(
     take(admin, one)
     try:
         deadline = time.monotonic() + 20  # the authorizer learns of it a moment later
-        while sentence not in (told := answer(act, guarded.broker)):
-            assert time.monotonic() < deadline, told
+        while sentence not in (reported := answer(act, guarded.broker)):
+            assert time.monotonic() < deadline, reported
     finally:
         grant(admin, [one])
         admin.close()
@@ -283,8 +283,8 @@ def answer(act: Callable[[SecuredBroker], object], broker: SecuredBroker) -> str
 
 
 def test_no_secret_is_left_anywhere(guarded: Guarded) -> None:
-    told = guarded.output.encode()
-    assert not [word for word in guarded.secrets if word in told]
+    reported = guarded.output.encode()
+    assert not [word for word in guarded.secrets if word in reported]
     assert guarded.leaking == set()
     assert guarded.holding("state", "events", "tmp") == set()
 

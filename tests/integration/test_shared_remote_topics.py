@@ -1,4 +1,4 @@
-"""Remote topics with several writers: a flow knows its own batches by producer ids, also the ones of its dead lives.
+"""Remote topics with several writers: a flow knows its own batches by producer ids, also the ids of its earlier runs.
 
 A lane that goes by another transactional id gets another producer id from the target, as one does whose transactional
 id the target has forgotten after `transactional.id.expiration.ms`.
@@ -45,7 +45,7 @@ def first_plan(flow: OneFlow, exactly_once: bool = True) -> TaskPlan:
 
 
 def forgotten(plan: TaskPlan) -> TaskPlan:
-    names = {lane: f"{name}.anew" for lane, name in plan.transactional_ids.items()}
+    names = {lane: f"{name}.second" for lane, name in plan.transactional_ids.items()}
     return replace(plan, transactional_ids=names, producers={})
 
 
@@ -54,7 +54,7 @@ def ids(report: TaskReport) -> Ids:
 
 
 def dead_life(flow: OneFlow, exactly_once: bool = True) -> Ids:
-    """Copies everything and tells no one; only the ids of its lanes are known afterwards."""
+    """Copies everything and reports nothing; only the ids of its lanes are known afterwards."""
     plan = first_plan(flow, exactly_once)
     begun = copy_lanes(plan, 0)
     assert begun.records == 0 and flow.copies() == 0

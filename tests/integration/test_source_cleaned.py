@@ -28,7 +28,7 @@ LATER = [b"later %d" % number for number in range(5)]
 def flow(
     source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> OneFlow:
-    """Of one partition; a lane copied the first records and told no one. Then the cleaner took most of them."""
+    """Of one partition; a lane copied the first records and did not report them. Then the cleaner took most of them."""
     flow = OneFlow(source_cluster, target_cluster, topic_name("cleaned"), tmp_path, partitions=1)
     flow.fill(COPIED)
     flow.create_remote_topic()

@@ -26,7 +26,7 @@ COPIED, ALL = 200, 300
 def flow(
     source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> OneFlow:
-    """Of one partition; a lane copied the first records and told no one."""
+    """Of one partition; a lane copied the first records and did not report them."""
     flow = OneFlow(source_cluster, target_cluster, topic_name("expires"), tmp_path, partitions=1)
     flow.fill(COPIED)
     flow.create_remote_topic()

@@ -51,10 +51,10 @@ for _ in range(2):
 def test_table_of_a_spark_that_has_ended_says_that_and_blames_no_folder(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-c", ASKED, str(tmp_path), ENDS[how]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    reported = [json.loads(line) for line in done.stdout.splitlines()]
     what = f"could not read the table {tmp_path}/state/runs: Spark has ended"
     why = "was it stopped, or did the driver's Java run out of memory?"
-    assert told == [["SparkEndedError", f"{what} ({why})"]] * 2, done.stderr
+    assert reported == [["SparkEndedError", f"{what} ({why})"]] * 2, done.stderr
 
 
 COMPARED = """\

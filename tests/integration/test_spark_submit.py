@@ -28,12 +28,12 @@ import mirror_lib.errors
 
 spark = SparkSession.builder.getOrCreate()
 count = lambda: spark.sparkContext.range(8).map(lambda n: n + 1).sum()
-told = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: told.set())
+stopped = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: stopped.set())
 assert count() == 36
 print("ready", spark.sparkContext.master, *sys.argv[1:], flush=True)
 if "wait" in sys.argv:
-    while not told.wait(0.2):
+    while not stopped.wait(0.2):
         pass
     print("counted", count(), flush=True)
 sys.exit(7)
@@ -47,7 +47,7 @@ def environment(**changes: str) -> Dict[str, str]:
 
 
 def fake_spark(home: Path, version: str, scala: str) -> Dict[str, str]:
-    """A Spark installation of which only the version can be read."""
+    """A Spark installation that has a version and nothing else."""
     (home / "jars").mkdir(parents=True)
     (home / "jars" / f"spark-core_{scala}-{version}.jar").touch()
     return environment(MIRROR_VENV="", SPARK_HOME=str(home), PYSPARK_PYTHON=sys.executable)
@@ -405,7 +405,7 @@ try:
             if sys.argv[1] == "and-java-does-not-answer-behind-it":
                 raise Py4JNetworkError("Answer from Java side is empty")
 except KeyboardInterrupt:
-    print("told")
+    print("stopped")
 """
 
 
@@ -421,4 +421,4 @@ def test_ctrl_c_ends_a_command_that_waits_for_spark(then: str) -> None:
         time.sleep(1)  # for the question to be open; the answer would take hours
         running.send_signal(signal.SIGINT)
         output, _ = running.communicate(timeout=60)
-    assert (output, running.returncode) == ("told\n", 0)
+    assert (output, running.returncode) == ("stopped\n", 0)

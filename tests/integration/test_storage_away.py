@@ -1,4 +1,4 @@
-"""State that cannot be written for a while: a continuous flow lives on, and its copy is exact behind it."""
+"""State that cannot be written for a while: a continuous flow survives it, and its copy is exact afterwards."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def back(folder: Path, kept: Path) -> None:
     kept.rename(folder)
 
 
-def told(flow: OneFlow, spark: SparkSession) -> List[int]:
+def reported(flow: OneFlow, spark: SparkSession) -> List[int]:
     """The record counts of the ledger's rows."""
     commits = (flow.state / "offset_syncs" / "_delta_log").glob("*.json")
     return [row[3] for row in flow.ledger(spark)] if any(commits) else []
@@ -73,13 +73,13 @@ def test_flow_whose_ledger_is_away_for_a_while_goes_on_and_is_exact(
     spark: SparkSession, flow: OneFlow, running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     flow.fill(200)
-    until(lambda: sum(told(flow, spark)) >= flow.written * flow.partitions, 100)
+    until(lambda: sum(reported(flow, spark)) >= flow.written * flow.partitions, 100)
     kept = away(flow.state / "offset_syncs")
     flow.fill(200)
     until(lambda: "starts again" in caplog.text or bool(running.ended))
     back(flow.state / "offset_syncs", kept)
     flow.fill(200)
-    until(lambda: sum(told(flow, spark)) >= flow.written * flow.partitions or bool(running.ended))
+    until(lambda: sum(reported(flow, spark)) >= flow.written * flow.partitions or bool(running.ended))
     assert running.stop().error is None
     flow.assert_exact(spark)
 
@@ -89,7 +89,7 @@ def test_flow_that_begins_at_latest_copies_the_first_record_behind_its_start(
 ) -> None:
     flow.settings["consumer.auto.offset.reset"] = "latest"
     running = Running(flow, spark)
-    until(lambda: told(flow, spark) == [0, 0, 0], 120)
+    until(lambda: reported(flow, spark) == [0, 0, 0], 120)
     flow.fill(100)
     until(lambda: flow.copies() == flow.written * flow.partitions)
     assert running.stop().error is None

@@ -66,7 +66,7 @@ def tailing(flow: OneFlow, listener: ReportServer, exactly_once: bool = True) ->
 
 
 def lane_that_tails(plan: TaskPlan, listener: ReportServer) -> contextlib.AbstractContextManager[List[TaskReport]]:
-    """The lane continues while the block does; its last report is there afterwards, behind those that it told."""
+    """The lane continues while the block does; its last report is there afterwards, after the earlier ones."""
 
     def copy(stop: threading.Event) -> List[TaskReport]:
         def end() -> None:
@@ -89,8 +89,8 @@ def assert_told_of_everything(flow: OneFlow, reports: List[TaskReport]) -> None:
     ]
     source, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
     assert lies(rows, source, remote) == []
-    told = {(row[0], row[1] + i) for row in rows for i in range(row[3])}
-    assert told == {(number, offset) for number, log in source.items() for offset in log}
+    reported = {(row[0], row[1] + i) for row in rows for i in range(row[3])}
+    assert reported == {(number, offset) for number, log in source.items() for offset in log}
     assert flow.differences() == []
 
 

@@ -1,4 +1,4 @@
-"""A real MirrorMaker 2 is killed while it writes and taken over: nothing more is copied twice, nothing is skipped."""
+"""A take-over from a real MirrorMaker 2 that was killed while it wrote: no record is doubled or skipped by it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.lab.takeover_lab import NAME, Takeover, busy, made, records, write_on
 
 # As one would say it of a Connect cluster; only the name is that of MirrorMaker's own.
 AS_CONNECT = "connect-topic=mm2-offsets.source.internal"
-# Topics that no one writes to while MirrorMaker lives.
+# Topics without a writer while MirrorMaker runs.
 STILL = ("idle", "foreign", "emptied")
 
 
@@ -193,7 +193,7 @@ def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab
             source_log = lab.read(stem, "read_uncommitted")[number]
             ours = [record for offset, record in source_log.items() if offset >= start.upstream_offset]
             assert records(after)[: len(log)] == records(log)
-            assert records(after)[len(log) :] == ours, f"{stem}-{number} does not go on where it ended"
+            assert records(after)[len(log) :] == ours, f"{stem}-{number} does not resume where it ended"
             assert surplus(lab, stem, number) == (doubled[number] if stem == "orders" else 0, 0)
 
     assert lab.translate()[group, "orders", 0] == "exact"
@@ -264,10 +264,10 @@ def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab,
         timeout=180,
     )
     assert done.returncode == 3, done.stderr
-    told = {line.split()[0].replace(f"{NAME}.", ""): line for line in done.stdout.splitlines() if NAME in line}
-    assert told["idle"].endswith("  take over")
-    assert "refused: the record at offset 300 of the remote log is not the source's next one" in told["foreign"]
-    assert "refused: the remote log is empty" in told["emptied"]
+    reported = {line.split()[0].replace(f"{NAME}.", ""): line for line in done.stdout.splitlines() if NAME in line}
+    assert reported["idle"].endswith("  take over")
+    assert "refused: the record at offset 300 of the remote log is not the source's next one" in reported["foreign"]
+    assert "refused: the remote log is empty" in reported["emptied"]
     assert done.stdout.splitlines()[-1] == "3 partitions: 2 refused, 1 take over"
     again = {"foreign-0": "refused", "emptied-0": "refused", "idle-0": "already in the ledger"}
     assert Takeover(lab).actions() == again
@@ -294,9 +294,9 @@ def test_group_of_a_mirrormaker_1_is_taken_over(pair: List[KafkaBroker], spark: 
     taken = Takeover(lab, origin=f"group={group}", execute=True)
     # A process with another ledger would go by the group alone.
     with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap})) as source:
-        told = source.committed_offsets([group])[group][lab.topic("mm1.same"), 0]
-    note = read_note(told.metadata)
-    assert note is not None and (told.offset, note.downstream_offset) == (27, 27)
+        reported = source.committed_offsets([group])[group][lab.topic("mm1.same"), 0]
+    note = read_note(reported.metadata)
+    assert note is not None and (reported.offset, note.downstream_offset) == (27, 27)
     assert taken.actions() == {
         **{f"mm1.same-{number}": "take over" for number in (0, 1)},
         **{f"mm1.other-{number}": "refused" for number in (0, 1)},

@@ -108,8 +108,8 @@ TOLD = "mirror_lib.kafka.groups:ClusterGroups.commit_offsets"
     ("function", "when", "left"),
     [
         pytest.param(TAKEOVERS, "before", [], id="before-its-audit-row"),
-        pytest.param(TOLD, "before", ["takeovers"], id="before-the-group-is-told"),
-        pytest.param(TOLD, "after", ["takeovers"], id="when-the-group-was-told"),
+        pytest.param(TOLD, "before", ["takeovers"], id="before-the-group-is-committed"),
+        pytest.param(TOLD, "after", ["takeovers"], id="when-the-group-was-committed"),
         pytest.param(LEDGER, "before", ["takeovers"], id="before-the-ledger"),
         pytest.param(LEDGER, "after", ["takeovers", "offset_syncs"], id="after-the-ledger"),
     ],

@@ -171,8 +171,8 @@ def test_topic_that_is_gone_from_the_source_is_named_by_verify_until_it_is_left_
     lab.delete(lab.source, f"{lab.name}.orders")
 
     assert main(["verify", str(lab.config)]) == 1
-    told = f"{lab.name}.orders-0: the topic was copied and is not seen on the source any more"
-    assert told in capsys.readouterr().out
+    reported = f"{lab.name}.orders-0: the topic was copied and is not seen on the source any more"
+    assert reported in capsys.readouterr().out
 
     lab.settings["topics.exclude"] = json.dumps([f"{lab.name}[.]orders"])
     assert main(["verify", str(lab.config), "--json"]) == 0

@@ -82,7 +82,7 @@ def test_group_that_commits_is_followed_while_no_data_moves(lab: JobLab) -> None
 
 
 def test_rows_that_a_run_beside_adds_are_followed(lab: JobLab) -> None:
-    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of them
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that brings them
     lab.copy()
     other = f"{lab.name}-other"
     at(lab, lab.name, 10)
@@ -104,7 +104,7 @@ def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
     lab: JobLab, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Delta 2.3 hands the translation all rows that a compaction or a deletion rewrote; Delta 2.4 and later none."""
-    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of rows
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that brings rows
     lab.copy()
     at(lab, lab.name, 10)
     compaction = LedgerCompaction(lab.spark, str(lab.directory / "state"), "source->target")
@@ -130,7 +130,7 @@ def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
     make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab, partitions = make_lab(), range(4)
-    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of them
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that brings them
     lab.create("orders", len(partitions))
     handed: List[int] = []
     reads: List[str] = []
@@ -176,7 +176,7 @@ def test_ledger_that_is_not_there_yet_is_waited_for(lab: JobLab) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("ledger", [True, False], ids=["ledger of another topic", "no ledger yet"])
 def test_take_over_beside_the_job_holds_the_groups_whose_records_it_did_not_compare(lab: JobLab, ledger: bool) -> None:
-    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that tells of it
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that brings it
     topic, kept = lab.topic("orders"), f"mm1-{lab.name}"
     if ledger:
         lab.create("others")

@@ -1,6 +1,6 @@
 """Verify on real brokers: an equal copy is green, each planted difference red, with its kind and both offsets.
 
-Both logs are filled by hand and the ledger is told what a copier would have told it, so no code that copies takes part.
+Both logs are filled by hand and the ledger gets what a copier would have reported, so no code that copies takes part.
 """
 
 from __future__ import annotations
@@ -667,7 +667,7 @@ MANY = 6_000
 
 @pytest.fixture(scope="module")
 def filtered(lab: Lab) -> List[str]:
-    """Topics of which every other record was copied, so that each is a run: one copied right, and one with an error."""
+    """Topics with a copy of every other record, so that each is a range: one copied right, and one with an error."""
     names = ["verify.filtered", "verify.filtered-and-changed"]
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
     lab.create(upstream, names)
@@ -854,7 +854,7 @@ def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with
     chosen = verify(lab.spark, choosing, lab.ledger, copied, lab.source, lab.target)
     assert {verdict_of(chosen, name).verdict for name in ("placed-equal", "placed-lost")} == {"equal"}
     assert verdict_of(chosen, "placed-doubled").verdict == "differs"
-    # Another mirror's copies are none of this one's; and without origins nothing can be told.
+    # Another mirror's copies are none of this one's; and without origins nothing is known of them.
     another = verify(lab.spark, flow, lab.ledger, copied[:1], lab.source, lab.target, mirror="other")
     assert {d.kind for d in another.topics[0].differences} == {"lost"}
     bare = replace(flow, change=RecordChange(partitioner=KEY, provenance=False))

@@ -82,11 +82,11 @@ def cut_data(table: Path) -> Path:
 
 
 class Damage(NamedTuple):
-    """`kinds` are the faults that a check finds; `told` whether Delta itself fails on it without checksum files."""
+    """`kinds` are the faults that a check finds; `reported` whether Delta itself fails on it without checksum files."""
 
     make: Callable[[Path], Path]
     kinds: Sequence[str]
-    told: bool = True
+    reported: bool = True
     checksum_files: bool = False
 
 
@@ -94,13 +94,13 @@ DAMAGES: Mapping[str, Damage] = {
     "first commit cut off": Damage(cut(0), [CUT]),
     "first commit cut off, with checksum files": Damage(cut(0), [CUT], checksum_files=True),
     "first commit cut at a line end, no columns": Damage(cut_at_line_end(0, 1), [LOST_LINES, NO_METADATA]),
-    "first commit cut at a line end, no files": Damage(cut_at_line_end(0, 3), [LOST_LINES], told=False),
-    "newest commit cut at a line end": Damage(cut_at_line_end(-1, 1), [LOST_LINES], told=False),
+    "first commit cut at a line end, no files": Damage(cut_at_line_end(0, 3), [LOST_LINES], reported=False),
+    "newest commit cut at a line end": Damage(cut_at_line_end(-1, 1), [LOST_LINES], reported=False),
     "newest commit cut at a line end, with checksum files": Damage(
         cut_at_line_end(-1, 1), [UNREADABLE], checksum_files=True
     ),
-    "newest commit empty": Damage(cut(-1, 0.0), [CUT], told=False),
-    "newest commit lost": Damage(lose(-1), [MISSING_COMMIT], told=False),
+    "newest commit empty": Damage(cut(-1, 0.0), [CUT], reported=False),
+    "newest commit lost": Damage(lose(-1), [MISSING_COMMIT], reported=False),
     "commit lost in between": Damage(lose(1), [MISSING_COMMIT]),
     "first commit lost": Damage(lose(0), [MISSING_COMMIT]),
     "commit overwritten": Damage(overwrite(1, "hello\n"), [NOT_A_COMMIT]),

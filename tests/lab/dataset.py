@@ -306,15 +306,15 @@ def fill(
     target: KafkaBroker,
     aliases: Tuple[str, str] = ("primary", "backup"),
     scale: float = 1.0,
-    told: Callable[[MadeTopic], None] = lambda made: None,
+    reported: Callable[[MadeTopic], None] = lambda made: None,
 ) -> Tuple[Sequence[MadeTopic], OpenTransaction]:
-    """Every case above. `scale` multiplies the bulk; `told` hears of each topic when it is there."""
+    """Every case above. `scale` multiplies the bulk; `reported` hears of each topic when it is there."""
     made: List[MadeTopic] = []
 
     def add(*topics: MadeTopic) -> None:
         made.extend(topics)
         for topic in topics:
-            told(topic)
+            reported(topic)
 
     later = to_be_compacted(source)
     add(bulk(source, "bulk.100b", 100, int(200_000 * scale)), bulk(source, "bulk.1kb", 1024, int(40_000 * scale)))

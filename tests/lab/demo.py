@@ -155,7 +155,7 @@ class Demo:
         wrong = faults(self.brokers[1], {topic: f"{SOURCE}.{topic}" for topic in GROUP_TOPICS}, before, after)
         halves = [grouped(sum(map(len, half.values()))) for half in (before, after)]
         if wrong:
-            print(f"{GROUP} did not go on where it stopped:", *wrong, sep="\n  ")
+            print(f"{GROUP} did not resume where it stopped:", *wrong, sep="\n  ")
         else:
             print(f"{GROUP} read {halves[0]} records on {SOURCE} and {halves[1]} on {TARGET}: all of them, none twice")
         return 1 if wrong else 0
@@ -193,7 +193,7 @@ class Demo:
     def say_where(self) -> None:
         """For who wants to use both clusters."""
         pids = " ".join(str(broker.pid) for broker in self.brokers)
-        print(f"both clusters go on: {SOURCE} {self.brokers[0].bootstrap}, {TARGET} {self.brokers[1].bootstrap}")
+        print(f"both clusters keep running: {SOURCE} {self.brokers[0].bootstrap}, {TARGET} {self.brokers[1].bootstrap}")
         print(f"configuration: {self.config.relative_to(ROOT)}\nto stop them: kill {pids}; rm -r {self.directory}")
 
     def end(self) -> None:

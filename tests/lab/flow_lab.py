@@ -78,7 +78,7 @@ class FlowLab:
 
     @property
     def config(self) -> Path:
-        """The configuration file, rewritten from `settings` and `trigger`: whole for whoever reads it meanwhile."""
+        """The configuration file, rewritten from `settings` and `trigger`: whole for a concurrent reader."""
         settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
         settings.setdefault("topics", f'["{self.name}[.].*"]')
         lines = [f"name: {self.name}", "clusters:"]

@@ -178,7 +178,7 @@ class GroupLab(FlowLab):
                 made.close()
 
     def translate(self, direction: str = TO_DOWNSTREAM, flow: int = 0, **rules: Any) -> Dict[Tuple[str, str, int], str]:
-        """Look, decide and move in a life of its own: verdicts by group, topic (without the lab's name), partition."""
+        """Look, decide and move as one process does: verdicts by group, topic (without the lab's name), partition."""
         with self.translation(direction, flow) as translation:
             return self.passed(translation, **rules)
 

@@ -1,4 +1,4 @@
-"""The second job on two running clusters, in this process or in one of its own; what it told MirrorMaker out."""
+"""The second job on two running clusters, in this process or in one of its own; what it wrote for MirrorMaker."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def kafka_archive(jars: Path) -> Path:
 
 
 def quick_options(archive: Path) -> List[str]:
-    """For a process of these classes that lives for seconds."""
+    """For a process of these classes that runs for seconds."""
     kept = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
     return [*QUICK, *QUIET, *kept]
 

@@ -12,7 +12,7 @@ from typing import Tuple
 from tests.lab.checkout import LabError
 from tests.lab.ivy import Module, fetched
 
-# Kafka 4 logs with Log4j 2, earlier brokers with Log4j 1, of which reload4j is the maintained build.
+# Kafka 4 logs with Log4j 2, earlier brokers with Log4j 1, which reload4j maintains.
 LOG4J2 = [Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")]
 LOG4J1 = [Module("ch.qos.reload4j", "reload4j", "1.2.25"), Module("org.slf4j", "slf4j-reload4j", "1.7.36")]
 

@@ -30,7 +30,7 @@ def config_of(*arguments: str) -> MirrorConfig:
 
 @dataclass
 class Mm1Lab:
-    """One group that mirrors one topic. `arguments` are the options besides the two files and the state."""
+    """One group that mirrors one topic. `arguments` are the options other than the two files and the state."""
 
     source: KafkaBroker
     target: KafkaBroker

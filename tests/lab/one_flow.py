@@ -169,9 +169,9 @@ class OneFlow:
             for number, log in source.items()
             for offset in log
         }
-        told = [origin_of(each) for log in read_topic(self.target, self.remote_topic).values() for each in log.values()]
-        found += [f"{each} twice" for each, count in Counter(told).items() if count > 1]
-        return found + [f"{each} is none" for each in told if each not in wanted]
+        said = [origin_of(each) for log in read_topic(self.target, self.remote_topic).values() for each in log.values()]
+        found += [f"{each} twice" for each, count in Counter(said).items() if count > 1]
+        return found + [f"{each} is none" for each in said if each not in wanted]
 
     def original(self) -> Dict[int, Log]:
         """What was committed on the source, which must be all that was written: else the broker lost it, not we."""
@@ -185,13 +185,13 @@ class OneFlow:
         return [(r["partition"], r["upstream_offset"], r["downstream_offset"], r["record_count"]) for r in rows]
 
     def assert_exact(self, spark: SparkSession) -> None:
-        """The source's committed records once each, in order, unchanged; and a ledger that tells the truth of all."""
+        """The source's committed records once each, in order, unchanged; and a ledger that is right about all."""
         source, remote = self.original(), self.remote()
         assert differences(source, remote) == []
         rows = self.ledger(spark)
         assert lies(rows, source, remote) == []
-        told = {(row[0], row[1] + i) for row in rows for i in range(row[3])}
-        assert told == {(number, offset) for number, log in source.items() for offset in log}
+        reported = {(row[0], row[1] + i) for row in rows for i in range(row[3])}
+        assert reported == {(number, offset) for number, log in source.items() for offset in log}
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0, what: str = "") -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer,
 from tests.lab.checkout import LabError
 
 PATIENCE_SECONDS = 60.0
-# At a log's end a fetch would wait half a second for more, and only then is the end told.
+# At a log's end a fetch would wait half a second for more, and only then is the end reported.
 FETCH_WAIT_MS = 10
 SHOWN = 5
 NO_TIME = -1

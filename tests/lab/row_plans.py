@@ -105,7 +105,7 @@ def lanes_of(reports: Sequence[RowsReport]) -> List[LaneReport]:
 
 
 def syncs_of(lanes: Sequence[LaneReport]) -> List[Tuple[int, int, int, int]]:
-    """Partition, upstream offset, downstream offset and record count of what the ledger would be told."""
+    """Partition, upstream offset, downstream offset and record count of the rows that the ledger would get."""
     found: List[Tuple[int, int, int, int]] = []
     for lane in lanes:
         numbers = array("q", lane.syncs)

@@ -13,7 +13,7 @@ _PREFIX = struct.Struct(">qi")
 
 
 def forget_indexes(segment: Path) -> None:
-    """Remove what the broker knows about the file besides the file: it is rebuilt from the batches that are there."""
+    """Remove the broker's indexes of the file: it is rebuilt from the batches that are there."""
     for file in segment.parent.iterdir():
         if file.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
             file.unlink()

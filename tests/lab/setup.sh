@@ -93,7 +93,7 @@ install_locked() { # log, regular expression of names, pip's words
 
 install_spark() {
     [[ -x $VENV/bin/python ]] || "$PYTHON" -m venv "$VENV" >.cache/venv.log 2>&1 || explain "making $VENV" .cache/venv.log
-    # Spark first: the jar resolver it carries then works beside the rest of pip's downloads.
+    # Spark first: the jar resolver it carries then works alongside the rest of pip's downloads.
     if locked; then
         # PySpark has no wheel. The tools that build it come from the lock too.
         install_locked .cache/pip-tools.log 'pip|setuptools'
@@ -163,7 +163,7 @@ fetch_jars() { # folder; dependencies on standard input
         -confs default -retrieve "$folder.part/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 ||
         explain "fetching $name" "$log"
     [[ -z ${LOCK:-} ]] || sums "$folder.part" >"locks/$name.sha256"
-    checked "$folder.part" || fail "the jars that were fetched to $folder.part are not those of locks/$name.sha256, and are not used: remove .cache/ivy/$name and try again"
+    checked "$folder.part" || fail "the jars that were fetched to $folder.part differ from locks/$name.sha256, and are not used: remove .cache/ivy/$name and try again"
     rm -rf "$folder" "$folder.jsa" # the archive is of the old jars
     mv "$folder.part" "$folder"
     say "jars in $folder" "$started"
@@ -173,7 +173,7 @@ fetch_kafka() {
     { # Some of them alone: the runtime of Connect is not wanted here.
         dependency org.apache.kafka kafka_2.13 "$KAFKA_VERSION"
         dependency org.apache.kafka kafka-tools "$KAFKA_VERSION" 'transitive="false"'
-        # MirrorMaker's client and the formatters of its topics, which tests ask what this product has told.
+        # MirrorMaker's client and the formatters of its topics, which read what this product has written.
         dependency org.apache.kafka connect-mirror-client "$KAFKA_VERSION" 'transitive="false"'
         dependency org.apache.kafka connect-mirror "$KAFKA_VERSION" 'transitive="false"'
         dependency org.apache.logging.log4j log4j-slf4j-impl 2.25.4
@@ -239,7 +239,7 @@ if [[ ! -e $ready || $(<"$ready") != "$stamp" ]]; then
     install_rest & pip=$!
 fi
 for folder in ${missing_jars[@]+"${missing_jars[@]}"}; do
-    [[ ! -d $folder ]] || say "the jars in $folder are not those of locks/$(basename "$folder").sha256, and are fetched again" "$started"
+    [[ ! -d $folder ]] || say "the jars in $folder differ from locks/$(basename "$folder").sha256, and are fetched again" "$started"
     case $folder in
         "$kafka_jars") fetch_kafka & ;;
         "$connect_jars") fetch_connect & ;;

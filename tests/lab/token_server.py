@@ -29,7 +29,7 @@ AUDIENCE = "kafka"
 
 @dataclass
 class Issuer:
-    """`clients` are ids with their secrets. A token lives for `life_seconds`.
+    """`clients` are ids with their secrets. A token expires after `life_seconds`.
 
     `requests` has, for each token that was given, the client, its scope and the token; `refused` counts the others.
     `status` other than 200 answers everything so. `issuer` sets `url` and `keys_url`.

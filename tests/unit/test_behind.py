@@ -41,7 +41,7 @@ def days_behind(snapshot: FlowMetrics) -> float:
 
 
 def of_both(left: Dict[TopicPartition, int]) -> FlowMetrics:
-    """A pass that copied of both topics, of which one has old records."""
+    """A cycle that copied from both topics, one with old records."""
     report = replace(nothing_copied(0), partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, days_ago(0.1))))
     return snapshot_of("A->B", [report], left, 0, 1.0, 0)
 

@@ -28,8 +28,8 @@ def checkpoint(upstream: int, downstream: int, metadata: str = "", group: str = 
         pytest.param(checkpoint(260, 201), False, id="went on over records that do not exist downstream"),
         pytest.param(checkpoint(250, 205), True, id="advanced downstream"),
         pytest.param(checkpoint(249, 200), True, id="reset to an earlier offset"),
-        pytest.param(checkpoint(250, 199), True, id="what was told is no longer true"),
-        pytest.param(checkpoint(260, 199), True, id="what was told would pass records"),
+        pytest.param(checkpoint(250, 199), True, id="an earlier checkpoint is no longer true"),
+        pytest.param(checkpoint(260, 199), True, id="an earlier checkpoint would pass records"),
         pytest.param(checkpoint(10, 10, group="other"), True, id="first of another group"),
     ],
 )
@@ -129,13 +129,13 @@ def test_store_keeps_the_syncs_that_mirrormakers_own_test_names(forget: bool, ke
 def test_store_translates_as_mirrormakers_own_test_says() -> None:
     store = OffsetSyncStore()
     assert store.translate(0) == -1
-    for told, asked in (
+    for reported, asked in (
         ((100, 200), {150: 201, 5: -1}),
         ((150, 251), {150: 251, 5: -1}),
         ((200, 10), {200: 10}),
         ((20, 20), {20: 20}),
     ):
-        store.add(PointSync("t", 0, *told))
+        store.add(PointSync("t", 0, *reported))
         assert {upstream: store.translate(upstream) for upstream in asked} == asked
 
 
@@ -177,9 +177,9 @@ def test_mirrormakers_translation_of_our_syncs_passes_no_record(history: History
         assert after == OffsetSyncBook.of(topic.latest)
         assert skipped(history, topic.store) is None
     assert topic.upstream == sorted(set(topic.upstream))
-    told = list(topic.upstream)
+    reported = list(topic.upstream)
     topic.emit(history.rows)
-    assert topic.upstream == told, "nothing is emitted twice"
+    assert topic.upstream == reported, "nothing is emitted twice"
 
 
 @given(histories())

@@ -52,10 +52,10 @@ def ended(arguments: List[str]) -> Any:
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["plan", "--help"], ["verify", "--help"]])
 def test_help_lists_the_exit_codes(arguments: List[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(arguments) == 0
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     for code in ("0 ", "1 ", "2 ", "3 ", "143 "):
-        assert f"\n  {code}" in told
-    assert "refused for safety" in told
+        assert f"\n  {code}" in reported
+    assert "refused for safety" in reported
 
 
 def test_help_and_version_need_neither_spark_nor_kafka() -> None:
@@ -92,9 +92,9 @@ def test_unknown_flow_is_named_beside_the_known_ones(
     command: str, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, config, "--flow", "A->C"]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err == "error: MIR-101: there is no flow A->C to run; the file has A->B, B->A\n"
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    assert reported.err == "error: MIR-101: there is no flow A->C to run; the file has A->B, B->A\n"
 
 
 def test_clusters_names_the_targets_of_the_flows_to_run(config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,9 +126,9 @@ def test_wrong_configuration_ends_with_2_and_one_line(
     if text is not None:
         path.write_text(text)
     assert main(["run", str(path)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: ") and told.count("\n") == 1
-    assert name in told and sentence in told
+    reported = capsys.readouterr().err
+    assert reported.startswith("error: ") and reported.count("\n") == 1
+    assert name in reported and sentence in reported
 
 
 def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,9 +138,9 @@ def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.Captu
         "A->B.enabled = true\ngroup.id = old-worker\n"
     )
     assert main(["run", str(path), "--flow", "none", "--json"]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    warnings = [line for line in told.err.splitlines() if line.startswith("warning: ")]
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    warnings = [line for line in reported.err.splitlines() if line.startswith("warning: ")]
     assert len([line for line in warnings if "group.id" in line]) == 1
 
 
@@ -222,8 +222,8 @@ def test_level_that_is_none_is_told_in_one_sentence(
 ) -> None:
     monkeypatch.setenv("MIRROR_LOG", "loud")
     assert main(["run", config]) == 2
-    told = "error: MIR-101: MIRROR_LOG=loud is no level: take one of debug, info, warning, error\n"
-    assert capsys.readouterr().err == told
+    reported = "error: MIR-101: MIRROR_LOG=loud is no level: take one of debug, info, warning, error\n"
+    assert capsys.readouterr().err == reported
 
 
 def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,8 +250,8 @@ def test_plan_that_meets_what_nobody_foresaw_ends_with_a_sentence(
 
     monkeypatch.setattr(KafkaCluster, "__init__", broken)
     assert main(["plan", config]) == 1
-    told = capsys.readouterr().err
-    assert "A->B" in told and "endpoint_type" in told and "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert "A->B" in reported and "endpoint_type" in reported and "Traceback" not in reported
 
 
 def test_json_goes_to_the_file_behind_the_sign_and_no_other_word_is_taken_for_one(

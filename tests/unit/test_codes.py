@@ -100,15 +100,15 @@ def test_help_prints_an_entry(word: str, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["help", word]) == 0
     found = entry("MIR-304")
     assert found is not None
-    told = capsys.readouterr().out
-    assert told.startswith(f"MIR-304  {found.title}\n")
-    assert all(part in told for part in (found.happened, found.data, found.do))
+    reported = capsys.readouterr().out
+    assert reported.startswith(f"MIR-304  {found.title}\n")
+    assert all(part in reported for part in (found.happened, found.data, found.do))
 
 
 def test_help_lists_all_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"  {each.code}  {each.title}\n" in told for each in ENTRIES)
+    reported = capsys.readouterr().out
+    assert all(f"  {each.code}  {each.title}\n" in reported for each in ENTRIES)
 
 
 def test_help_names_the_nearest_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ CONFIGS: TopicConfigs = {}
 
 class Brokers(ClusterTopics):
     """`answers` are in turn the topics that the broker knows which is asked for configs; `there` are all topics, and
-    of those `closed` it tells nothing."""
+    of those `closed` it answers nothing."""
 
     def __init__(self, answers: List[Sequence[str]], there: Sequence[str], closed: Sequence[str] = ()) -> None:
         self.alias = "B"

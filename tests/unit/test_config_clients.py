@@ -213,7 +213,7 @@ def test_a_jaas_file_may_have_comments_as_java_takes_them(tmp_path: Path) -> Non
     )
     login.write_text(
         "// Who logs in.\n# \"mirror\"\n/* not: Client { x.Y required; };\n */\nKafkaClient {\n"
-        "  org.apache.kafka.common.security.plain.PlainLoginModule required // nobody else\n"
+        "  org.apache.kafka.common.security.plain.PlainLoginModule required // no other\n"
         '  # the user\n  username="a//b" /* its */\n  password="p /* # */ \\"q";\n};\n// The end.\n'
     )
     (flow,) = load(str(file), {"KAFKA_OPTS": f"-Djava.security.auth.login.config={login}"}).flows

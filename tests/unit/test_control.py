@@ -1,4 +1,4 @@
-"""What is kept in step next to the copy: which pairs have heartbeats, what is told, and that a refusal stops
+"""What is kept in step next to the copy: which pairs have heartbeats, what is reported, and that a refusal stops
 nothing."""
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_json_has_every_number_under_control() -> None:
 
 def test_what_fails_is_told_and_the_next_turn_comes() -> None:
     outcomes: List[Any] = [ClusterError("B is away"), ValueError("unheard of"), Synced(changed=1)]
-    told: List[Synced] = []
+    reported: List[Synced] = []
     enough = threading.Event()
 
     def turn() -> Synced:
@@ -143,8 +143,8 @@ def test_what_fails_is_told_and_the_next_turn_comes() -> None:
         return outcome if isinstance(outcome, Synced) else Synced()
 
     def tell(synced: Synced) -> None:
-        told.append(synced)
-        if len(told) == 3:
+        reported.append(synced)
+        if len(reported) == 3:
             enough.set()
 
     duty = Duty("control of a test", 1e-9, turn, tell)
@@ -152,7 +152,7 @@ def test_what_fails_is_told_and_the_next_turn_comes() -> None:
     assert enough.wait(30)
     duty.end()
     assert duty.wait(30)
-    assert [each.problems for each in told[:3]] == [("B is away",), ("ValueError: unheard of",), ()]
+    assert [each.problems for each in reported[:3]] == [("B is away",), ("ValueError: unheard of",), ()]
 
 
 def test_login_that_was_refused_is_not_tried_again_every_second() -> None:
@@ -163,11 +163,11 @@ def test_login_that_was_refused_is_not_tried_again_every_second() -> None:
 
 
 def test_without_an_interval_there_is_one_turn() -> None:
-    told: List[Synced] = []
-    duty = Duty("control of a test", None, Synced, told.append)
+    reported: List[Synced] = []
+    duty = Duty("control of a test", None, Synced, reported.append)
     duty.start()
     assert duty.wait(30) and duty.looked.is_set()
-    assert told == [Synced()]
+    assert reported == [Synced()]
 
 
 class Runs:

@@ -217,8 +217,8 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path, capsys: pytest.C
     source, out = file_of(tmp_path, HEAD), tmp_path / "mirror.yaml"
     out.write_text("mine")
     assert main(["convert", source, "-o", str(out)]) == 2
-    told = f"error: MIR-101: {out} is there already (give another name, or --force to replace it)\n"
-    assert capsys.readouterr().err == told
+    reported = f"error: MIR-101: {out} is there already (give another name, or --force to replace it)\n"
+    assert capsys.readouterr().err == reported
     assert out.read_text() == "mine"
     assert main(["convert", source, "-o", str(out), "--force"]) == 0
     assert load(str(out), {}).flows[0].name == "A->B"
@@ -235,9 +235,9 @@ def test_the_file_is_readable_for_no_more_people_than_its_source(tmp_path: Path)
 def test_standard_output_is_the_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = file_of(tmp_path, HEAD + "topics.blacklist = a\n")
     assert main(["convert", source]) == 0
-    told = capsys.readouterr()
-    assert told.out == convert(source, {}).text
-    assert "warning: topics.blacklist is the old name" in told.err
+    reported = capsys.readouterr()
+    assert reported.out == convert(source, {}).text
+    assert "warning: topics.blacklist is the old name" in reported.err
     assert main(["convert", source, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["yaml"] == told.out and document["warnings"]
+    assert document["yaml"] == reported.out and document["warnings"]

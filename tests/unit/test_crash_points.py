@@ -1,4 +1,4 @@
-"""Crash points kill where they say, once if told so, in any process that inherits them."""
+"""Crash points kill where they say, once if asked for, in any process that inherits them."""
 
 from __future__ import annotations
 

@@ -218,9 +218,9 @@ def test_a_class_that_cannot_be_used_is_refused_in_one_sentence_with_its_line(
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         flow_with(replication_policy_class=value)
-    told = str(refused.value)
-    assert sentence in told and "\n" not in told
-    assert "replication.policy.class" in told and told.endswith("mm2.properties:6)")
+    reported = str(refused.value)
+    assert sentence in reported and "\n" not in reported
+    assert "replication.policy.class" in reported and reported.endswith("mm2.properties:6)")
 
 
 @pytest.mark.parametrize("package", ["", "org.apache.kafka.connect.mirror."])

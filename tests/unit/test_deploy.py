@@ -236,8 +236,8 @@ def test_the_archive_of_pack_is_what_submit_starts_on_yarn(tmp_path: Path) -> No
     assert words[-3:] == [str(home / "jobs" / "mirror.py"), config, "--once"]
 
 
-@pytest.mark.parametrize("told", ["arguments", "metadata"])
-def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_path: Path, told: str) -> None:
+@pytest.mark.parametrize("reported", ["arguments", "metadata"])
+def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_path: Path, reported: str) -> None:
     """Up to the environment, which takes a network: the stand-in for Python makes none and ends the script."""
     subprocess.run([str(DEPLOY / "yarn" / "pack.sh")], cwd=tmp_path, check=True, capture_output=True)
     config, tools = tmp_path / "given.yaml", tmp_path / "tools"
@@ -251,7 +251,7 @@ def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_pat
     for tool in tools.iterdir():
         tool.chmod(0o755)
     environ = {**os.environ, "PATH": f"{os.environ['PATH']}:{tools}", "MIRROR_HOME": str(tmp_path / "home")}
-    words = list(given.values()) if told == "arguments" else []
+    words = list(given.values()) if reported == "arguments" else []
     subprocess.run(
         [str(DEPLOY / "yarn" / "install.sh"), *words], env={**environ, "MIRROR_ETC": str(tmp_path / "etc")}
     )

@@ -1,4 +1,4 @@
-"""What is told of an error that came through Spark: the sentence that a client raised, and no more."""
+"""What is reported of an error that came through Spark: the sentence that a client raised, and no more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Driver stacktrace:
 \tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
 Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/opt/spark/python/pyspark/worker.py", line 2044, in main
-ValueError: told behind Java's stack
+ValueError: found behind Java's stack
 """
 RAISED = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (is the cluster healthy?)"
 SENTENCE = "A->B: B: no broker answers (is the cluster healthy?)"
@@ -51,7 +51,7 @@ ModuleNotFoundError: No module named 'cramjam'
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         pytest.param(BEGINS + TRACE % RAISED, SENTENCE, id="without Java's stack"),
         pytest.param(BEGINS + TRACE % RAISED + "\n\nJVM stacktrace:\norg.apache" + JAVA, SENTENCE, id="Spark 3.5, 4.0"),
@@ -64,8 +64,8 @@ ModuleNotFoundError: No module named 'cramjam'
         pytest.param("plain\nand more", "plain", id="no trace"),
     ],
 )
-def test_error_of_an_executor_is_told_in_the_words_that_were_raised_there(text: str, told: str) -> None:
-    assert cause_of(RuntimeError(text)) == told
+def test_error_of_an_executor_is_told_in_the_words_that_were_raised_there(text: str, reported: str) -> None:
+    assert cause_of(RuntimeError(text)) == reported
 
 
 class JavaException:
@@ -82,18 +82,18 @@ class JavaException:
 
 
 @pytest.mark.parametrize(
-    ("texts", "told"),
+    ("texts", "reported"),
     [
         (["org.apache.SparkException: failed", "java.io.IOException: no space\nmore"], "java.io.IOException: no space"),
         (["org.apache.SparkException: failed", f"PythonException: {TRACE % RAISED}", "java.io.IOException"], SENTENCE),
     ],
 )
 def test_exception_of_java_is_told_by_its_innermost_cause_but_for_what_python_raised(
-    texts: List[str], told: str
+    texts: List[str], reported: str
 ) -> None:
     error = RuntimeError("An error occurred while calling o42.collect")
     error.java_exception = JavaException(*texts)  # type: ignore[attr-defined]
-    assert cause_of(error) == told
+    assert cause_of(error) == reported
 
 
 @pytest.mark.parametrize(

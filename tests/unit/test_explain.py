@@ -89,8 +89,8 @@ def test_the_verdict_is_always_that_of_the_plan(which: str, name: str, there: bo
     reasons = {each.name: each.reason for each in plan.skipped}
     assert found.taken == bool(copied)
     assert found.exists == (name in known.source_topics)
-    told = found.verdict.replace("would be copied to", "copied to")
-    assert told == (f"copied to {' and '.join(copied)}" if found.taken else f"not copied: {reasons[name]}")
+    reported = found.verdict.replace("would be copied to", "copied to")
+    assert reported == (f"copied to {' and '.join(copied)}" if found.taken else f"not copied: {reasons[name]}")
     # One rule decides, it is the last that was asked, and it gives the plan's reason.
     assert [step.stops for step in found.steps if step.stops] == ([] if found.taken else [reasons[name]])
     assert found.taken or found.steps[-1].stops
@@ -179,9 +179,9 @@ def test_the_explanation_as_json_has_every_rule(config: str) -> None:
 
 def test_names_decide_where_no_cluster_is_reached(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", config, "orders"]) == 0
-    told = capsys.readouterr()
-    assert "warning: explained by names alone: " in told.err
-    assert told.out.endswith("verdict: copied to A.orders\n") and "not asked; names alone decide" in told.out
+    reported = capsys.readouterr()
+    assert "warning: explained by names alone: " in reported.err
+    assert reported.out.endswith("verdict: copied to A.orders\n") and "not asked; names alone decide" in reported.out
 
 
 def test_a_topic_or_a_group_must_be_named(config: str, capsys: pytest.CaptureFixture[str]) -> None:

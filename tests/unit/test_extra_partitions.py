@@ -22,7 +22,7 @@ def cluster(topic: TopicDescription, filled: Sequence[int] = ()) -> Cluster:
 
 
 def found(of_source: int, planned: int) -> Dict[str, Sequence[int]]:
-    """The source has so many partitions by now, and had `planned`; the remote topic has 6, of which 3 to 5 hold
+    """The source has so many partitions by now, and had `planned`; the remote topic has 6, and 3 to 5 hold
     something."""
     copied = CopiedTopic(described("orders", planned), "a.orders", "id", planned)
     target = cluster(described("a.orders", 6), (3, 4, 5))

@@ -55,8 +55,8 @@ def test_a_changed_record_is_neither_lost_nor_foreign() -> None:
 
 
 def test_the_header_of_origins_is_no_change() -> None:
-    told = [record(0, n)._replace(headers=(("mirror.origin", b"anything"),)) for n in range(4)]
-    assert judge(SOURCE, logs(told, WHOLE)).exact
+    reported = [record(0, n)._replace(headers=(("mirror.origin", b"anything"),)) for n in range(4)]
+    assert judge(SOURCE, logs(reported, WHOLE)).exact
 
 
 def test_a_record_in_another_partition_is_foreign_unless_the_flow_places_records() -> None:

@@ -189,7 +189,7 @@ def test_gate_tells_once_what_came_and_how_long_it_was_shut() -> None:
     clock = Clock()
     log = Log(logs_gate(clock, 100_000, flow=10 * MB), LOGS)
     run(clock, log, 10)
-    told = log.gate.taken()
-    assert told.nbytes == {FLOW: log.brought["logs"], 0: log.brought["logs"]}
-    assert told.held_seconds[0] > 8 and told.held_seconds.get(FLOW, 0.0) < 1
+    reported = log.gate.taken()
+    assert reported.nbytes == {FLOW: log.brought["logs"], 0: log.brought["logs"]}
+    assert reported.held_seconds[0] > 8 and reported.held_seconds.get(FLOW, 0.0) < 1
     assert log.gate.taken().nbytes == {}

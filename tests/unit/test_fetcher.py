@@ -36,8 +36,8 @@ def fetcher_of(leader: Leader) -> Fetcher:
     return Fetcher(leader, READ_UNCOMMITTED, FetchQuota(NO_RATES))  # type: ignore[arg-type]
 
 
-def told(fetcher: Fetcher, partition: Wanting) -> List[Tuple[bool, Fetched]]:
-    """What the answer to one question tells: whether there is a gap, and what was fetched."""
+def reported(fetcher: Fetcher, partition: Wanting) -> List[Tuple[bool, Fetched]]:
+    """What one answer means: whether there is a gap, and what was fetched."""
     while fetcher.idle():
         fetcher.pump([partition])
     return [(gap, found) for _, _, gap, found in fetcher.answers()]
@@ -50,7 +50,7 @@ def test_records_come_from_the_leader_where_brokers_name_another_replica_to_read
         return fetch_answer(version, 2, DATA)
 
     fetcher, partition = fetcher_of(Leader(answer)), Wanting()
-    found = [each for _ in range(EMPTY_ANSWERS + 1) for each in told(fetcher, partition)]
+    found = [each for _ in range(EMPTY_ANSWERS + 1) for each in reported(fetcher, partition)]
     assert found and not any(gap for gap, _ in found)
     assert all(bytes(each.data) == DATA for _, each in found)
 
@@ -58,16 +58,16 @@ def test_records_come_from_the_leader_where_brokers_name_another_replica_to_read
 def test_answers_that_only_hold_an_error_are_no_gap() -> None:
     answers = [fetch_answer(13, 4, DATA), *[FetchAnswer(0, -1, 0, [])] * EMPTY_ANSWERS]
     fetcher, partition = fetcher_of(Leader(lambda position, version: answers.pop(0))), Wanting()
-    assert [gap for gap, _ in told(fetcher, partition)] == [False]
+    assert [gap for gap, _ in reported(fetcher, partition)] == [False]
     partition.fetch_position = 2
     for _ in range(EMPTY_ANSWERS):
         with pytest.raises(Disconnected):
-            told(fetcher, partition)
+            reported(fetcher, partition)
 
 
 def test_a_log_that_ends_with_offsets_that_hold_nothing_is_read_to_its_end() -> None:
     fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 4))), Wanting()
-    gaps = [gap for _ in range(EMPTY_ANSWERS) for gap, _ in told(fetcher, partition)]
+    gaps = [gap for _ in range(EMPTY_ANSWERS) for gap, _ in reported(fetcher, partition)]
     assert gaps == [False] * (EMPTY_ANSWERS - 1) + [True]
 
 

@@ -25,7 +25,7 @@ from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end
 
 
 class Once(FlowLife):
-    """Lives once and ends with `error`; it was asked to end meanwhile."""
+    """Runs once and ends with `error`; it was asked to end meanwhile."""
 
     def __init__(self, error: Optional[Exception], passing: Tuple[Type[MirrorError], ...]) -> None:
         super().__init__("A->B", threading.Event())
@@ -71,7 +71,7 @@ def test_flow_that_was_told_to_end_has_not_failed_where_java_was_told_as_well() 
 
 
 class Lives(FlowLife):
-    """Ends its lives with `errors`, one after the other; the last time it is asked to end. With None it is
+    """Ends its runs with `errors`, one after the other; the last time it is asked to end. With None it is
     connected."""
 
     def __init__(self, *errors: Optional[Exception]) -> None:
@@ -102,7 +102,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def left(*errors: Optional[Exception]) -> Sequence[Optional[Exception]]:
-    """The errors of the lives that a flow does not come to, behind the one that it ended with."""
+    """The errors of the runs that a flow does not come to, after the one that it ended with."""
     run = Lives(*errors)
     run.start()
     await_end([run], threading.Event(), 0, "")
@@ -168,17 +168,17 @@ class SparkQuery:
         return None
 
 
-@pytest.mark.parametrize("told", ["stop", "done"])
-def test_call_that_begins_while_the_query_is_ended_returns_at_once_and_does_nothing(told: str) -> None:
+@pytest.mark.parametrize("reported", ["stop", "done"])
+def test_call_that_begins_while_the_query_is_ended_returns_at_once_and_does_nothing(reported: str) -> None:
     made: List[str] = []
     stop = threading.Event()
     watched = WatchedQuery(stop, threading.Lock())
     call = watched.guarded(made.append)
     call("first")
-    if told == "stop":
+    if reported == "stop":
         stop.set()
     query: Any = SparkQuery(call)
-    assert watched.until_end(query, 30, lambda: told == "done") is None
+    assert watched.until_end(query, 30, lambda: reported == "done") is None
     assert made == ["first"] and not query.isActive
 
 
@@ -212,15 +212,15 @@ def test_what_nobody_expected_of_a_call_is_raised_and_not_taken_for_a_failure_of
 
 def test_spark_gets_one_line_of_what_a_call_failed_with_and_no_trace() -> None:
     watched = WatchedQuery(threading.Event(), threading.Lock())
-    failure = Py4JError("cannot be told in one line\n" + "\tat org.apache.spark.Frame\n" * 1000)
+    failure = Py4JError("does not fit in one line\n" + "\tat org.apache.spark.Frame\n" * 1000)
 
     def fail() -> None:
         raise failure
 
     with pytest.raises(RuntimeError) as raised:
         watched.guarded(fail)()
-    told = "".join(traceback.format_exception(None, raised.value, raised.value.__traceback__))
-    assert "cannot be told in one line" in told and "org.apache.spark" not in told
+    reported = "".join(traceback.format_exception(None, raised.value, raised.value.__traceback__))
+    assert "does not fit in one line" in reported and "org.apache.spark" not in reported
 
 
 def ended_amid_a_call(failure: Exception) -> Optional[BaseException]:

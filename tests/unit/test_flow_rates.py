@@ -75,8 +75,8 @@ def test_bounds_of_topics_are_a_list_and_the_first_that_matches_counts() -> None
     bounds = TOPIC_RATES.parse(r"logs\..*=5MB, audit = 1 MB, .*=90 MB")
     assert bounds == (TopicRate(r"logs\..*", 5 * MB), TopicRate("audit", MB), TopicRate(".*", 90 * MB))
     assert TOPIC_RATES.parse(("logs-[0-9]{1,3}=1 KB",)) == (TopicRate("logs-[0-9]{1,3}", 1000),)
-    told = bounded(Clock(), bounds).told(plans({"logs.a": 1, "audit": 1, "auditor": 1}), bytes_of)
-    assert told[0].rates.rate_of == {"logs.a": 0, "audit": 1, "auditor": 2}
+    reported = bounded(Clock(), bounds).reported(plans({"logs.a": 1, "audit": 1, "auditor": 1}), bytes_of)
+    assert reported[0].rates.rate_of == {"logs.a": 0, "audit": 1, "auditor": 2}
 
 
 @pytest.mark.parametrize("text", ["5MB", "=5MB", "logs=", "logs=fast", "*=5MB"])
@@ -87,7 +87,7 @@ def test_what_is_no_bound_of_topics_is_refused(text: str) -> None:
 
 def test_flow_without_bounds_is_left_alone() -> None:
     made = plans({"orders": MB})
-    assert bounded(Clock()).told(made, bytes_of) == made
+    assert bounded(Clock()).reported(made, bytes_of) == made
     assert made[0].rates == NO_RATES
 
 
@@ -95,7 +95,7 @@ def test_shares_add_up_to_the_bound_and_go_by_what_there_is_to_copy() -> None:
     clock = Clock()
     bounds = bounded(clock, max_bytes_per_second=10 * MB, batch_max_bytes=MB)
     clock.now += 60
-    shares = [each.rates for each in bounds.told(plans({"a": 30 * MB}, {"b": 10 * MB}, {"c": 0}), bytes_of)]
+    shares = [each.rates for each in bounds.reported(plans({"a": 30 * MB}, {"b": 10 * MB}, {"c": 0}), bytes_of)]
     rates = [each.flow.rate for each in shares if each.flow]
     assert sum(rates) == pytest.approx(10 * MB)
     assert rates[0] == pytest.approx(3 * rates[1], rel=0.1) and rates[2] > 0
@@ -107,14 +107,14 @@ def test_shares_add_up_to_the_bound_and_go_by_what_there_is_to_copy() -> None:
 def test_shares_of_a_bound_of_topics_add_up_to_it_over_the_tasks_that_have_such_topics() -> None:
     bounds = bounded(Clock(), [TopicRate("logs.*", 2 * MB)])
     made = plans({"logs": 9 * MB}, {"logs2": 3 * MB, "a": MB}, {"a": MB})
-    shares = [each.rates for each in bounds.told(made, bytes_of)]
+    shares = [each.rates for each in bounds.reported(made, bytes_of)]
     assert sum(each.topics[0].rate for each in shares[:2]) == pytest.approx(2 * MB)
     assert not shares[2].topics and shares[0].flow is None
 
 
 def test_backlog_behind_a_bound_of_topics_does_not_take_the_flow_s_rate_from_others() -> None:
     bounds = bounded(Clock(), [TopicRate("logs", 1000)], max_bytes_per_second=10 * MB, batch_max_seconds=10.0)
-    shares = [each.rates.flow for each in bounds.told(plans({"logs": 10**12}, {"orders": 5 * MB}), bytes_of)]
+    shares = [each.rates.flow for each in bounds.reported(plans({"logs": 10**12}, {"orders": 5 * MB}), bytes_of)]
     assert shares[1] is not None and shares[1].rate > 9 * MB
 
 
@@ -133,7 +133,7 @@ class Stages:
 
     def run(self, seconds: float, starting: float = 0.0, lost: Sequence[int] = ()) -> None:
         """One stage; its tasks start late by `starting`, and those in `lost` do not report."""
-        shared = self.rates.told(self.plans, bytes_of)
+        shared = self.rates.reported(self.plans, bytes_of)
         self.clock.now += starting
         quotas = {each.task: FetchQuota(each.rates, False, self.clock) for each in shared}
         until = self.clock.now + seconds
@@ -141,8 +141,8 @@ class Stages:
             for number, quota in quotas.items():
                 self._fetch(quota, (f"topic-{number}", 0))
             self.clock.now += self.step
-        told = {number: quota.taken() for number, quota in quotas.items() if number not in lost}
-        self.rates.learn([replace(report({}), task=number, fetching=each) for number, each in told.items()])
+        reported = {number: quota.taken() for number, quota in quotas.items() if number not in lost}
+        self.rates.learn([replace(report({}), task=number, fetching=each) for number, each in reported.items()])
 
     def _fetch(self, quota: FetchQuota, partition: Tuple[str, int]) -> None:
         granted = quota.grant([partition], 1)
@@ -228,7 +228,7 @@ def test_word_of_a_pass_names_the_bound_that_held_it_back() -> None:
     assert bounds.word([report({}, {FLOW: 1.5})], 2.0) == "rate-limited to 5.0 MB/s"
     assert bounds.word([report({}, {0: 1.5})], 2.0) == "rate-limited to 1.0 MB/s for logs.*"
     assert bounds.word([report({}, {FLOW: 0.1})], 2.0) is None
-    # A task that continues tells of its time in pieces.
+    # A task that continues reports its time in pieces.
     assert bounds.word([report({}, {FLOW: 1.0})] * 5, 10.0) == "rate-limited to 5.0 MB/s"
 
 

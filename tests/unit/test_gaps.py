@@ -16,8 +16,8 @@ def silent(gaps: Gaps, times: int, position: int = 40) -> List[bool]:
 def test_gap_is_one_when_the_leader_was_silent_again_and_again_about_what_it_keeps_itself() -> None:
     for kept_from in (-1, 0, 40):
         starts = {PARTITION: kept_from}
-        told = silent(Gaps(starts.__getitem__), EMPTY_ANSWERS)
-        assert told == [False] * (EMPTY_ANSWERS - 1) + [True]
+        reported = silent(Gaps(starts.__getitem__), EMPTY_ANSWERS)
+        assert reported == [False] * (EMPTY_ANSWERS - 1) + [True]
 
 
 def test_silence_about_what_lies_in_tiered_storage_is_never_a_gap() -> None:

@@ -1,6 +1,6 @@
 """The private names of kafka-python that this product uses: each must exist, and a new use must be listed here.
 
-Another release may rename any of them, so setup.py pins one. Whoever moves the pin reads here what may have broken.
+Another release may rename any of them, so setup.py pins one. A change of the pin shows here what may have broken.
 """
 
 from __future__ import annotations

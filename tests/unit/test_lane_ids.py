@@ -35,22 +35,22 @@ def report(**producers: int) -> TaskReport:
     return TaskReport(0, given, False, (), (), 0, 0, 0, 0, 0.0)
 
 
-def told(ids: LaneIds, lane: int = 3) -> Optional[Mapping[int, FrozenSet[int]]]:
-    """What the plan of a task with that lane is told."""
+def reported(ids: LaneIds, lane: int = 3) -> Optional[Mapping[int, FrozenSet[int]]]:
+    """What the plan of a task with that lane gets."""
     partition = next(number for number in range(LANES) if lane_of("A.orders", number) == lane)
-    [plan] = ids.told([TaskPlan(0, "A->B", {}, {}, (task_of(partition=partition),), "A", "B", {}, {})])
+    [plan] = ids.reported([TaskPlan(0, "A->B", {}, {}, (task_of(partition=partition),), "A", "B", {}, {})])
     return plan.known_ids
 
 
 def test_new_ids_are_written_down_once_and_known_to_later_lives() -> None:
     table = Table()
     ids = LaneIds("A->B", table)
-    assert told(ids) == {3: frozenset()}
+    assert reported(ids) == {3: frozenset()}
     ids.learn([report(lane3=70), report(lane5=71)])
     ids.learn([report(lane3=70), report(lane5=71)])
     ids.learn([report(lane3=80)])
-    assert told(ids) == told(LaneIds("A->B", table)) == {3: frozenset([70, 80])}
-    assert told(ids, 5) == {5: frozenset([71])}
+    assert reported(ids) == reported(LaneIds("A->B", table)) == {3: frozenset([70, 80])}
+    assert reported(ids, 5) == {5: frozenset([71])}
     assert table.writes == 2
 
 
@@ -66,4 +66,4 @@ def test_driver_that_was_overtaken_by_another_ends_before_it_believes_its_own_lo
 def test_flow_with_remote_topics_of_its_own_keeps_no_ids() -> None:
     ids = LaneIds("A->B", None)
     ids.learn([report(lane3=70)])
-    assert told(ids) is None
+    assert reported(ids) is None

@@ -67,7 +67,7 @@ def test_fence_is_put_up_again_before_the_coordinator_forgets_it() -> None:
     assert not aged.sequences
     # Named when the fence is put up again: it must not take the lane back from a driver that took it over.
     assert aged.producer == FIRST
-    # Brokers forget after seven days unless told otherwise; lanes at rest must not come near that.
+    # Brokers forget after seven days unless configured otherwise; lanes at rest must not come near that.
     assert FENCE_LASTS_SECONDS <= 2 * 24 * 3600
 
 
@@ -82,7 +82,7 @@ def test_driver_that_stood_still_asks_whether_the_lane_is_still_its_own() -> Non
     late = state.current(NOW + EPOCH_KEPT_SECONDS)
     # The producer is named to the coordinator, which knows whether another driver took the lane over.
     assert late.sequences == {} and late.producer == FIRST
-    # Brokers forget after a day unless told otherwise; a plan may wait for its task as long again.
+    # Brokers forget after a day unless configured otherwise; a plan may wait for its task as long again.
     assert 2 * EPOCH_KEPT_SECONDS <= 24 * 3600
 
 

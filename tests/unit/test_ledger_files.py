@@ -141,7 +141,7 @@ def test_no_row_is_rewritten_often_however_many_commits_come() -> None:
 
 
 def after(kept: Sequence[TableFile]) -> Tuple[List[TableFile], int]:
-    """What is left when the choice is merged and none of its rows continue each other, and the rows that it cost."""
+    """What remains when the choice is merged and none of its rows continue each other, and the rows that it cost."""
     found = chosen(kept)
     assert found is not None
     merged = TableFile(found.rows, found.since, max(file.last_at for file in kept))

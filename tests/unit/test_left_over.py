@@ -12,8 +12,8 @@ REFUSED = PartitionReport("sales", "A.sales", 0, 10, 10, 0, -1, stopped="sales-0
 
 def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_the_ways_out() -> None:
     failed = replace(REFUSED, stopped="sales-0 at offset 10: where cannot be computed: x > 1", fails=True)
-    told = way_out([REFUSED, failed])
-    assert told is not None and "dead.letter.topic" in told and "on.error: skip" in told
+    reported = way_out([REFUSED, failed])
+    assert reported is not None and "dead.letter.topic" in reported and "on.error: skip" in reported
 
 
 def test_partition_whose_record_the_target_refused_is_not_sent_to_dead_letters() -> None:

@@ -123,8 +123,8 @@ def test_format_that_does_not_exist_is_a_usage_error(
 ) -> None:
     monkeypatch.setenv("MIRROR_LOG_FORMAT", "xml")
     assert main(["help"]) == 2
-    told = "error: MIR-101: MIRROR_LOG_FORMAT=xml is no format: take one of text, json\n"
-    assert capsys.readouterr().err == told
+    reported = "error: MIR-101: MIRROR_LOG_FORMAT=xml is no format: take one of text, json\n"
+    assert capsys.readouterr().err == reported
     with pytest.raises(ConfigError):
         wants_json({"MIRROR_LOG_FORMAT": "xml"})
     assert not wants_json({}) and not wants_json({"MIRROR_LOG_FORMAT": "text"}) and wants_json(

@@ -1,4 +1,4 @@
-"""Which failures to connect are a refusal, told at once, and which may be a broker that is starting."""
+"""Which failures to connect are a refusal, reported at once, and which may be a broker that is starting."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def scram(server_first: str) -> ScramMechanism:
 def test_server_that_asks_for_few_iterations_of_scram_is_told_nothing(iterations: int) -> None:
     with pytest.raises(LoginRefused) as caught:
         scram(f"r=N1,s=c2FsdA==,i={iterations}")
-    told = refusal(caught.value) or ""
-    assert f"asks for {iterations} iterations" in told and "canary" not in told
+    reported = refusal(caught.value) or ""
+    assert f"asks for {iterations} iterations" in reported and "canary" not in reported
 
 
 def test_server_that_asks_for_enough_iterations_is_answered() -> None:

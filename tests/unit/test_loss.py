@@ -35,7 +35,7 @@ def _tail(case: Interrupted) -> Iterator[Entry]:
     return entries(fetched([batch for batch in case.remote if batch.next > case.start[1]]))
 
 
-def told(case: Interrupted, found: Settled) -> None:
+def reported(case: Interrupted, found: Settled) -> None:
     for match in found.matches:
         for i in range(match.record_count):
             assert case.pairs[match.upstream_offset + i] == match.downstream_offset + i
@@ -46,7 +46,7 @@ def test_what_was_copied_before_it_left_the_source_is_no_loss() -> None:
     found = settled(case, 80)
     assert (found.downstream_offset, found.lost_from) == (case.pairs[80], None)
     assert sum(match.record_count for match in found.matches) == 20
-    told(case, found)
+    reported(case, found)
 
 
 def test_only_what_was_not_copied_is_called_lost() -> None:
@@ -59,7 +59,7 @@ def test_copy_that_ends_where_the_source_begins_lost_nothing() -> None:
     found = settled(case, 120)
     assert (found.downstream_offset, found.lost_from) == (None, None)
     assert sum(match.record_count for match in found.matches) == 60
-    told(case, found)
+    reported(case, found)
 
 
 def test_nothing_copied_is_all_lost() -> None:
@@ -126,7 +126,7 @@ def test_no_record_is_lost_in_silence_or_doubled(drawn: Tuple[Interrupted, int])
         found = settled(case, log_start)
     except RefusedError:
         return
-    told(case, found)
+    reported(case, found)
     for offset, _ in (pair for batch in case.source for pair in batch.records if not batch.attributes & 0x20):
         if case.start[0] <= offset < log_start and offset not in case.pairs:
             assert found.lost_from is not None and offset >= found.lost_from

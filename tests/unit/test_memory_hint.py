@@ -16,10 +16,10 @@ def test_other_failures_keep_their_own_advice() -> None:
 
 
 def test_comparison_that_filled_the_memory_is_told_that_and_of_no_expired_records() -> None:
-    told = str(unread("A->B", RuntimeError("java.lang.OutOfMemoryError: Java heap space")))
-    assert "--driver-memory" in told and "verify again" in told and "expired" not in told
+    reported = str(unread("A->B", RuntimeError("java.lang.OutOfMemoryError: Java heap space")))
+    assert "--driver-memory" in reported and "verify again" in reported and "expired" not in reported
 
 
 def test_comparison_that_failed_otherwise_is_told_of_expired_records() -> None:
-    told = str(unread("A->B", RuntimeError("offsets are out of range")))
-    assert "expired" in told and "--driver-memory" not in told
+    reported = str(unread("A->B", RuntimeError("offsets are out of range")))
+    assert "expired" in reported and "--driver-memory" not in reported

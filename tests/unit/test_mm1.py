@@ -52,7 +52,7 @@ def refusal(folder: Path, *options: str, **contents: str) -> str:
     return str(caught.value).replace(f"{folder}/", "")
 
 
-def told(config: MirrorConfig) -> str:
+def reported(config: MirrorConfig) -> str:
     return "\n".join(config.warnings)
 
 
@@ -96,9 +96,9 @@ def test_group_is_gone_on_from_and_committed_to(tmp_path: Path) -> None:
     (flow,) = config.flows
     assert flow.start_position == OffsetChoice(group="g")
     assert (flow.commit_source_group, flow.commit_source_group_interval) == ("g", 1.5)
-    assert flow.auto_offset_reset == "latest" and "begins at its end" in told(config)
+    assert flow.auto_offset_reset == "latest" and "begins at its end" in reported(config)
     smallest = read(tmp_path, "--whitelist", "a", c="auto.offset.reset=smallest\n")
-    assert smallest.flows[0].auto_offset_reset == "earliest" and "begins at its end" not in told(smallest)
+    assert smallest.flows[0].auto_offset_reset == "earliest" and "begins at its end" not in reported(smallest)
 
 
 def test_several_sources_are_several_flows_into_one_target(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_abort_on_send_fail_is_on_error(tmp_path: Path, options: List[str], on_e
 def test_options_without_meaning_are_taken_and_say_why(tmp_path: Path) -> None:
     for option in (each for each in OPTIONS if each.status == IGNORED):
         given = [f"--{option.name}", *(["1"] if option.metavar else [])]
-        assert f"--{option.name}: ignored: {option.reason}" in told(read(tmp_path, "--whitelist", "a", *given))
+        assert f"--{option.name}: ignored: {option.reason}" in reported(read(tmp_path, "--whitelist", "a", *given))
 
 
 def test_handler_is_refused(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_old_client_keys_say_why_they_mean_nothing(tmp_path: Path) -> None:
     old = "zk.connect=z:2181\nshallow.iterator.enable=true\nmirror.topics.whitelist=app_log\n"
     config = read(tmp_path, "--whitelist", "a", c=old, p="producer.type=async\ncompression.codec=0\nqueue.time=1000\n")
     for key in ("zk.connect", "shallow.iterator.enable", "mirror.topics.whitelist", "producer.type", "queue.time"):
-        assert key in told(config)
-    assert "keep the codec that they have" in told(config)
+        assert key in reported(config)
+    assert "keep the codec that they have" in reported(config)
     (flow,) = config.flows
     assert not {"zk.connect", "producer.type"} & {*flow.source.properties, *flow.target.properties}
 

@@ -80,9 +80,9 @@ def test_search_for_cycles_ends_where_a_policy_names_no_upstream_topic() -> None
 
 
 class Told:
-    """A cluster that tells of topics, groups and their offsets."""
+    """A cluster that describes topics, groups and their offsets."""
 
-    alias = "told"
+    alias = "reported"
 
     def __init__(
         self, names: Sequence[str] = (), committed: Optional[Mapping[str, Mapping[TopicPartition, int]]] = None
@@ -218,7 +218,7 @@ class Creating(Told):
 
 
 def ensured(cluster: Any) -> List[NewTopic]:
-    InternalTopic(ClusterConfig("told", {"bootstrap.servers": "h:1"}), "topic", 2).ensure(cluster)
+    InternalTopic(ClusterConfig("reported", {"bootstrap.servers": "h:1"}), "topic", 2).ensure(cluster)
     return list(cluster.ordered)
 
 
@@ -235,6 +235,6 @@ REFUSALS = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "UNSUP
 
 @pytest.mark.parametrize("answer", [*REFUSALS, "timed out"])
 def test_internal_topic_that_is_missing_and_refused_is_an_error_whatever_the_reason(answer: str) -> None:
-    with pytest.raises(ClusterError, match=f"told: cannot create topic: {answer}") as refused:
+    with pytest.raises(ClusterError, match=f"reported: cannot create topic: {answer}") as refused:
         ensured(Creating(answer))
     assert "create it by hand, compacted" in str(refused.value)

@@ -51,7 +51,7 @@ def test_topic_that_was_placed_anew_does_not_keep_its_partitions(
         start(flow, kept, PLACED)
 
 
-@pytest.mark.parametrize("ids", [("s2", "r1"), ("s1", "r2")], ids=["source created anew", "remote created anew"])
+@pytest.mark.parametrize("ids", [("s2", "r1"), ("s1", "r2")], ids=["source re-created", "remote re-created"])
 def test_topic_that_is_another_one_by_now_may_be_copied_either_way(ids: Sequence[str]) -> None:
     start(KEYED, KEPT, RangePositions(), *ids)
     start(PLAIN, [], PLACED, *ids)

@@ -28,7 +28,7 @@ def test_origin_is_read_whatever_the_record_is(key: Optional[bytes], value: Opti
     before = (("trace", None), ("", b""), ("long", b"h" * 200))
     made = body(*before, OWN, key=key, value=value)
     assert origin_of(made) == ORIGIN
-    assert list(headers_of(made)) == [(name.encode(), told) for name, told in (*before, OWN)]
+    assert list(headers_of(made)) == [(name.encode(), reported) for name, reported in (*before, OWN)]
 
 
 def test_newest_of_several_origins_counts() -> None:

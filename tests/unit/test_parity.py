@@ -78,5 +78,5 @@ def test_what_the_page_says_of_a_key_is_what_the_loader_does(key: str, tmp_path:
         with pytest.raises(ConfigError, match=f"{name} cannot be honoured"):
             load(str(path), {})
         return
-    told = "\n".join(load(str(path), {}).warnings)
-    assert (f"{name}: ignored: " in told) == (key_row(key)[1] == "ignored")
+    reported = "\n".join(load(str(path), {}).warnings)
+    assert (f"{name}: ignored: " in reported) == (key_row(key)[1] == "ignored")

@@ -216,7 +216,7 @@ def test_gap_that_was_told_of_is_not_looked_at_again() -> None:
     copy = PartitionCopy(task_of(end=NO_END))
     copy.start(Producer(4711, 0))
     copy.take(0, True, Fetched(0, 60, 0, (), b""))
-    copy.told()
+    copy.reported()
     copy.start(Producer(4711, 1))
     assert (copy.fetch_position, copy.report().position) == (60, 60)
 
@@ -239,12 +239,12 @@ def test_what_was_told_is_not_told_again_and_a_stop_is_news() -> None:
     send_all(copy)
     answer(copy, 0)
     assert copy.news() and copy.report().records == 20
-    copy.told()
+    copy.reported()
     assert not copy.news() and copy.report().records == 0 and not len(copy.syncs)
     send_all(copy)
     answer(copy, 20)
     assert list(copy.syncs) == [Run(20, 20, 20)]
-    copy.told()
+    copy.reported()
     answer(copy, 40, error=10)
     assert copy.news()
 

@@ -54,7 +54,7 @@ def test_both_logs_hold_records_and_none_was_compared() -> None:
         pytest.param(partition((0, 0, 0)), Counts(tail=3), id="the source is empty"),
         pytest.param(partition(NO_LEDGER, shared=True), Counts(tail=3), id="of other writers"),
         pytest.param(partition(), Counts(compacted=10), id="cleaned away on both sides"),
-        pytest.param(partition((4, 4, 4), older=True), Counts(), id="taken over and idle since"),
+        pytest.param(partition((4, 4, 4), older=True), Counts(), id="idle since the take-over"),
         pytest.param(partition((4, 10, 10)), Counts(records=6, head_upstream=4, head_downstream=1), id="some were"),
     ],
 )
@@ -77,8 +77,8 @@ def test_what_expired_is_told_as_expired() -> None:
 
 
 def test_records_before_the_first_row_are_told_on_both_sides() -> None:
-    told = of(partition((4, 10, 10), older=True), Counts(records=6, head_upstream=4, head_downstream=1)).unknown
-    assert told == (
+    reported = of(partition((4, 10, 10), older=True), Counts(records=6, head_upstream=4, head_downstream=1)).unknown
+    assert reported == (
         "4 records on the source are before the ledger's first row: not compared",
         "1 records in the remote log are before the ledger's first row: not compared",
         "the records of the remote log before the take-over were not all compared, and are not now",
@@ -96,20 +96,20 @@ def test_records_before_the_first_row_are_lost_or_were_never_asked_for() -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "reported"),
     [
         pytest.param("not on the source", "not made by the flow", id="where drops more now"),
         pytest.param("lost", "lost", id="where drops less now"),
         pytest.param("changed value", "changed value", id="select makes other values now"),
     ],
 )
-def test_record_that_the_present_rule_makes_otherwise_may_be_of_an_earlier_rule(kind: str, told: str) -> None:
+def test_record_that_the_present_rule_makes_otherwise_may_be_of_an_earlier_rule(kind: str, reported: str) -> None:
     there = (kind, "the source holds no such record")
     finding = Finding(Counts(records=6, differing=1), first=Facing(5, 5), kind=there)
     found = partition_verdict(replace(partition(), changed=True), finding).difference
-    assert found is not None and found.kind == told
+    assert found is not None and found.kind == reported
     assert "was `where`, `select` or `transform` changed meanwhile" in found.detail
-    assert kind == told or "the source holds no such record" not in found.detail
+    assert kind == reported or "the source holds no such record" not in found.detail
     without = partition_verdict(partition(), finding).difference
     assert without is not None and (without.kind, without.detail) == there
 

@@ -161,9 +161,9 @@ def test_nothing_unread_is_passed_over_where_rows_repeat_or_were_merged_or_the_l
     again: List[int],
     unwritten: int,
 ) -> None:
-    told, _, known = rows_of(batches[: max(1, len(batches) - unwritten)], 3, salt)
+    reported, _, known = rows_of(batches[: max(1, len(batches) - unwritten)], 3, salt)
     _, logs, _ = rows_of(batches, 3, salt)
-    rows = merged(told, share) + [told[n % len(told)] for n in again]
+    rows = merged(reported, share) + [reported[n % len(reported)] for n in again]
     at = {n: round(cut * known[n]) for n, cut in enumerate(cuts) if n not in without}
     for each in decided(ranges_of(rows), logs, at, 3):
         place, log = each.translation.new_offset, logs[each.there]
@@ -206,11 +206,11 @@ def test_on_the_way_back_nothing_unread_lies_before_the_place_and_no_more_is_rea
     share: int,
     unwritten: int,
 ) -> None:
-    told, _, _ = rows_of(batches[: max(1, len(batches) - unwritten)], 3, salt)
+    reported, _, _ = rows_of(batches[: max(1, len(batches) - unwritten)], 3, salt)
     _, logs, ends = rows_of(batches, 3, salt)
     at = {n: round(cut * len(logs["all", n])) for n, cut in enumerate(cuts) if n not in without}
     read = {record for n, place in at.items() for record in logs["all", n][:place]}
-    for each in decided_back(ranges_of(merged(told, share)), at, ends):
+    for each in decided_back(ranges_of(merged(reported, share)), at, ends):
         offset, (_, number) = each.translation.new_offset, each.there
         if offset is not None:
             assert all((number, before) in read for before in range(offset))

@@ -223,8 +223,8 @@ def test_topics_that_came_through_the_target_are_cycles(topic: str) -> None:
 
 @pytest.mark.parametrize("topic", ["A.orders", "C.A.orders", "A.heartbeats"])
 def test_topics_that_came_from_the_source_itself_by_their_names_are_left_out_and_told_so(topic: str) -> None:
-    told = "its name says that it came from A itself: cycle; if not, give another alias or separator"
-    assert why_skipped(topic, flow()) == told
+    reported = "its name says that it came from A itself: cycle; if not, give another alias or separator"
+    assert why_skipped(topic, flow()) == reported
 
 
 @pytest.mark.parametrize("topic", ["C.orders", "orders", "orders.B", "Bee.orders", "C.D.orders", "C.heartbeats"])

@@ -1,4 +1,4 @@
-"""Where partitions stand while a driver lives: what a lane could not report is decided on as when a life begins."""
+"""Positions of a running driver: what a lane could not report is decided on as at the start of a run."""
 
 from __future__ import annotations
 

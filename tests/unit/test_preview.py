@@ -98,7 +98,7 @@ class Told:
 
 
 class Mute(Told):
-    """Tells of topics only."""
+    """Describes topics only."""
 
     def topic_acls(self) -> Any:
         raise ClusterError(f"{self.alias}: not allowed to list ACLs", "grant Describe on the cluster")
@@ -273,7 +273,7 @@ def test_groups_that_somebody_uses_on_the_target_are_left_alone() -> None:
     assert decided(group("g")) == ("translated", "")
     assert decided(group("g", "Stable", members=1)) == active
     assert decided(group("g", "PreparingRebalance")) == active
-    # Checkpoints are told whoever works there.
+    # Checkpoints are written for active groups too.
     assert decided(group("g", "Stable", members=1), sync_group_offsets_interval=None) == ("translated", "")
 
 

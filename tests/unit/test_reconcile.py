@@ -160,7 +160,7 @@ def test_compaction_of_either_log_never_leads_to_a_wrong_position(case: Interrup
     try:
         matches = reconciled(case)
     except RefusedError:
-        # A copy whose source record the cleaner took cannot be told from a stranger's. And no cleaner takes the last
+        # A copy whose source record the cleaner took looks like a stranger's. And no cleaner takes the last
         # record of a key: where one is gone, records are not believed that something else was copied before.
         kept = {offset for batch in case.source for offset, _ in batch.records}
         there = {offset for batch in case.remote for offset, _ in batch.records}
@@ -246,7 +246,7 @@ def test_target_that_sets_the_time_itself_is_believed_by_the_rest_of_the_record(
 
 
 def last_words(source_keeps: Sequence[int], remote_keeps: Sequence[int]) -> Interrupted:
-    """Five records, of which three were copied in one batch; then both logs lost all others than these."""
+    """Five records, three of them copied in one batch; then both logs lost all others than these."""
     case = interrupted([batch_of(0, numbered(3)), batch_of(3, numbered(2, "new "))], 0, 1)
     case.remote = [batch_of(0, numbered(3)), marker(3)]
     case.pairs = {n: n for n in range(3)}
@@ -281,7 +281,7 @@ def test_equal_records_that_compaction_made_ambiguous_are_refused() -> None:
     case = interrupted([batch_of(0, twins)], 0, 1)
     case.remote = [batch_of(0, twins[:2]).without([0])]
     assert outcome(replace(case, source=[case.source[0].without([0])])) is None
-    # Nothing was compacted: the same twins are told apart by their place.
+    # Nothing was compacted: the same twins are distinguished by their place.
     assert outcome(replace(case, remote=[batch_of(0, twins[:2])])) == 2
 
 
@@ -308,7 +308,7 @@ KEYED = st.builds(
 
 @st.composite
 def compacted_topics(draw: st.DrawFn, twins: bool) -> Interrupted:
-    """A compacted topic whose copy was cut short, and which was cleaned, on both sides, before anybody looked again.
+    """A compacted topic whose copy was cut short, and which was cleaned, on both sides, before the next check.
 
     `twins`: records may be equal in all that they have; tombstones may have gone before they were copied."""
     batches: List[LogBatch] = []

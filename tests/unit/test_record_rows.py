@@ -59,7 +59,7 @@ def rows_of(
 
 
 def read_back(stretch: PartitionRows) -> List[Tuple[int, Content]]:
-    """What kafka-python finds in the batches, with the upstream offsets that were told for them."""
+    """What kafka-python finds in the batches, with the upstream offsets that were given for them."""
     found: List[Tuple[int, Content]] = []
     for built in build_batches(stretch.rows.records(), 0, 7, 1, 0, 1 << 20):
         offsets = (start + i for start, count in built.runs for i in range(count))
@@ -144,8 +144,8 @@ def test_row_that_failed_is_a_record_where_the_dead_letter_topic_gives_it_a_plac
     (dead,) = partition_rows(with_columns(rows, failure=failure), None)
     assert (dead.remote, dead.failures, [record.offset for record in dead.rows.records()]) == (("dead", 3), (), [0, 1])
     nowhere = {"remote_topic": pa.nulls(2, pa.string()), "remote_partition": pa.nulls(2, pa.int32())}
-    (told,) = partition_rows(with_columns(rows, failure=failure, **nowhere), None)
-    assert (told.remote, len(told.rows), told.failures) == (None, 0, [(0, "no number"), (1, "no number")])
+    (reported,) = partition_rows(with_columns(rows, failure=failure, **nowhere), None)
+    assert (reported.remote, len(reported.rows), reported.failures) == (None, 0, [(0, "no number"), (1, "no number")])
 
 
 def test_rows_that_go_on_in_another_partition_stay_in_order() -> None:
@@ -187,8 +187,8 @@ def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
     rows = rows_of(edges, [(1, None, b"%d" % n, ()) for n in range(3)])
     few = without(rows, (*REMOTE, "source_topic", "failure"))
     whole = list(partition_rows(rows, None))
-    told = list(partition_rows(_widened(few, "a"), None))
-    assert [(each.source, each.remote, each.rows.records()) for each in told] == [
+    reported = list(partition_rows(_widened(few, "a"), None))
+    assert [(each.source, each.remote, each.rows.records()) for each in reported] == [
         (each.source, None, each.rows.records()) for each in whole
     ]
 

@@ -23,12 +23,12 @@ WRITTEN = [batch_of(0, RECORDS), marker(20)]
 
 
 class Broker:
-    """Has one partition, of which its reads show `batches`, while the word of the leader is that it ends at `told`."""
+    """Has one partition: reads show `batches`, while the leader reports that it ends at `reported`."""
 
     alias = "B"
 
-    def __init__(self, batches: Sequence[LogBatch], told: List[int]) -> None:
-        self.batches, self.told = list(batches), told
+    def __init__(self, batches: Sequence[LogBatch], reported: List[int]) -> None:
+        self.batches, self.reported = list(batches), reported
 
     @property
     def shown(self) -> int:
@@ -45,7 +45,7 @@ class Broker:
         if isinstance(request, ListOffsetsRequest):
             if topic.partitions[0].timestamp != -1:
                 return SimpleNamespace(version=5)
-            parts = [SimpleNamespace(partition_index=0, error_code=0, offset=end) for end in self.told]
+            parts = [SimpleNamespace(partition_index=0, error_code=0, offset=end) for end in self.reported]
             return SimpleNamespace(topics=[SimpleNamespace(name=topic.name, partitions=parts)])
         at = topic.partitions[0].fetch_offset
         part = SimpleNamespace(
@@ -101,7 +101,7 @@ def test_remote_log_to_which_others_append_meanwhile_is_looked_at_once() -> None
 
 def doubtful() -> Tuple[Broker, Broker]:
     """A record and its tombstone were copied; then the source was cleaned to a later record that equals the first: only
-    the tombstone tells that another one lay there."""
+    the tombstone shows that another record was there."""
     again = Rec(b"a", b"2", NOON)
     later = [again, Rec(b"z", b"3", NOON), Rec(b"y", b"1", NOON), Rec(b"w", b"3", NOON)]
     case = interrupted([batch_of(0, [again, again._replace(value=None)]), batch_of(2, later)], 0, 2, limit=80)

@@ -191,7 +191,7 @@ def test_charts_show_rates_and_lags_with_gaps_between_runs() -> None:
     titles = chart_titles(root, 0)
     assert len(titles) == 11 + 5
     assert titles[0] == "2026-11-18 06:06:40 to 2026-11-18 06:09:40: 100 records/s"
-    assert len(list(figures[1].all("path", "line"))) == 2, "a line goes on over a gap"
+    assert len(list(figures[1].all("path", "line"))) == 2, "a line continues over a gap"
     assert chart_titles(root, 1)[0] == "2026-11-18 06:09:40: 1,000 offsets"
     assert chart_titles(root, 2)[-1] == "2026-11-18 11:05:00: 10.0 s"
     bars = [float(each.attributes["x"]) + float(each.attributes["width"]) for each in figures[0].all("rect", "bar")]

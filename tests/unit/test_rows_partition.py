@@ -51,7 +51,7 @@ def found(log: Sequence[LogBatch], task: LaneTask = TASK, provenance: Provenance
     return read_back(entries(fetched(log)), task, provenance, RANGES)
 
 
-# --- what is there already -------------------------------------------------------------------------------------
+# --- what exists already --------------------------------------------------------------------------------------
 
 
 def test_records_behind_the_position_are_told_by_their_origins() -> None:
@@ -66,7 +66,7 @@ def test_log_that_holds_nothing_behind_the_position_holds_nothing() -> None:
 
 def test_records_before_the_position_are_the_ledgers() -> None:
     """A fetch gives whole batches, so also what lies before the offset that was asked for; even another writer's."""
-    log = [batch_of(97, [Rec(b"of somebody"), copy(8), copy(9), copy(10), copy(11)])]
+    log = [batch_of(97, [Rec(b"of another"), copy(8), copy(9), copy(10), copy(11)])]
     assert found(log) == Written({SOURCE: 11}, [Run(10, 100, 2)], 102, {SOURCE: 2})
     with pytest.raises(RefusedError):
         found(log, replace(TASK, downstream_offset=97))
@@ -376,8 +376,8 @@ def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_m
     lane = Driven().take_over(monkeypatch, Log([marker(103)], start=103))
     stopped = lane.part.stopped
     assert lane.part.refused and stopped is not None and "retention has removed offsets 100 to 102" in stopped
-    told = Driven().take_over(monkeypatch, Log([copies(103, 13)], start=103)).feed(12, 13, 14).drain()
-    assert (told.written, told.part.stopped) == ([(104, 14)], None)
+    reported = Driven().take_over(monkeypatch, Log([copies(103, 13)], start=103)).feed(12, 13, 14).drain()
+    assert (reported.written, reported.part.stopped) == ([(104, 14)], None)
     shared = Driven(replace(TASK, shared=True)).take_over(monkeypatch, Log([marker(103)], start=103)).feed(10).drain()
     assert shared.written == [(104, 10)]
 
@@ -567,7 +567,7 @@ def test_next_task_goes_on_behind_the_marker_or_looks(
     assert (lane.part.sequence, lane.part.downstream_offset) == wanted
 
 
-@pytest.mark.parametrize("end", [101, None], ids=["marker not shown yet", "end not told"])
+@pytest.mark.parametrize("end", [101, None], ids=["marker not shown yet", "end not reported"])
 def test_task_whose_marker_nobody_shows_ends_for_the_next_to_look(
     monkeypatch: pytest.MonkeyPatch, end: Optional[int]
 ) -> None:

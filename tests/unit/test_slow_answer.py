@@ -25,9 +25,9 @@ RECORDS = b"r" * 600_000
 
 def whole_answer(number: int) -> bytes:
     topic, part = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
-    told = part(partition_index=0, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
+    reported = part(partition_index=0, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
                 aborted_transactions=None, preferred_read_replica=-1, records=RECORDS)  # fmt: skip
-    answer = FetchResponse(0, 0, 0, [topic(topic="orders", topic_id=None, partitions=[told])])
+    answer = FetchResponse(0, 0, 0, [topic(topic="orders", topic_id=None, partitions=[reported])])
     content = struct.pack(">i", number) + bytes(answer.encode(version=VERSION))
     return struct.pack(">i", len(content)) + content
 

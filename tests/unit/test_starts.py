@@ -1,4 +1,4 @@
-"""Where a partition that was never copied begins, and what the source's group is told of it."""
+"""Where a partition that was never copied begins, and what is committed to the source's group."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition,
         (note_of(Note("orders", "remote-1", 55)), 55),
         (note_of(Note("B.orders", "remote-1", 55)), BEHIND_REMOTE_LOG),
         ("", BEHIND_REMOTE_LOG),
-        ("somebody's words", BEHIND_REMOTE_LOG),
+        ("other words", BEHIND_REMOTE_LOG),
     ],
 )
 def test_note_says_where_the_copy_goes_on_and_without_one_it_goes_on_behind_the_other_tool(
@@ -106,19 +106,19 @@ def test_bound_of_a_time_is_kept_once_it_is_found() -> None:
 
 
 class Group:
-    """Takes down what it is told, and how."""
+    """Records what it gets, and how."""
 
     def __init__(self) -> None:
-        self.told: List[str] = []
+        self.reported: List[str] = []
 
     def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.told += [f"offer {each}" for each in _shown(offsets)]
+        self.reported += [f"offer {each}" for each in _shown(offsets)]
 
     def withdraw(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.told += [f"withdraw {each}" for each in _shown(offsets)]
+        self.reported += [f"withdraw {each}" for each in _shown(offsets)]
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.told += [f"commit {each}" for each in _shown(offsets)]
+        self.reported += [f"commit {each}" for each in _shown(offsets)]
 
     def has_turn(self) -> bool:
         return True
@@ -139,7 +139,7 @@ def test_beginning_that_only_this_ledger_knows_is_committed_before_anything_is_c
     progress.begun(partitions, begun)
     moves = {ORDERS.key: Position(90, 57)}
     progress.moved(partitions, moves)
-    assert group.told == [
+    assert group.reported == [
         f"commit orders-0 40 {note_of(Note('orders', 'remote-1', 7))}",
         f"offer orders-1 5 {note_of(Note('orders', 'remote-1', 6))}",
         f"offer orders-0 90 {note_of(Note('orders', 'remote-1', 57))}",
@@ -151,14 +151,14 @@ def test_progress_of_a_partition_that_is_copied_no_more_is_taken_back_and_told_a
     progress = SourceProgress(group)
     progress.begun(both, [Range(each.key, Position(40, 7), 90) for each in (ORDERS, MORE)])
     progress.moved(both, {ORDERS.key: Position(90, 57)})
-    group.told.clear()
+    group.reported.clear()
     progress.begun({MORE.key: MORE}, [Range(MORE.key, Position(40, 7), 90)])
     progress.begun(both, [Range(ORDERS.key, Position(90, 57), 90)])
     note = note_of(Note("orders", "remote-1", 57))
-    assert group.told == [f"withdraw orders-0 90 {note}", f"offer orders-0 90 {note}"]
+    assert group.reported == [f"withdraw orders-0 90 {note}", f"offer orders-0 90 {note}"]
 
 
 def test_refused_partition_is_not_told_of() -> None:
     group = Group()
     SourceProgress(group).begun({ORDERS.key: ORDERS}, [Range(ORDERS.key, Position(40, 7), 90, refused="no")])
-    assert group.told == []
+    assert group.reported == []

@@ -44,7 +44,7 @@ def partition(
 
 
 def sized(next_ms: Optional[int], limit: int, tiered: bool = False) -> PartitionStatus:
-    """A log of 1,000 bytes, of which 600 are still to be copied."""
+    """A log of 1,000 bytes with 600 still to be copied."""
     at = PartitionStatus("orders", "A.orders", 0, 0, 100, 40)
     return partition_status(at, next_ms, Retention(None, limit, tiered), NOW, 1000)
 

@@ -1,4 +1,4 @@
-"""A store that is away: how long a flow lives on, and when it is told at once."""
+"""A store that is away: how long a flow survives it, and when it is reported at once."""
 
 from __future__ import annotations
 

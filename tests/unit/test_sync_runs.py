@@ -44,8 +44,8 @@ offsets = st.integers(0, 2**61)
 
 @given(st.lists(st.tuples(offsets, offsets, st.integers(0, 2**61))))
 def test_a_report_brings_them_to_the_driver_as_they_are(syncs: List[Tuple[int, int, int]]) -> None:
-    told = [OffsetSyncs("orders", n, runs_of(*own).tobytes()) for n, own in enumerate((syncs, [(7, 8, 9)]))]
-    report = replace(nothing_copied(3), syncs=tuple(told))
+    reported = [OffsetSyncs("orders", n, runs_of(*own).tobytes()) for n, own in enumerate((syncs, [(7, 8, 9)]))]
+    report = replace(nothing_copied(3), syncs=tuple(reported))
     assert from_text(to_text(report)) == report
 
 

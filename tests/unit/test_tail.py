@@ -31,7 +31,7 @@ def entries_of(log: Dict[int, bytes]) -> LogEntries:
     end = max(log) + 1
 
     def answer(position: int, version: int) -> FetchAnswer:
-        assert version < KNOWS_NEAREST  # a later one may be told to ask another replica
+        assert version < KNOWS_NEAREST  # a later one may be sent to another replica
         return fetch_answer(version, end, next((raw for last, raw in log.items() if last >= position), b""))
 
     return log_entries(Leader(answer), PARTITION, 0, READ_UNCOMMITTED)  # type: ignore[arg-type]

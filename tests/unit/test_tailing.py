@@ -66,17 +66,17 @@ def test_partition_whose_topic_was_deleted_has_not_failed() -> None:
     assert judged.syncs == stopped.syncs
     assert [(part.stopped, part.sequence) for part in judged.partitions] == [(None, None), (None, None)]
     lost = Incident(DATA_LOST, "orders", 0, 3, 7, "offsets 3 to 6 left the source's log")
-    told = replace(report(), partitions=(replace(report().partitions[0], incidents=(lost,)),))
-    (judged,) = judged_by_topics([told], partitions, {})
+    reported = replace(report(), partitions=(replace(report().partitions[0], incidents=(lost,)),))
+    (judged,) = judged_by_topics([reported], partitions, {})
     assert judged.partitions[0].incidents == (lost,)
 
 
 def test_what_a_task_told_and_tells_again_at_its_end_is_one_row_and_its_last_position_counts() -> None:
     copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
     partitions = {each.key: each for each in copied}
-    told = report()
-    last = replace(told, partitions=(replace(told.partitions[0], position=12, records=2), told.partitions[1]))
-    outcome = commit_of([told, last], partitions, lambda key: Position(0, 0), Rejections(skips=False), {})
+    said = report()
+    last = replace(said, partitions=(replace(said.partitions[0], position=12, records=2), said.partitions[1]))
+    outcome = commit_of([said, last], partitions, lambda key: Position(0, 0), Rejections(skips=False), {})
     assert outcome.moves == {copied[0].key: Position(12, 10), copied[1].key: Position(20, 20)}
     assert [len(each) for each in outcome.runs] == [1]
     assert [(row.partition, row.record_count) for row in outcome.rows] == [(0, 0), (1, 0)]
@@ -91,14 +91,14 @@ def test_what_reports_come_to_is_known_only_once_it_is_recorded() -> None:
     state = FlowState(flow, cast(Positions, stands))
     refused = replace(report("too large").partitions[0], rejected_from=10, rejected_until=30)
     stopped = replace(report().partitions[1], stopped="cannot fetch")
-    told = [replace(report(), partitions=(refused, stopped))]
-    first, second = (state.apply(told, partitions, told, 5.0) for _ in range(2))
+    reported = [replace(report(), partitions=(refused, stopped))]
+    first, second = (state.apply(reported, partitions, reported, 5.0) for _ in range(2))
     assert first == second
     assert (stands.now, state.stopped.parts, state.isolate_until(copied[0].key)) == ({}, {}, -1)
     state.take(first)
     assert stands.now == {copied[0].key: Position(10, 10), copied[1].key: Position(20, 20)}
     assert (list(state.stopped.parts), state.isolate_until(copied[0].key)) == ([copied[1].key], 30)
-    assert state.apply(told, partitions, told, 5.0).moves == {copied[0].key: Position(30, 10)}
+    assert state.apply(reported, partitions, reported, 5.0).moves == {copied[0].key: Position(30, 10)}
 
 
 class Stands:
@@ -165,17 +165,17 @@ def test_what_fails_beside_the_block_is_said_at_once_and_raised_at_its_end() -> 
 def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
     with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
         teller = ReportClient(listener.address)
-        told = [replace(report(), recovered=number) for number in range(3)]
-        for each in told:
+        reported = [replace(report(), recovered=number) for number in range(3)]
+        for each in reported:
             teller.tell(each)
         heard: List[TaskReport] = []
 
         def all_heard() -> bool:
             heard.extend(listener.take())
-            return len(heard) == len(told)
+            return len(heard) == len(reported)
 
         until(all_heard)
-        assert heard == told
+        assert heard == reported
         until(lambda: not teller.shall_end() and teller.untold() == [])
         assert listener.whole(1)
         listener.end_all()

@@ -52,9 +52,9 @@ ORDERS = ("orders", 0)
 
 @dataclass
 class Copied:
-    """A source log and what MirrorMaker made of it. `lives`: upstream offsets from and until of each of its lives.
+    """A source log and what MirrorMaker made of it. `lives`: upstream offsets from and until of each of its runs.
 
-    Like the real one it tells a sync at the start of each life, and then one in `lag` records.
+    Like the real one it writes a sync at the start of each run, and then one in `lag` records.
     """
 
     source: List[LogBatch]
@@ -67,16 +67,16 @@ class Copied:
     def __post_init__(self) -> None:
         records = [pair for batch in self.source for pair in batch.records]
         for start, until in self.lives:
-            told: Optional[int] = None
+            reported: Optional[int] = None
             for upstream, rec in records:
                 if not start <= upstream < until:
                     continue
                 at = self.remote[-1].next if self.remote else 0
                 self.remote.append(batch_of(at, [rec]))
                 self.pairs.append((upstream, at))
-                if told is None or at - told >= self.lag:
+                if reported is None or at - reported >= self.lag:
                     self.syncs.append(Position(upstream, at))
-                    told = at
+                    reported = at
 
     @property
     def end(self) -> int:
@@ -149,7 +149,7 @@ def mapped(verdict: Verdict) -> Dict[int, int]:
 
 
 def assert_true(case: Copied, verdict: Verdict) -> None:
-    """Goes on where nothing is lost or doubled, and every pair of the map is one of those that were written."""
+    """Resumes where nothing is lost or doubled, and every pair of the map is one of those that were written."""
     assert verdict.action == TAKE_OVER, verdict.reason
     assert verdict.goes_on_at is not None and verdict.goes_on_at.downstream_offset == case.end
     copied = {upstream for upstream, _ in case.pairs}
@@ -218,7 +218,7 @@ def test_an_earlier_life_that_came_farther_is_not_copied_again() -> None:
         verdict = decide(case.known(kept, earlier=(100,), compare=compare), case)
         assert_true(case, verdict)
         assert verdict.goes_on_at == Position(200, 212)
-    # Compaction took the older syncs, and no position tells where the second life began.
+    # Compaction took the older syncs, and no position shows where the second run began.
     unknown = Copied(source_of(300), lives)
     unknown.syncs = unknown.syncs[-1:]
     assert decide(unknown.known(110, compare=4), unknown).action == REFUSED
@@ -356,12 +356,12 @@ def swapped(case: Copied) -> None:
 
 
 @pytest.mark.parametrize("spoil", [foreign_record, changed_value, changed_timestamp, missing_record, swapped])
-@pytest.mark.parametrize("told", [True, False])
-def test_remote_log_that_is_no_copy_is_refused(spoil: object, told: bool) -> None:
+@pytest.mark.parametrize("reported", [True, False])
+def test_remote_log_that_is_no_copy_is_refused(spoil: object, reported: bool) -> None:
     case = Copied(source_of(30), [(0, 23)])
     assert callable(spoil)
     spoil(case)
-    verdict = decide((case if told else case.without_syncs()).known(20), case)
+    verdict = decide((case if reported else case.without_syncs()).known(20), case)
     assert verdict.action == REFUSED and verdict.goes_on_at is None and "remote log" in verdict.reason
 
 
@@ -497,8 +497,8 @@ def test_group_commits_the_next_offset_to_read() -> None:
 
 
 def test_syncs_that_go_back_tell_of_restarts() -> None:
-    told = [PointSync("orders", 0, up, down) for up, down in ((0, 0), (100, 100), (60, 140), (160, 240))]
-    records = [encode_offset_sync(each) for each in told]
+    reported = [PointSync("orders", 0, up, down) for up, down in ((0, 0), (100, 100), (60, 140), (160, 240))]
+    records = [encode_offset_sync(each) for each in reported]
     history = sync_histories([*records, (b"\x00", b"junk")])[ORDERS]
     assert len(history.syncs) == 4
     position = KeptPosition(130, frozenset({60}))

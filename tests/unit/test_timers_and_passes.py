@@ -1,4 +1,4 @@
-"""What of a pass is due, and what of it an operator is told."""
+"""What of a pass is due, and what of it an operator reads."""
 
 from __future__ import annotations
 

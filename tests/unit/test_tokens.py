@@ -192,7 +192,7 @@ def test_no_credentials_of_aws_is_a_refusal(aws: Callable[[bool], None]) -> None
 
 def test_a_profile_that_is_not_there_is_named(aws: Callable[[bool], None]) -> None:
     aws(False)
-    assert "(nobody)" in failed(source(replace(MSK, profile="nobody")))
+    assert "(absent)" in failed(source(replace(MSK, profile="absent")))
 
 
 def test_a_region_that_is_not_in_the_brokers_names_is_asked_for(

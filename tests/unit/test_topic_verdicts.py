@@ -1,4 +1,4 @@
-"""What is said of a topic of which not all was compared."""
+"""The verdict on a topic that was compared in part."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_records_of_the_source_topic_that_had_the_name_before_are_no_difference(
 @pytest.mark.parametrize(
     "syncs",
     [{**ledger(0, 1, remote="before"), **ledger(0)}, {**ledger(0, 1, source="before"), **ledger(0, 1)}, ledger(0)],
-    ids=["another remote topic", "copied anew", "no other topic"],
+    ids=["another remote topic", "copied again", "no other topic"],
 )
 def test_difference_stays_one_where_no_other_topic_filled_the_remote_log(syncs: Ledger) -> None:
     assert differing(syncs).verdict == DIFFERS

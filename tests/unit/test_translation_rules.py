@@ -116,7 +116,7 @@ MOVED = GroupOffset("B", "g", "A.orders", 0, 51, "", 57, "", "orders", 101, "exa
     [
         pytest.param(104, 57, MOVED, True, id="as it was left"),
         pytest.param(100, 57, MOVED, False, id="reset on the source"),
-        pytest.param(104, 58, MOVED, False, id="moved by somebody else"),
+        pytest.param(104, 58, MOVED, False, id="moved by another client"),
         pytest.param(104, 57, replace(MOVED, action="rollback"), False, id="put back by an undo"),
         pytest.param(104, 51, MOVED, False, id="a move that was not made"),
         pytest.param(104, 60, replace(MOVED, previous_offset=60, verdict=MENDED), True, id="back, and not made"),
@@ -138,7 +138,7 @@ PUT = replace(MOVED, previous_offset=40, new_offset=51, from_offset=95)
     [
         pytest.param(MOVED, PUT, True, id="put there by us, and the next move not made"),
         pytest.param(MOVED, None, False, id="never put there by us"),
-        pytest.param(MOVED, replace(PUT, new_offset=52), False, id="moved there by somebody else"),
+        pytest.param(MOVED, replace(PUT, new_offset=52), False, id="moved there by another client"),
         pytest.param(MOVED, replace(PUT, action="rollback"), False, id="put back there by an undo"),
         pytest.param(replace(MOVED, new_offset=45), PUT, False, id="was to be rewound, and was not"),
         pytest.param(replace(MOVED, action="rollback"), PUT, False, id="was to be put back, and was not"),

@@ -149,8 +149,8 @@ def test_what_is_left_is_compared_from_where_the_settled_ends(
     until = data.draw(st.integers(first + 1, records))
     part = rest(copied, first, until)
     places = [(up + n, down + n) for up, down, count in copied.runs for n in range(count)]
-    told = [(up + n, down + n) for up, down, count in part.runs for n in range(count)]
-    assert told == places[first:until]
+    reported = [(up + n, down + n) for up, down, count in part.runs for n in range(count)]
+    assert reported == places[first:until]
     before = places[first - 1] if first else (copied.source.read_from - 1, copied.remote.read_from - 1)
     assert (part.source.read_from, part.remote.read_from) == (before[0] + 1, before[1] + 1)
     if until == records:
@@ -165,7 +165,7 @@ A, LOST, X, Y = b"abcdefghij", b"lost", b"x", b"y"
 @pytest.mark.parametrize(
     ("source", "remote", "runs", "starts", "sizes"),
     [
-        # The log starts within a batch of which nothing was copied.
+        # The log starts within a batch that was not copied.
         ([(0, 10, LOST), (10, 5, X), (15, 5, Y)], [(0, 5, X), (5, 5, Y)], [(10, 0, 10)], 3, [100]),
         # The same behind a run that expired.
         ([(0, 10, A), (10, 10, LOST), (20, 5, X)], [(0, 10, A), (10, 5, X)], [(0, 0, 10), (20, 10, 5)], 15, [100]),
@@ -185,7 +185,7 @@ def test_batch_that_begins_before_a_piece_and_holds_more_than_was_copied_is_left
     starts: int,
     sizes: List[int],
 ) -> None:
-    """What is left open reaches over the batch, so that its other records are compared too."""
+    """The open range reaches over the batch, so that its other records are compared too."""
     logs = [[entry(*each) for each in log] for log in (source, remote)]
     copied = range_of(logs[0], logs[1], runs, starts=starts)
     for size in sizes:

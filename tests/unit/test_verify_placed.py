@@ -91,8 +91,8 @@ def judged(copy: OriginCopy = COPY, by: Judging = ALL, **found: Any) -> str:
     """The verdict on partition 0, with its kind and its offsets where it differs."""
     (topic,) = verdicts([ORDERS], copy, {0: OriginCounts(records=3, **found)}, by)
     first = topic.partitions[0]
-    told = first.difference
-    return first.verdict if told is None else f"{told.kind} {told.upstream_offset} {told.downstream_offset}"
+    said = first.difference
+    return first.verdict if said is None else f"{said.kind} {said.upstream_offset} {said.downstream_offset}"
 
 
 @pytest.mark.parametrize(

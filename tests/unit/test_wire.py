@@ -25,7 +25,7 @@ TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
 
 
 def kafkas_answer() -> Any:
-    """Two topics, of which one partition has aborted transactions and records and another has nothing."""
+    """Two topics: one partition has aborted transactions and records, another has nothing."""
     topic, part = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
     aborted = [part.AbortedTransaction(producer_id=1 << 40, first_offset=17)]
     known: Dict[str, int] = {"high_watermark": 90, "last_stable_offset": 80}

@@ -22,7 +22,7 @@ Point = Tuple[str, Match[str]]
 
 
 def die(point: str) -> None:
-    """A signal to this process, once for each token file if there is one, so that a retry lives."""
+    """A signal to this process, once for each token file if there is one, so that a retry survives."""
     token = os.environ.get("LAB_CRASH_TOKEN")
     if token:
         try:

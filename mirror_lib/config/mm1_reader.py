@@ -109,8 +109,8 @@ CLIENT_KEYS: Mapping[str, Tuple[Unused, ...]] = {
                 "max.in.flight.requests.per.connection", "enable.idempotence", "delivery.timeout.ms",
                 "request.timeout.ms", "transactional.id", "transaction.timeout.ms", "num.retries"),
                "writes are idempotent, acknowledged by all in-sync replicas, in order, and tried again"),
-        Unused(("partitioner.*",), "a record keeps the number of its partition; it goes by its key where the remote "
-               "topic has another number of them"),
+        Unused(("partitioner.*",), "a record keeps its partition; a topic is not copied if its remote topic has "
+               "another partition count"),
         Unused(("event.handler", "event.handler.props", "callback.handler", "callback.handler.props"),
                "no Java class runs here"),
     ),

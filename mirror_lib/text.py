@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from typing import Any, Callable, Collection, List, Match, Sequence
+from typing import Any, Callable, Collection, List, Match, Optional, Sequence
 
 HOUR, DAY = 3600, 86400
 
@@ -87,6 +87,16 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} TB"
+
+
+def fitted(rows: Sequence[Sequence[str]], right: Collection[int], columns: Optional[int]) -> List[str]:
+    """As `aligned`. Where a line would be wider than a terminal of so many `columns`, the second cell of each row is
+    on a line of its own, indented: two topic names seldom fit next to numbers."""
+    lines = aligned(rows, right)
+    if columns is None or max(map(len, lines)) <= columns:
+        return lines
+    rest = aligned([[row[0], *row[2:]] for row in rows], {column - 1 for column in right if column})
+    return [line for row, others in zip(rows, rest) for line in (others, f"  {visible(row[1], keep='')}")]
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> List[str]:

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import shlex
+import shutil
 import sys
 import threading
 import time
@@ -221,6 +222,11 @@ def error_json(errors: Sequence[MirrorError], interrupted: bool = False) -> Dict
         "code": None if first is None else first.code,
         "exit_code": exit_code_of(errors, interrupted),
     }
+
+
+def columns() -> Optional[int]:
+    """How wide the terminal is that shows standard output; `None` where that is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_lines(lines: Iterable[str]) -> None:

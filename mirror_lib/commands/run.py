@@ -17,6 +17,7 @@ from mirror_lib.commands.output import (
     ProgressWatcher,
     add_plain_lines,
     chosen_flows,
+    columns,
     error_json,
     print_end,
     print_json,
@@ -292,7 +293,7 @@ def _show(
             topics: List[object] = [total_json(total) for total in outcome.topics]
             print_json({**vars(outcome), "topics": topics, **error_json(errors[outcome.flow], interrupted)})
         elif outcome.topics:
-            print_lines(total_lines(outcome.flow, outcome.topics))
+            print_lines(total_lines(outcome.flow, outcome.topics, columns()))
         elif outcome.error is None:
             print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped)}")
     copied = {outcome.flow for outcome in outcomes}

@@ -8,7 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_progress
+from mirror_lib.commands.output import (
+    chosen_flows,
+    columns,
+    print_error,
+    print_json,
+    print_lines,
+    print_progress,
+)
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment, share
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError, worst
@@ -117,7 +124,7 @@ def _verify(
     if arguments.json:
         print_json({**report_json(report), "exit_code": code})
     elif report.topics:
-        print_lines(report_lines(report))
+        print_lines(report_lines(report, columns()))
     if not (report.topics or missing):
         print_progress(f"{flow.name}: nothing was compared: the flow copies no topic that is on the source")
     for sentence in missing:

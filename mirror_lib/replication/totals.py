@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import Dict, Iterable, List, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.text import aligned, grouped, size
+from mirror_lib.text import fitted, grouped, size
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Totals:
         )
 
 
-def total_lines(flow: str, topics: Iterable[TopicTotal]) -> List[str]:
-    """The closing table of a run."""
+def total_lines(flow: str, topics: Iterable[TopicTotal], columns: Optional[int] = None) -> List[str]:
+    """The closing table of a run, for a terminal of so many `columns`."""
     rows: List[Tuple[str, ...]] = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "SECONDS", "RECORDS/S")]
     rows += [_row(each) for each in topics]
-    return [flow, *aligned(rows, right=range(2, 7))]
+    return [flow, *fitted(rows, range(2, 7), columns)]
 
 
 def total_json(total: TopicTotal) -> Dict[str, object]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.ledger.records import LeftOut, Verification
-from mirror_lib.text import aligned, grouped
+from mirror_lib.text import fitted, grouped
 from mirror_lib.verify.ranges import CopiedRange, Scope
 
 EQUAL = "equal"
@@ -190,14 +190,15 @@ def _changed(upstream: SeenRecord, downstream: SeenRecord) -> Tuple[str, str]:
     return f"{CHANGED} {', '.join(fields)}", "the record's place is right, its content is not"
 
 
-def report_lines(report: VerifyReport) -> List[str]:
-    """An aligned table, a row for each topic, and below it each difference and each thing that cannot be known."""
+def report_lines(report: VerifyReport, columns: Optional[int] = None) -> List[str]:
+    """A table for a terminal of so many `columns`, a row for each topic, and below it each difference and each thing
+    that cannot be known."""
     rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "NOT COPIED", "VERDICT")]
     for topic in report.topics:
         left = "-" if topic.not_copied is None else grouped(topic.not_copied)
         counts = (str(len(topic.partitions)), grouped(topic.records), left)
         rows.append((topic.topic, topic.remote_topic, *counts, topic.verdict))
-    lines = aligned(rows, right={2, 3, 4})
+    lines = fitted(rows, {2, 3, 4}, columns)
     for topic in report.topics:
         lines += [f"{topic.topic}-{d.partition}: {_sentence(d)}" for d in topic.differences]
     for topic in report.topics:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirror_lib.commands.output import print_error, print_json, print_lines, print_progress
 from mirror_lib.log_lines import EntryFormatter
-from mirror_lib.text import aligned, as_json, one_entry, visible
+from mirror_lib.text import aligned, as_json, fitted, one_entry, visible
 
 # Clears the screen, names the window, and forges a line; C1's CSI; a right-to-left override; no character at all.
 HOSTILE = "evil\x1b[2J\x1b]0;pwned\x07\nWARNING forged \x9b31m \u202egnp.exe \ud800"
@@ -53,3 +53,14 @@ def test_printers_and_the_log_show_what_is_hidden(capsys: pytest.CaptureFixture[
     assert line.startswith("group " + SHOWN.format("\n    "))
     assert json.loads(EntryFormatter(json_lines=True).format(record))["message"] == f"group {HOSTILE}"
     assert not {"\n", *"\x1b\x07\x9b\u202e\ud800"} & set(EntryFormatter(json_lines=True).format(record))
+
+
+def test_a_table_that_is_wider_than_the_terminal_has_the_second_name_on_a_line_of_its_own() -> None:
+    rows = [["TOPIC", "REMOTE TOPIC", "RECORDS"], ["payments", "primary.payments", "1,204"]]
+    assert fitted(rows, {2}, None) == fitted(rows, {2}, 80) == aligned(rows, {2})
+    assert fitted(rows, {2}, 30) == [
+        "TOPIC     RECORDS",
+        "  REMOTE TOPIC",
+        "payments    1,204",
+        "  primary.payments",
+    ]

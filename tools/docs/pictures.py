@@ -146,9 +146,91 @@ def throughput() -> str:
     return _svg(640, bottom + 28, "Throughput of this mirror and of MirrorMaker 2", [*parts, *legend])
 
 
+# The width of a character of 12 px: the browser stretches each line to so many of them, whatever font it has.
+CHARACTER, LINE = 7.2, 18
+
+
+def screen(page: str, begins: str, notes: Sequence[Tuple[str, str]]) -> str:
+    """The block of a page that begins with `begins`, as a terminal. `notes`: a piece of a line, which gets a frame and
+    a number, and its meaning, which is below."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```text\n(.*?)\n```", text, re.MULTILINE | re.DOTALL)
+    rows = next(block for block in blocks if block.startswith(begins)).split("\n")
+    width, height = round(CHARACTER * max(map(len, rows))) + 60, LINE * len(rows) + 28
+    parts = [f"<rect width='{width}' height='{height}' fill='#111827'/>"]
+    for number, row in enumerate(rows):
+        style = "font-family='DejaVu Sans Mono, Menlo, Consolas, monospace' font-size='12' fill='#e5e7eb'"
+        length = f"textLength='{CHARACTER * len(row):g}' lengthAdjust='spacingAndGlyphs' xml:space='preserve'"
+        if row:
+            parts.append(f"<text x='16' y='{26 + number * LINE}' {style} {length}>{escape(row)}</text>")
+    for count, (piece, means) in enumerate(notes, start=1):
+        at, row = next((number, row) for number, row in enumerate(rows) if piece in row)
+        x, y = 16 + CHARACTER * row.index(piece), 13 + at * LINE
+        parts.append(_box(x - 2, y, CHARACTER * len(piece) + 4, LINE, "none", "#fbbf24"))
+        parts += _badge(x - 8, y + LINE / 2, count)
+        below = height + 24 + 22 * (count - 1)
+        parts += [*_badge(24, below - 4, count), _text(42, below, means, 13)]
+    return _svg(max(width, 640), height + 22 * len(notes) + 16, f"{begins}, explained", parts)
+
+
+def _badge(x: float, y: float, number: int) -> List[str]:
+    circle = f"<circle cx='{x:g}' cy='{y:g}' r='5.5' fill='#fbbf24'/>"
+    return [circle, _text(x, y + 3.5, str(number), 9, INK, "middle", bold=True)]
+
+
+def plan_screen() -> str:
+    """What a run would change."""
+    return screen(
+        "run/plan.md",
+        "primary->backup: what a run would change",
+        [
+            ("copying: 4 tasks", "the flow's choices: tasks.max, batch.max.seconds, max.bytes.per.second, delivery"),
+            ("+  orders", "+ is created, ~ is changed, - is deleted; what stays as it is, is counted"),
+            ("!  bills", "! cannot be copied: the run copies the others, and ends with exit code 1"),
+            ("excluded by `.*\\.replica`", "the rule that skips these topics; mirror explain names its line"),
+            ("604800000  86400000", "a config as it is on the remote topic, and as the source has it"),
+            ("active on backup", "a group with members on the target keeps its offsets"),
+        ],
+    )
+
+
+def run_screen() -> str:
+    """The live table of a run."""
+    return screen(
+        "run/status.md",
+        "FLOW                     RECORDS/S",
+        [
+            ("20,088", "records a second, an average of 30 s"),
+            ("1,204,000", "source offsets that are not copied yet"),
+            ("3.1 s", "age of the last copied record of the partition with the greatest lag"),
+            ("60 s", "when the backlog is copied, at the rate at which the lag falls"),
+            ("33 %", "how much of the greatest lag since the flow was last caught up is copied"),
+            ("3       301,000", "the partition with most of this topic's lag, and its lag"),
+        ],
+    )
+
+
+def groups_screen() -> str:
+    """Where each group would resume."""
+    return screen(
+        "run/consumer-groups.md",
+        "GROUP    FROM",
+        [
+            ("json.zstd-1       1000", "the group's committed offset on the source"),
+            ("primary.json.zstd-1          1001", "the offset on the target before the same next record"),
+            ("51       51", "the group already has this offset on the target: nothing to commit"),
+            ("28", "the group read 28 offsets further on the target"),
+            ("would move backwards", "so the commit is left out; --allow-rewind makes it"),
+        ],
+    )
+
+
 def pictures() -> Dict[str, str]:
     """Every picture by its file name."""
     return {
+        "groups-plan.svg": groups_screen(),
+        "plan.svg": plan_screen(),
+        "run.svg": run_screen(),
         "offset-translation.svg": offset_translation(),
         "takeover.svg": takeover(),
         "throughput.svg": throughput(),

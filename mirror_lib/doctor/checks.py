@@ -73,7 +73,7 @@ def missing_operations(
         yield Check(subject, f"acl-{resource}", WARNING, detail, "grant what docs/deploy/permissions.md lists")
     if wanted and not lacking and not unknown:
         needed = sorted({each.title().replace("_", "") for operations in wanted.values() for each in operations})
-        yield Check(subject, f"acl-{resource}", OK, f"{', '.join(needed)} granted on {len(wanted)} {resource}s")
+        yield Check(subject, f"acl-{resource}", OK, f"{', '.join(needed)} granted on {counted(len(wanted), resource)}")
 
 
 def durability(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]], replicas: int) -> Iterator[Check]:

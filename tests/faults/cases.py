@@ -161,7 +161,7 @@ def zombie(scene: Scene) -> None:
 
 def frozen_and_thawed(scene: Scene) -> None:
     for _ in range(2):
-        scene.strike("SIGSTOP of every process; a successor")
+        scene.strike("SIGSTOP of every process, a successor")
         scene.sleep(0, 2)
         scene.engine.freeze()
         scene.still()

@@ -1,6 +1,6 @@
 """`make bench-ledger`: what it costs to read a ledger of up to 10 million rows, and to commit to it again and again.
 
-Figures of one machine in one run; every answer is checked. Two charts for `tests.bench.page` go to .cache/bench:
+Figures of one machine in one run; every answer is checked. Two charts for `tests.bench.plot` go to .cache/bench:
 ledger-reads.json and ledger-commits.json. PARTS="reads commits aged": what is measured. COMMITS=n: so many commits
 (default 2000), and of a ledger that had 100,000 before a fifth of it. KEPT=n: so many of these in Delta's log.
 """

@@ -101,7 +101,7 @@ def chosen(sizes: Optional[str]) -> List[Tuple[str, int]]:
 
 
 def chart_of(what: str, rows: Sequence[Mapping[str, float]]) -> Chart:
-    """What `tests.bench.page` shows of a table."""
+    """The picture of a table, for `tests.bench.plot`."""
     columns, title, text = CHARTS[what]
     series = {column: [(row[what], row[column]) for row in rows] for column in columns}
     return Chart(what, title, what, "seconds", series, f"`make bench-scale`. {text}")

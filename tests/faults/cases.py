@@ -81,13 +81,13 @@ def case(title: str, **facts: Any) -> Callable[[Act], Act]:
 # Processes of the replicator.
 
 
-@case("nothing, for comparison")
+@case("no fault")
 def no_fault(scene: Scene) -> None:
     for _ in range(3):
         scene.strike("nothing")
 
 
-@case("the process killed three times (`kill -9`)", quick=True)
+@case("process, 3 kills (`kill -9`)", quick=True)
 def process_killed(scene: Scene) -> None:
     killed_again_and_again(scene)
 
@@ -101,7 +101,7 @@ def killed_again_and_again(scene: Scene) -> None:
     scene.healed()
 
 
-@case("its whole machine lost three times (every process killed at once)")
+@case("every process, 3 kills")
 def machine_lost(scene: Scene) -> None:
     for _ in range(3):
         scene.strike("kill -9 of every process")
@@ -111,7 +111,7 @@ def machine_lost(scene: Scene) -> None:
     scene.healed()
 
 
-@case("ended by SIGTERM to every process three times, as systemd does")
+@case("every process, 3 SIGTERM")
 def terminated(scene: Scene) -> None:
     for _ in range(3):
         scene.strike("SIGTERM to every process")
@@ -122,7 +122,7 @@ def terminated(scene: Scene) -> None:
     scene.healed()
 
 
-@case("Python workers killed while they copy", mm2=False)
+@case("Python workers killed", mm2=False)
 def workers_killed(scene: Scene) -> None:
     for _ in range(3):
         scene.strike("kill -9 of the Python workers")
@@ -132,7 +132,7 @@ def workers_killed(scene: Scene) -> None:
 
 
 @case(
-    "an executor killed, with a driver and two executors",
+    "executor killed",
     mm2=False,
     spark_options=TWO_EXECUTORS,
 )
@@ -146,7 +146,7 @@ def executors_killed(scene: Scene) -> None:
 
 
 @case(
-    "an executor frozen for 20 s, then resumed, with a driver and two executors",
+    "executor frozen, 20 s",
     mm2=False,
     spark_options=TWO_EXECUTORS,
 )
@@ -154,14 +154,14 @@ def executors_frozen(scene: Scene) -> None:
     frozen_twice(scene, "an executor", lambda: [scene.random.choice(replicator(scene).executors())])
 
 
-@case("every process frozen while a successor copies, then resumed (a zombie)", quick=True, fences_itself=True)
+@case("frozen while a successor copies (zombie)", quick=True, fences_itself=True)
 def zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
 
 def frozen_and_thawed(scene: Scene) -> None:
     for _ in range(2):
-        scene.strike("SIGSTOP of every process; a successor")
+        scene.strike("SIGSTOP of every process, a successor")
         scene.sleep(0, 2)
         scene.engine.freeze()
         scene.still()
@@ -173,7 +173,7 @@ def frozen_and_thawed(scene: Scene) -> None:
     scene.healed()
 
 
-@case("Python workers frozen for 20 s, then resumed", mm2=False)
+@case("Python workers frozen, 20 s", mm2=False)
 def workers_frozen(scene: Scene) -> None:
     frozen_twice(scene, "the Python workers", lambda: replicator(scene).workers())
 
@@ -188,7 +188,7 @@ def frozen_twice(scene: Scene, what: str, processes: Callable[[], List[int]]) ->
     scene.healed()
 
 
-@case("started twice in the same second, and again")
+@case("started twice at once")
 def started_twice(scene: Scene) -> None:
     scene.engine.start()
     scene.strike("two at once")
@@ -222,22 +222,22 @@ def killed_in_turn(scene: Scene, cluster: Cluster, topic: str, clean: bool = Fal
     scene.healed()
 
 
-@case("each target broker killed in turn (`kill -9`, three replicas)")
+@case("target brokers killed in turn")
 def target_brokers_killed(scene: Scene) -> None:
     killed_in_turn(scene, scene.target, scene.engine.remote_topic)
 
 
-@case("each target broker restarted in turn")
+@case("target brokers restarted in turn")
 def target_brokers_restarted(scene: Scene) -> None:
     killed_in_turn(scene, scene.target, scene.engine.remote_topic, clean=True)
 
 
-@case("each source broker killed in turn (`kill -9`, three replicas)")
+@case("source brokers killed in turn")
 def source_brokers_killed(scene: Scene) -> None:
     killed_in_turn(scene, scene.source, scene.load.topic)
 
 
-@case("the active controller of the target killed, then that of the source")
+@case("active controllers killed")
 def controllers_killed(scene: Scene) -> None:
     for cluster, topic in ((scene.target, scene.engine.remote_topic), (scene.source, scene.load.topic)):
         broker = cluster.controller()
@@ -248,7 +248,7 @@ def controllers_killed(scene: Scene) -> None:
     scene.healed()
 
 
-@case("a target broker frozen for 15 s, a leader of partitions and of transactions")
+@case("target broker frozen, 15 s")
 def target_broker_frozen(scene: Scene) -> None:
     for broker in scene.target.brokers[:2]:
         scene.strike(f"SIGSTOP of {broker.name}")
@@ -259,7 +259,7 @@ def target_broker_frozen(scene: Scene) -> None:
     scene.healed()
 
 
-@case("two of three target brokers frozen for 20 s: too few replicas in sync")
+@case("two target brokers frozen, 20 s")
 def too_few_in_sync(scene: Scene) -> None:
     scene.strike("SIGSTOP of two target brokers")
     for broker in scene.target.brokers[1:]:
@@ -291,12 +291,12 @@ def on_both_lines(scene: Scene, what: str, wanted: Trouble, seconds: float) -> N
     scene.healed()
 
 
-@case("connections cut at random bytes for 30 s, on both sides")
+@case("connections cut at random bytes")
 def lines_cut(scene: Scene) -> None:
     on_both_lines(scene, "2 frames of 100 cut", Trouble(cut=0.02), 30)
 
 
-@case("answers of the target lost for 30 s: written, but not acknowledged")
+@case("target responses lost")
 def answers_lost(scene: Scene) -> None:
     scene.strike("5 answers of 100 lost")
     with trouble(scene.target, Trouble(lose_answer=0.05)):
@@ -304,7 +304,7 @@ def answers_lost(scene: Scene) -> None:
     scene.healed()
 
 
-@case("requests to the target delivered 8 s late, when their sender has given them up", fences_itself=True)
+@case("target requests 8 s late", fences_itself=True)
 def requests_late(scene: Scene) -> None:
     scene.strike("5 requests of 100 late")
     with trouble(scene.target, Trouble(hold_request=0.05, hold_seconds=8)):
@@ -313,7 +313,7 @@ def requests_late(scene: Scene) -> None:
     scene.healed()
 
 
-@case("requests to the target delivered late, and the process killed meanwhile", fences_itself=True)
+@case("target requests late, kill", fences_itself=True)
 def requests_late_of_the_dead(scene: Scene) -> None:
     with trouble(scene.target, Trouble(hold_request=0.03, hold_seconds=20)):
         for _ in range(2):
@@ -326,7 +326,7 @@ def requests_late_of_the_dead(scene: Scene) -> None:
     scene.healed()
 
 
-@case("a black hole of 30 s before the source: lines stay open, nothing passes")
+@case("source black hole")
 def black_hole_source(scene: Scene) -> None:
     scene.strike("black hole, both directions")
     with trouble(scene.source, Trouble(hole_to_broker=True, hole_to_client=True)):
@@ -334,7 +334,7 @@ def black_hole_source(scene: Scene) -> None:
     scene.healed()
 
 
-@case("a black hole of 30 s before the target")
+@case("target black hole")
 def black_hole_target(scene: Scene) -> None:
     scene.strike("black hole, both directions")
     with trouble(scene.target, Trouble(hole_to_broker=True, hole_to_client=True)):
@@ -342,7 +342,7 @@ def black_hole_target(scene: Scene) -> None:
     scene.healed()
 
 
-@case("no answers of the target for 30 s while requests pass")
+@case("target black hole, responses only")
 def one_way_hole(scene: Scene) -> None:
     scene.strike("black hole towards the client")
     with trouble(scene.target, Trouble(hole_to_client=True)):
@@ -350,7 +350,7 @@ def one_way_hole(scene: Scene) -> None:
     scene.healed()
 
 
-@case("each frame 100 ms late for 30 s, on both sides")
+@case("every frame 100 ms late")
 def slow_lines(scene: Scene) -> None:
     on_both_lines(scene, "100 ms each way", Trouble(delay_seconds=0.1), 30)
 
@@ -358,12 +358,12 @@ def slow_lines(scene: Scene) -> None:
 # Transactions on the source.
 
 
-@case("a transactional source, one transaction in four aborted; the process killed three times", transactional=True)
+@case("transactional source, 3 kills", transactional=True)
 def transactions(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("a transaction that stays open for 20 s while others are committed", transactional=True)
+@case("source transaction open, 20 s", transactional=True)
 def transaction_left_open(scene: Scene) -> None:
     scene.strike("a transaction is left open")
     settings = {"bootstrap.servers": scene.source.near, "transactional.id": f"open {scene.load.topic}", "log_level": 0}
@@ -382,7 +382,7 @@ def transaction_left_open(scene: Scene) -> None:
 # Topics.
 
 
-@case("records deleted on the source (DeleteRecords) that were copied 40 s before; the process killed", cleaned=True)
+@case("DeleteRecords 40 s after the copy, kill", cleaned=True)
 def records_deleted(scene: Scene) -> None:
     topic = scene.load.topic
     for _ in range(2):
@@ -401,7 +401,7 @@ def records_deleted(scene: Scene) -> None:
 
 
 @case(
-    "a compacted source topic whose cleaner never rests; the process killed three times",
+    "compacted source, 3 kills",
     cleaned=True,
     topic={
         "cleanup.policy": "compact",
@@ -414,7 +414,7 @@ def compacted(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("partitions added to the source topic under load; the process killed")
+@case("partitions added, kill")
 def partitions_added(scene: Scene) -> None:
     scene.strike("three partitions more")
     topic, more = scene.load.topic, scene.load.partitions + 3
@@ -431,7 +431,7 @@ def partitions_added(scene: Scene) -> None:
 
 
 @case(
-    "the source loses acknowledged records that were copied (unclean election), and writes others in their places",
+    "source loses copied records (unclean election)",
     topic={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
     replicas=(1, 2),
     acks="1",
@@ -452,7 +452,7 @@ def source_truncated(scene: Scene) -> None:
 
 
 @case(
-    "the target loses records that it acknowledged to the replicator (unclean election)",
+    "target loses copied records (unclean election)",
     remote={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
     remote_replicas=(1, 2),
 )
@@ -486,7 +486,7 @@ def follower_elected(cluster: Cluster, topic: str) -> None:
     first.restart()
 
 
-@case("the source topic deleted and created again while the copy runs", alone=True)
+@case("source topic re-created", alone=True)
 def topic_recreated(scene: Scene) -> None:
     scene.strike("deleted, and created again")
     scene.load.stop()
@@ -513,28 +513,28 @@ def stopped_instead(scene: Scene) -> None:
     assert code not in (0, None), scene.tail_of_log()
     assert f"{scene.load.partitions} partitions stopped; the first: {scene.load.topic}" in log, scene.tail_of_log()
     assert len(scene.follower.seen) == seen
-    scene.refusal = f"stops and says why, exit code {code}"
+    scene.refusal = f"exit code {code}"
 
 
 # Flows that change records.
 
 
-@case("a flow with `where`: the process killed three times", mm2=False, flow="where")
+@case("`where`, 3 kills", mm2=False, flow="where")
 def where_killed(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("a flow with `where`: frozen while a successor copies, then resumed", mm2=False, flow="where", fences_itself=True)
+@case("`where`, zombie", mm2=False, flow="where", fences_itself=True)
 def where_zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
 
-@case("a flow that repartitions by key: the process killed three times", mm2=False, flow="keyed")
+@case("repartitioning by key, 3 kills", mm2=False, flow="keyed")
 def keyed_killed(scene: Scene) -> None:
     killed_again_and_again(scene)
 
 
-@case("a flow that repartitions by key: frozen while a successor copies", mm2=False, flow="keyed", fences_itself=True)
+@case("repartitioning by key, zombie", mm2=False, flow="keyed", fences_itself=True)
 def keyed_zombie(scene: Scene) -> None:
     frozen_and_thawed(scene)
 
@@ -542,7 +542,7 @@ def keyed_zombie(scene: Scene) -> None:
 # State.
 
 
-@case("the state folder on a full disk for 20 s", mm2=False, small_disk=True)
+@case("state disk full, 20 s", mm2=False, small_disk=True)
 def state_disk_full(scene: Scene) -> None:
     disk = replicator(scene).disk
     assert disk is not None
@@ -556,7 +556,7 @@ def state_disk_full(scene: Scene) -> None:
     scene.healed()
 
 
-@case("the state folder read-only for 20 s", mm2=False, small_disk=True)
+@case("state read-only, 20 s", mm2=False, small_disk=True)
 def state_read_only(scene: Scene) -> None:
     disk = replicator(scene).disk
     assert disk is not None
@@ -570,7 +570,7 @@ def state_read_only(scene: Scene) -> None:
     scene.healed()
 
 
-@case("the state folder removed while it runs; then the process killed", mm2=False)
+@case("state removed, kill", mm2=False)
 def state_removed(scene: Scene) -> None:
     scene.strike("the state folder is removed")
     shutil.rmtree(replicator(scene).state_folder, ignore_errors=True)
@@ -583,7 +583,7 @@ def state_removed(scene: Scene) -> None:
 
 
 @case(
-    "the clock of the Python processes an hour ahead and an hour behind in turn; the process killed three times",
+    "clock wrong by an hour, 3 kills",
     mm2=False,
     environment={"PYTHONPATH": f"{CLOCK_SITE}{os.pathsep}{ROOT}", "LAB_CLOCK": "3600 jumps"},
 )
@@ -594,14 +594,14 @@ def clock_jumps(scene: Scene) -> None:
 # Consumer groups.
 
 
-@case("a group's offsets while the copy is killed", group=True)
+@case("group offsets, copy killed", group=True)
 def groups_copy_killed(scene: Scene) -> None:
     followed(scene)
     killed_again_and_again(scene)
     followed(scene)
 
 
-@case("a group's offsets while the translation of offsets is killed", mm2=False, group=True)
+@case("group offsets, translation killed", mm2=False, group=True)
 def groups_translation_killed(scene: Scene) -> None:
     for _ in range(3):
         followed(scene)
@@ -614,7 +614,7 @@ def groups_translation_killed(scene: Scene) -> None:
     scene.healed()
 
 
-@case("a group's offsets while each target broker is killed in turn", group=True)
+@case("group offsets, target brokers killed", group=True)
 def groups_target_brokers_killed(scene: Scene) -> None:
     followed(scene)
     killed_in_turn(scene, scene.target, scene.engine.remote_topic)

@@ -8,12 +8,14 @@ there.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from tests.bench.results import this_machine
+from mirror_lib.text import grouped
 from tests.faults.cases import CASES, Case
 from tests.faults.engines import Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce
 from tests.faults.scene import WHOLE_SECONDS
@@ -24,6 +26,7 @@ Found = Mapping[Tuple[str, str], Mapping[str, Any]]
 KEPT = ROOT / "tests" / "faults" / "outcomes.jsonl"
 PAGE = ROOT / "docs" / "project" / "guarantees.md"
 SOAK = "soak"
+WIDTH = 120
 
 ENGINES = (Mirror.name, MirrorMaker2.name, MirrorMaker2ExactlyOnce.name)
 WRONG = ("lost", "unseen", "doubled", "reordered", "foreign", "changed")
@@ -31,112 +34,109 @@ WRONG = ("lost", "unseen", "doubled", "reordered", "foreign", "changed")
 HEAD = """\
 # Guarantees
 
-What is promised, and what was found when it was tried. Each line of the tables is a case of `make faults`: a real
-replicator between two clusters of three brokers, {rate} records a second written all the while, and faults that fall
-while records flow. A case whose fault fell before the first record fails.
+Promises, and outcomes of `make faults`: a replicator copies between two clusters of three brokers, at {rate} records a
+second. A case fails if its fault fell before the first record.
 
 ```
 make faults                                       # this mirror
-make faults ENGINES="mirror mm2 mm2-exactly-once" # and MirrorMaker 2, where it can meet the fault
-make faults CASES="zombie lines-cut" SEED=7       # some cases, with the seed that a failure printed
-make soak HOURS=1                                 # random faults in turn, one replicator all the while
+make faults ENGINES="mirror mm2 mm2-exactly-once" # and MirrorMaker 2
+make faults CASES="zombie lines-cut" SEED=7       # two cases, with a seed
+make soak HOURS=1                                 # random faults
 python -m tests.faults.page .cache/faults/outcomes.jsonl
 ```
 
-## What is promised
+## Promises
 
-- **Each record once**, in the order of its source partition, with its key, value, headers and timestamp, whatever dies,
-  freezes, or is cut off: for readers of the target at `read_uncommitted` too, since the copy takes no transactions that
-  a reader would have to wait for.
-- **No group is led past a record that it has not read.** A translated offset may lie too early, never too late.
-- What cannot be kept is said: exit code 3, and an entry in the table `incidents` with topic, partition and offsets
+- **Each record is copied once**, in the order of its source partition, with key, value, headers and timestamp. This
+  holds after crashes, freezes and network faults, for `read_uncommitted` readers too.
+- **No group skips an unread record.** A translated offset may be too early, never too late.
+- **A promise that cannot be kept is reported**: exit code 3, and topic, partition and offsets in the table `incidents`
   ([start-and-stop.md](../run/start-and-stop.md)).
 
-Not promised: that all records of one source transaction become visible at once; that a record has the same offset on
-both sides (the table `offset_syncs` has the exact map); that records which the source acknowledged and then lost are
-known to it; that a copy resumes whose source deletes records (DeleteRecords) within seconds after they were copied,
-before the ledger has them, if it is killed at that moment: those partitions are refused; that a run continues after an
-InitProducerId request of its own reached the broker seconds after the run had given it up. The broker raises the
-epoch, and the run takes that for another driver: it ends with exit code 3. Nothing is lost or doubled, and the next
-start resumes. `requests-late` meets it in some runs.
+Not promised:
 
-## How a case is judged
+- Records of one source transaction become visible at once.
+- Both sides have equal offsets; `offset_syncs` has the exact map.
+- The mirror notices records that the source acknowledged and then lost.
+- Partitions resume if DeleteRecords and a kill come within seconds after a copy, before the ledger commit. The next
+  start refuses them.
+- A run survives its own InitProducerId request arriving seconds late (`requests-late`). It ends with exit
+  code 3, without loss or duplicates, and the next start resumes.
 
-A checker that shares no code with the product reads both sides. Every record names itself in its value. In Jepsen's
-words: **lost**, a later record of its partition was copied and it was not; **unseen**, nothing after it was copied by
-the end either; **doubled**; **reordered**; **foreign**, not committed on the source; **changed**. Records that the
-source held once and has lost are not counted: a copy that still has them is exact here. Two readers judge, at
-`read_committed` and at `read_uncommitted`; where they agree, one figure stands for both. A group's figure is the number
-of records that it would have missed by moving to the target at the worst moment. The seconds in each cell: from the end
-of the last fault until a reader has everything that was acknowledged by then. A replicator that was up to date when it
-was killed has copied that before it starts again, so this is not the time that a start takes.
+## Verdicts
 
-MirrorMaker 2 is Kafka's dedicated mode at its defaults, with three replicas and `read_committed`. Its exactly-once
-column adds `exactly.once.source.support` and `dedicated.mode.enable.internal.rest`. Without the latter, processes of
-one configuration cannot pass tasks to one another.
+A checker without product code reads both sides at `read_committed` and at `read_uncommitted`. A cell has both verdicts
+where they differ. *Lost*: a later record of the partition was copied. *Missed*: a group that moves to the target would
+skip the record. *Incomplete*: acknowledged records were absent {minutes} minutes after the fault. Records that the
+source lost do not count. Seconds, in brackets, run from the last fault's end until a reader has every record
+acknowledged by then. They are upper bounds, because other tests ran. Network faults last 30 s.
 
-Outcomes of {days}. Other tests ran on the machine at the same time, so the seconds are upper bounds.
+MirrorMaker 2 runs in dedicated mode at its defaults, with three replicas and `read_committed`. Exactly-once adds
+`exactly.once.source.support` and `dedicated.mode.enable.internal.rest`.
+
+Outcomes of {days}, on the machine of the [benchmarks](benchmarks.md).
 """
 
 
 PLANTED = """\
-Each row is planted by a test (`make test TESTS=tests/integration/test_verify.py`): a copy of ten records with one
-defect, or with what an exact copy may have as well."""
+`make test TESTS=tests/integration/test_verify.py` plants defects and harmless differences in a copy of ten records."""
+
+# One of the brokers of a cluster, in the name of a fault.
+BROKER = re.compile(r"\b(source|target)-\d(, the controller)?")
 
 
-def page(found: Found, machine: Mapping[str, str]) -> str:
+def page(found: Found) -> str:
     """The whole page."""
     from tests.faults.load import PER_SECOND
 
     days = sorted({outcome["day"] for outcome in found.values()})
-    lines = [HEAD.format(rate=PER_SECOND, days=" to ".join(dict.fromkeys((days[0], days[-1]))))]
+    first_and_last = " to ".join(dict.fromkeys((days[0], days[-1])))
+    lines = [HEAD.format(rate=PER_SECOND, minutes=f"{WHOLE_SECONDS / 60:.0f}", days=first_and_last)]
     beside = [each for each in CASES.values() if each.mm2 and (each.name, Mirror.name) in found]
     alone = [each for each in CASES.values() if not each.mm2 and (each.name, Mirror.name) in found]
     lines += ["## Compared with MirrorMaker 2", ""]
-    lines += table(("fault", "this mirror", "MirrorMaker 2", "MirrorMaker 2, exactly-once"), beside, ENGINES, found)
-    lines += ["", "## Faults that this mirror alone can meet", ""]
+    lines += table(("fault", "this mirror", "MirrorMaker 2", "exactly-once"), beside, ENGINES, found)
+    lines += ["", "## Faults of this mirror alone", ""]
     lines += table(("fault", "this mirror"), alone, ENGINES[:1], found)
     missing = [each.title for each in CASES.values() if (each.name, Mirror.name) not in found]
     if missing:
-        lines += ["", "Cases that `make faults` has and that have no result here yet:", ""]
+        lines += ["", "Cases without an outcome:", ""]
         lines += [f"- {title}" for title in missing]
     lines += soaked(found.get((SOAK, Mirror.name)))
     lines += ["", "## What `mirror verify` finds", "", PLANTED, ""]
     lines += verdicts()
-    lines += ["", "## The machine", "", *(f"- {name}: {value}" for name, value in machine.items()), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def soaked(outcome: Optional[Mapping[str, Any]]) -> List[str]:
     """What `make soak` found; nothing where it did not run."""
     if outcome is None:
         return []
-    faults = Counter(strike["what"] for strike in outcome["strikes"])
+    faults = Counter(BROKER.sub(r"a \1 broker", strike["what"]) for strike in outcome["strikes"])
     committed, uncommitted = wrong_of(outcome["committed"]), wrong_of(outcome["uncommitted"])
     both = f"{committed} for both readers" if committed == uncommitted else f"{committed}, {uncommitted}"
+    ordered = sorted(faults.items(), key=lambda each: (-each[1], each[0]))
     return [
         "",
-        "## Faults at random for an hour",
+        "## Random faults for an hour",
         "",
         f"`make soak SEED={outcome['seed']}`, {outcome['day']}: {outcome['seconds'] / 60:.0f} minutes, "
         f"{outcome['committed']['records']:,} records, {sum(faults.values())} faults, {outcome['starts']} starts: "
         f"**{both}**.",
         "",
-        "| fault | times |",
-        "| --- | --- |",
-        *(f"| {what} | {count} |" for what, count in sorted(faults.items(), key=lambda each: (-each[1], each[0]))),
+        fill(f"{'; '.join(f'{what} {count}' for what, count in ordered)}.", WIDTH),
     ]
 
 
 def verdicts() -> List[str]:
-    """A row for each defect that `tests/integration/test_verify.py` plants."""
+    """A row for each verdict, with what `tests/integration/test_verify.py` plants for it."""
     from tests.integration.test_verify import CASES as PLANTED_CASES
 
-    rows = ["| planted in the copy | verdict |", "| --- | --- |"]
-    for name, planted in PLANTED_CASES.items():
-        found = f"differs: {planted.expected[0]}" if planted.expected is not None else "equal"
-        rows.append(f"| {name.replace('-', ' ')} | {found} |")
-    return rows
+    planted: Dict[str, List[str]] = {}
+    for name, each in PLANTED_CASES.items():
+        planted.setdefault(each.expected[0] if each.expected is not None else "equal", []).append(name)
+    rows = ["| verdict | planted in the copy |", "| --- | --- |"]
+    return rows + [f"| {verdict} | {', '.join(names)} |" for verdict, names in planted.items()]
 
 
 def table(head: Sequence[str], cases: Sequence[Case], engines: Sequence[str], found: Found) -> List[str]:
@@ -157,19 +157,18 @@ def cell(outcome: Any) -> str:
     if outcome["refusal"]:
         return str(outcome["refusal"])
     committed, uncommitted = (wrong_of(outcome[each]) for each in ("committed", "uncommitted"))
-    found = [committed] if committed == uncommitted else [f"{committed}; at `read_uncommitted` {uncommitted}"]
+    found = [committed] if committed == uncommitted else [f"{committed} / {uncommitted}"]
     if outcome["passed_unread"] is not None:
-        found.append(f"group: {outcome['passed_unread'] or 'none'} missed")
+        found.append(f"{outcome['passed_unread'] or 'none'} missed")
     if outcome.get("fenced_itself"):
-        found.append(f"ended {outcome['fenced_itself']} times with exit code 3, resumed by the next start")
+        found.append(f"exit code 3 {outcome['fenced_itself']} times, resumed")
     seconds = outcome["whole_seconds"]
-    found.append(f"not whole after {WHOLE_SECONDS / 60:.0f} min" if seconds is None else f"{seconds:.0f} s")
-    return " · ".join(found)
+    return ", ".join([*found, "incomplete"]) if seconds is None else f"{', '.join(found)} ({seconds:.0f})"
 
 
 def wrong_of(verdict: Mapping[str, int]) -> str:
     """In words, worst first."""
-    return ", ".join(f"{verdict[name]} {name}" for name in WRONG if verdict[name]) or "exact"
+    return " and ".join(f"{grouped(verdict[name])} {name}" for name in WRONG if verdict[name]) or "exact"
 
 
 def loaded(files: Sequence[Path]) -> Found:
@@ -186,7 +185,7 @@ def write(files: Sequence[Path]) -> None:
     """Keep what is new in these files, and make the page of all."""
     found = loaded([KEPT, *files])
     KEPT.write_text("".join(json.dumps(found[each], sort_keys=True) + "\n" for each in sorted(found)))
-    PAGE.write_text(page(found, this_machine()))
+    PAGE.write_text(page(found))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 
 def woken_unfenced(scene: Scene) -> None:
     """What a zombie has on its way is written next to its successor's records. Both notice it, and stop."""
-    scene.strike("SIGSTOP of every process; a successor")
+    scene.strike("SIGSTOP of every process, a successor")
     scene.engine.freeze()
     scene.still()
     scene.engine.start()

@@ -18,6 +18,7 @@ from tests.faults.cluster import Cluster
 from tests.faults.conftest import SEED, keep, outcomes_file
 from tests.faults.engines import ENGINES, Engine, Mirror
 from tests.faults.load import Group, Load
+from tests.faults.page import KEPT, PAGE, loaded, page
 from tests.faults.scene import PARTITIONS, Outcome, Scene
 from tests.lab.shards import shard_of
 from tests.lab.small_disk import SmallDisk
@@ -126,3 +127,7 @@ def engine_of(
 
 def test_every_case_has_a_title_of_its_own() -> None:
     assert len({each.title for each in CASES.values()}) == len(CASES)
+
+
+def test_the_page_is_what_its_generator_makes_of_the_kept_outcomes() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(loaded([KEPT])), "run python -m tests.faults.page"

@@ -16,7 +16,7 @@ from tests.bench.cases import CASES, Case, chosen
 from tests.bench.digests import differences, parsed, records
 from tests.bench.figures import Observed, Seen, Spread, Used, observed, ratios, spread, without_markers
 from tests.bench.fill import partition_of
-from tests.bench.page import page
+from tests.bench.page import BY_HAND, HEAD, LIMITS, METHOD, PAGE, RESULTS, SCALE, page, write
 from tests.bench.plot import chart_of, svg, ticks
 from tests.bench.processes import SessionMeter
 from tests.bench.processes import parsed as parsed_stat
@@ -113,13 +113,37 @@ def measured(rates: Dict[str, float], cpu: Dict[str, float]) -> Results:
     return Results({"processor": "2 cores"}, runs)
 
 
-@pytest.mark.parametrize(("rate", "verdict"), [(4e6, "met"), (3.9e6, "missed")])
+@pytest.mark.parametrize(("rate", "verdict"), [(4e6, "4.0 met"), (3.9e6, "4.0 **missed**")])
 def test_the_page_says_whether_a_target_was_met(rate: float, verdict: str) -> None:
-    text = page(measured({"mirror": rate, "tuned": 1e6}, {"mirror": 0.5, "tuned": 2.0}))
-    assert f"| 100 B | steady | ≥ 4.0 | {rate / 1e6:.1f} | {verdict} | 0.25 | met |" in text
-    assert "- rounds: 2" in text
-    assert "MirrorMaker 2, tuned | 1,000,000 |" in text
-    assert "bytes1000" not in text.partition("## Case by case")[2]
+    text = page(measured({"mirror": rate, "tuned": 1e6, "loop": 2e6}, {"mirror": 0.5, "tuned": 2.0, "loop": 1.0}), "")
+    ratio = f"{rate / 1e6:.1f}"
+    assert f"| 100 B | {rate:,.0f} | 1,000,000 | {ratio} | 1.0 | 0.50/2.0 | 0.25 | {verdict} |" in text
+    assert "Target for the CPU ratio, at most 0.25: met." in text
+    assert "Peak memory: this mirror 10 B; MirrorMaker 2, tuned 10 B." in text
+    assert "| 100 B | Java loop | 2,000,000 | 2.0 | 1.0 |" in text
+    assert "Machine: 2 cores. Rounds: 2. Load average: 0.00." in text
+    assert "| 10 KB |" not in text
+
+
+def test_a_missed_target_of_cpu_is_named() -> None:
+    text = page(measured({"mirror": 4e6, "tuned": 1e6}, {"mirror": 1.0, "tuned": 2.0}), "")
+    assert "Target for the CPU ratio, at most 0.25: missed by 100 B (0.50), met by the other 0 cases." in text
+
+
+def test_a_new_page_keeps_the_sections_that_are_written_by_hand(tmp_path: Path) -> None:
+    file = tmp_path / "page.md"
+    file.write_text(f"# Old\n\n{BY_HAND}\n\nkept\n")
+    write(measured({"mirror": 4e6, "tuned": 1e6}, {"mirror": 0.5, "tuned": 2.0}), file)
+    text = file.read_text()
+    assert text.startswith(HEAD) and text.endswith(f"\n\n{BY_HAND}\n\nkept\n")
+    file.write_text("# Old\n")
+    with pytest.raises(ValueError, match="has no section"):
+        write(Results(), file)
+
+
+def test_the_page_has_the_texts_that_its_generator_has() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert not [each for each in (HEAD, METHOD, RESULTS, LIMITS, SCALE, f"\n{BY_HAND}\n") if each not in text]
 
 
 def test_a_picture_has_every_point_inside_and_says_its_names() -> None:

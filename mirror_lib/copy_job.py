@@ -209,7 +209,7 @@ class FlowRun(FlowLife):
         error = self._query(mirror, journal, checkpoint)
         self._storage = self._storage.seen(mirror.has_history())
         halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
-        outcome = halted if error is None else str(error)
+        outcome = halted if error is None else error.coded
         try:
             journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         finally:

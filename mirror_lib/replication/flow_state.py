@@ -81,8 +81,9 @@ class StoppedPartitions:
         """All are tried again. But a refused partition stays refused until an operator starts again: more attempts
         would fence its lane in every batch."""
         refused = {key: part for key, part in self.parts.items() if part.refused and key in partitions}
-        self.parts = {**not_begun(partitions, ranges), **refused}
-        for part in self.parts.values():
+        found = not_begun(partitions, ranges)
+        self.parts = {**found, **refused}
+        for part in (part for key, part in found.items() if key not in refused):
             log.error("%s: %s", self._flow, part.stopped)
 
     def stop(self, key: PartitionKey, part: PartitionReport) -> None:

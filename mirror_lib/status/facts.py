@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -25,6 +26,8 @@ STUCK_SECONDS = 120.0
 HANGING_SECONDS = 900.0
 HANGING_REMEDY = "end its producer; kafka-transactions.sh abort ends a transaction that its producer left"
 RAISE_RETENTION = "keep records until they are copied: mirror retention raise CONFIG --days 14 --execute"
+# How the outcome of a run that failed begins.
+CODE = re.compile(r"MIR-\d{3}\b")
 WELL_ENDED = ("ok", "stopped", "window closed")
 
 
@@ -347,7 +350,9 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
     if run is None:
         return [] if flow.unread else [Problem("never ran", "the flow never ran", "mirror run CONFIG", True)]
     if run.failed:
-        return [Problem("run failed", f"the last run ended with an error: {run.outcome}", go_on)]
+        code = CODE.match(run.outcome or "")
+        remedy = go_on if code is None else f"mirror help {code.group()}; then {go_on}"
+        return [Problem("run failed", f"the last run ended with an error: {run.outcome}", remedy)]
     if flow.running:
         return _of_progress(flow, run, go_on)
     if run.killed:
@@ -402,8 +407,9 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0
     stopped = {(each.topic, each.partition): each for each in flow.incidents if each.kind == PARTITION_STOPPED}
+    explained = flow.run.outcome or "" if flow.run is not None else ""
     for each in stopped.values():
-        if each.at >= since:
+        if each.at >= since and each.reason not in explained:
             what = f"{each.topic}-{each.partition} stopped: {each.reason}"
             found.append(Problem("partition stopped", what, f"mirror help {INCIDENT_CODES[PARTITION_STOPPED]}"))
     lost = [each for each in flow.incidents if each.kind in (DATA_LOST, OFFSETS_SKIPPED, GROUP_LOST_RECORDS)]

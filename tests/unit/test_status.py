@@ -169,6 +169,8 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, incidents=(replace(SKIPPED, at=NOW - 2 * DAY),)), HEALTHY, []),
         (replace(FLOW, incidents=(HALTED,)), DEGRADED, ["partition stopped"]),
         (replace(FLOW, incidents=(replace(HALTED, at=NOW - 7200),)), HEALTHY, []),
+        # The run's own error already names this partition.
+        (replace(FLOW, run=replace(FAILED, outcome="A->B: too large"), incidents=(HALTED,)), DEGRADED, ["run failed"]),
         (replace(FLOW, verified=DIFFERS), DEGRADED, ["verify"]),
         (replace(FLOW, verified=replace(DIFFERS, verdict="equal")), HEALTHY, []),
     ],
@@ -179,6 +181,13 @@ def test_state_by_what_was_found(status: FlowStatus, state: str, codes: List[str
     assert all(each.what in lines and each.remedy in lines for each in status.problems)
     assert max(map(len, lines.split("\n"))) <= 120
     assert status_json(status)["state"] == state
+
+
+def test_remedy_of_a_failed_run_names_the_code_of_its_error() -> None:
+    (problem,) = replace(FLOW, run=replace(FAILED, outcome="MIR-313: A->B: 1 partition stopped")).problems
+    assert problem.remedy.startswith("mirror help MIR-313; then ")
+    (older,) = replace(FLOW, run=FAILED).problems
+    assert "MIR-" not in older.remedy
 
 
 def test_eta_needs_a_run_and_a_rate() -> None:

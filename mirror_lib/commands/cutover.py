@@ -22,18 +22,34 @@ def add(commands: Commands) -> None:
     """`mirror cutover` and its three commands."""
     text = "move producers and consumers to the target, step by step, and back"
     own = commands.add_parser("cutover", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    add_command(own, "plan", plan_command, "what must hold before, and how long it takes; changes nothing")
-    run = add_command(own, "run", run_command, "make the cut-over; resumes an interrupted one")
-    run.add_argument("--execute", action="store_true", help="do it; without this the steps are only listed")
-    run.add_argument("--quiet-seconds", type=float, default=10.0, metavar="S", help="silence of the source (10)")
-    run.add_argument("--wait-seconds", type=float, default=600.0, metavar="S", help="how long to wait for it (600)")
-    fence = "deny Write on the source's topics to every principal, until mirror cutover back"
+    add_command(own, "plan", plan_command, "check the conditions of a cut-over, estimate its time, and change nothing")
+    run = add_command(
+        own, "run", run_command, "move producers and consumers to the target; resumes an interrupted cut-over"
+    )
+    run.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
+    run.add_argument(
+        "--quiet-seconds",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="how long the source must be without new records (default 10)",
+    )
+    run.add_argument(
+        "--wait-seconds", type=float, default=600.0, metavar="S", help="how long to wait for that silence (default 600)"
+    )
+    fence = "deny Write on the source topics to every principal; cutover back removes that"
     run.add_argument("--fence-source", action="store_true", help=fence)
-    run.add_argument("--leave-groups", action="store_true", help="continue without the offsets of all groups")
-    run.add_argument("--take-over", action="store_true", help="end a run of the flow that is under way")
-    back = add_command(own, "back", back_command, "undo it: groups go back, and the source may be written to again")
-    back.add_argument("--execute", action="store_true", help="do it; without this the steps are only listed")
-    back.add_argument("--leave-groups", action="store_true", help="continue without the offsets of all groups")
+    run.add_argument(
+        "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
+    )
+    run.add_argument("--take-over", action="store_true", help="end a running process of the flow")
+    back = add_command(
+        own, "back", back_command, "undo a cut-over: restore group offsets, and allow writes to the source again"
+    )
+    back.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
+    back.add_argument(
+        "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
+    )
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -19,18 +19,18 @@ PAGE = "mirror-report.html"
 EPILOG = """\
 exit codes:
   0    every flow is healthy
-  1    a flow is degraded: the page says why, and what to do
-  2    cannot tell: a cluster or the state folder could not be read (the page is written, and says which), a flow never
-       ran, the configuration is wrong, or the page could not be written
+  1    a flow is degraded; the page has the reasons and the remedies
+  2    unknown: a cluster or the state folder is unreadable (the page is written and names it), a flow never ran, the
+       configuration is wrong, or the page could not be written
 """
 
 
 def add(commands: Commands) -> None:
     """`mirror report` and its options."""
-    text = "an HTML page: state, history and configuration of every flow, for an archive or a sign-off; no Spark"
+    text = "write state, history and configuration of every flow into one HTML page, without Spark"
     parser = add_command(commands, "report", report_command, text)
     parser.epilog = EPILOG
-    where = f"where to write the page; replaces an older one (default: {PAGE})"
+    where = "the page; an older file is replaced (default %(default)s)"
     parser.add_argument("-o", "--output", metavar="FILE", default=PAGE, help=where)
 
 

@@ -26,10 +26,12 @@ NEXT_RUN = (
 
 def add(commands: Commands) -> None:
     """`mirror state rebuild` and its options."""
-    text = "show how damaged tables are made again, and move them aside with --execute"
+    text = "show how damaged tables are re-created; --execute moves them aside"
     rebuild = add_command(commands, "rebuild", state_rebuild_command, text, flow=False)
-    rebuild.add_argument("--execute", action="store_true", help="do it; without it, only show")
-    rebuild.add_argument("--table", metavar="NAME", help="move this table aside too, also where its files are whole")
+    rebuild.add_argument(
+        "--execute", action="store_true", help="move the tables aside; without it they are only listed"
+    )
+    rebuild.add_argument("--table", metavar="NAME", help="also move this table aside, even where its files are whole")
 
 
 def state_rebuild_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

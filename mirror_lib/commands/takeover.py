@@ -21,25 +21,29 @@ COMPARE = 20_000
 
 def add(commands: Commands) -> None:
     """`mirror takeover` and its options."""
-    text = "resume where a stopped MirrorMaker ended; shows the offsets, takes over with --execute"
+    text = "show where a stopped MirrorMaker ended; --execute makes the mirror resume there"
     takeover = add_command(commands, "takeover", takeover_command, text)
     takeover.add_argument(
         "--from",
         dest="origin",
         metavar="WHERE",
         default="mm2",
-        help="mm2 (default), connect-topic=NAME of a Connect worker's offsets, group=NAME of a MirrorMaker 1",
+        help="mm2 (default), connect-topic=NAME for a Connect offsets topic, group=NAME for MirrorMaker 1",
     )
-    takeover.add_argument("--connector", metavar="NAME", help="the MirrorSourceConnector's name, if it has its own")
-    takeover.add_argument("--worker-group", metavar="NAME", help="the Connect worker's group.id, if it has its own")
+    takeover.add_argument(
+        "--connector", metavar="NAME", help="the name of the MirrorSourceConnector, if it is not the usual one"
+    )
+    takeover.add_argument(
+        "--worker-group", metavar="NAME", help="the group.id of the Connect worker, if it is not the usual one"
+    )
     takeover.add_argument(
         "--compare",
         metavar="N",
         type=int,
         default=COMPARE,
-        help=f"records before a kept position to compare too (default {COMPARE}); groups further back are not moved",
+        help="records to compare before each stored offset (default %(default)s); earlier groups are not moved",
     )
-    takeover.add_argument("--execute", action="store_true", help="write the ledger; stop the other tool first")
+    takeover.add_argument("--execute", action="store_true", help="write the ledger; stop MirrorMaker first")
 
 
 def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -27,13 +27,17 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """`mirror verify` and its options."""
     parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
-    parser.add_argument("--since", metavar="TIME", help="only records of that time or later (2026-01-01T00:00:00Z)")
-    parser.add_argument("--sample", metavar="SHARE", help="only a share of them, a stretch of each partition (5%%)")
+    parser.add_argument("--since", metavar="TIME", help="compare only records from that time on (2026-01-01T00:00:00Z)")
     parser.add_argument(
-        "--by-record", action="store_true", help="compare each record as Spark's consumer reads it, not whole batches"
+        "--sample", metavar="SHARE", help="compare only a share, an offset range of each partition (5%%)"
     )
-    parser.add_argument("--complete", action="store_true", help="end with 1 where anything is not copied yet, too")
-    parser.add_argument("--seed", type=int, metavar="N", help="take the stretches where this seed puts them")
+    parser.add_argument(
+        "--by-record",
+        action="store_true",
+        help="compare each record as Spark's consumer reads it, not whole record batches",
+    )
+    parser.add_argument("--complete", action="store_true", help="end with code 1 also where a record is not copied yet")
+    parser.add_argument("--seed", type=int, metavar="N", help="choose the offset ranges of --sample by this seed")
 
 
 def scope_of(arguments: argparse.Namespace) -> Scope:

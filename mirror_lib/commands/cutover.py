@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Dict
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
 from mirror_lib.run_lock import copied_by, run_lock
+
+if TYPE_CHECKING:
+    from mirror_lib.cutover.gates import Readiness
 
 NEXT = (
     "the target has every record and the groups' offsets: start consumers and producers there. "
@@ -62,11 +66,16 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         found = readiness(config, flow)
         closed = closed or not all(each.open for each in found.gates)
         if arguments.json:
-            print_json({"flow": flow.name, **asdict(found)})
+            print_json(document(flow.name, found))
         else:
             budget = budget_line(found.lag, found.rate, 10.0, found.records)
             print_lines([flow.name, *gate_lines(found.gates), budget])
     return EXIT_FAILED if closed else EXIT_OK
+
+
+def document(flow: str, found: Readiness) -> Dict[str, object]:
+    """The JSON document of a flow's gates."""
+    return {"flow": flow, **asdict(found)}
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Dict, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines
@@ -48,12 +49,17 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     digest = hashlib.sha256(content).hexdigest()
     states = {each.status.flow: each.status.state for each in found.flows}
     if arguments.json:
-        print_json({"page": arguments.output, "sha256": digest, "bytes": len(content), "flows": states})
+        print_json(document(arguments.output, digest, len(content), states))
     else:
         print_lines([*(f"{flow}: {state}" for flow, state in states.items()), f"page: {arguments.output}"])
         print_lines([f"size: {size(len(content))}", f"sha256: {digest}"])
     unread = any(each.history.unread for each in found.flows)
     return EXIT_UNKNOWN if unread else exit_code([each.status for each in found.flows])
+
+
+def document(page: str, digest: str, nbytes: int, states: Mapping[str, str]) -> Dict[str, object]:
+    """The JSON document of a page; `states` are by flow."""
+    return {"page": page, "sha256": digest, "bytes": nbytes, "flows": dict(states)}
 
 
 def write_page(output: str, content: bytes) -> None:

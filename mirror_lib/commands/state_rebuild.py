@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import print_error, print_json, print_lines
@@ -164,13 +164,12 @@ def _refuse_beside_a_run(config: MirrorConfig, spark: SparkSession) -> None:
 def _move(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSession, chosen: Sequence[str]) -> int:
     from mirror_lib.ledger.state_check import move_aside
 
-    moved = {}
+    moved: Dict[str, str] = {}
     if arguments.execute and chosen:
         _refuse_beside_a_run(config, spark)
         moved = {name: move_aside(spark, config.state, name) for name in chosen}
     if arguments.json:
-        tables = [{"table": name, "moved_to": moved.get(name)} for name in chosen]
-        print_json({"executed": arguments.execute, "moved": tables})
+        print_json(document(arguments.execute, chosen, moved))
         return EXIT_OK
     if not chosen:
         print_lines(["no table is damaged: nothing to do"])
@@ -181,3 +180,8 @@ def _move(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSessi
     if chosen and not moved:
         print_lines(["nothing was changed: --execute moves the tables aside"])
     return EXIT_OK
+
+
+def document(executed: bool, chosen: Sequence[str], moved: Mapping[str, str]) -> Dict[str, object]:
+    """The JSON document of the chosen tables; `moved` has the new names of those that were moved."""
+    return {"executed": executed, "moved": [{"table": name, "moved_to": moved.get(name)} for name in chosen]}

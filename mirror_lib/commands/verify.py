@@ -98,7 +98,7 @@ def _verify(
     from mirror_lib.ledger.incidents import IncidentTable
     from mirror_lib.text import some
     from mirror_lib.verify.flow import with_left_out, with_unlisted
-    from mirror_lib.verify.verdicts import report_json, report_lines
+    from mirror_lib.verify.verdicts import report_lines
 
     with clusters_of(flow) as clusters:
         plan, report, unlisted = _compared(flow, config, spark, *clusters, scope)
@@ -119,7 +119,7 @@ def _verify(
     lacking = arguments.complete and not report.complete
     code = EXIT_FAILED if missing or lacking or not report.equal else EXIT_OK
     if arguments.json:
-        print_json({**report_json(report), "exit_code": code})
+        print_json(document(report, code))
     elif report.topics:
         print_lines(report_lines(report))
     if not (report.topics or missing):
@@ -127,6 +127,13 @@ def _verify(
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
     return _Done(bool(report.topics), code)
+
+
+def document(report: VerifyReport, exit_code: int) -> Dict[str, object]:
+    """The JSON document of a flow."""
+    from mirror_lib.verify.verdicts import report_json
+
+    return {**report_json(report), "exit_code": exit_code}
 
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:

@@ -22,7 +22,7 @@ _HEAD = """\
 <!-- Written by `python -m tools.docs.cli`; change the parsers in mirror_lib/commands/ instead. -->
 
 `--help` of a command prints the same. `mirror --version` prints the release. Results go to standard output; progress,
-warnings and errors go to standard error.
+warnings and errors go to standard error. [json.md](json.md) has the documents of `--json`.
 [start-and-stop.md](../run/start-and-stop.md) has the environment variables.
 """
 _MM1_OPTIONS = (
